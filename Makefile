@@ -1,0 +1,90 @@
+# `make demo` shows it, `make test` checks it. Everything is installed into .venv first, once;
+# another Python gets a folder of its own: make test PYTHON=python3.13
+PYTHON ?= python3
+VENV   ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+JOBS   ?= 2
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+QUICK  := not slow and not notebook
+
+export MPLBACKEND = Agg
+
+.PHONY: help setup demo test test-all lint format coverage notebooks nbmake readme bench clean
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+# $(call install,WHAT): with uv where there is one that can reach an index, else with pip.
+# Byte code is written at the end, in parallel: without it every import takes four times as long,
+# and where PYTHONDONTWRITEBYTECODE is set nothing would ever write it.
+define install
+	@{ command -v uv >/dev/null \
+	    && uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
+	    && uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '$(1)'; } \
+	  || { $(PYTHON) -m venv $(VENV) \
+	    && $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
+	         -c constraints.txt -e '$(1)'; }
+	@$(BIN)/python -m compileall -qq -j $(JOBS) -x '/tests?/' $(VENV)/lib bayesfac
+endef
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Expected Python 3.11 or newer as $(PYTHON); name one: make $(MAKECMDGOALS) PYTHON=..."; exit 1; }
+	@echo "Installing into $(VENV): about a minute, once."
+	$(call install,.[dev])
+	@touch $@
+
+setup: $(READY)  ## install into .venv (every target does so when needed)
+
+demo: $(READY)  ## fit a point and a posterior, write a report
+	@$(BIN)/bayesfac demo
+
+test: $(READY)  ## the quick tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
+
+test-all: $(READY)  ## every test, the slow ones too
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
+
+lint: $(READY)  ## ruff, import contracts, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: $(READY)  ## which lines the quick tests never reach
+	$(BIN)/coverage run -m pytest -m "$(QUICK)" $(ARGS)
+	$(BIN)/coverage report
+
+notebooks: $(READY)  ## run every notebook as a plain script, with few draws
+	@set -e; for book in $(wildcard notebooks/*.py); do \
+	  echo "== $$book"; BAYESFAC_FAST=1 timeout 600 $(BIN)/python $$book; done
+
+BOOKS ?= $(wildcard notebooks/*.py)
+nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)
+	@mkdir -p build/notebooks && cp $(BOOKS) build/notebooks
+	@cd build/notebooks && $(abspath $(BIN))/jupytext --quiet --to ipynb $(notdir $(BOOKS))
+	BAYESFAC_FAST=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --timeout 900 \
+	  $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(BOOKS))
+
+readme: $(READY)  ## write the table of methods into README.md
+	@$(BIN)/bayesfac methods --markdown > build-readme.tmp
+	@sed -i.bak -e '/<!-- methods:start -->/,/<!-- methods:end -->/{//!d;}' \
+	  -e '/<!-- methods:start -->/r build-readme.tmp' README.md
+	@rm -f build-readme.tmp README.md.bak
+
+bench: $(READY)  ## time bayesfac beside SMURFF, myFM and scikit-learn
+	$(call install,.[dev$(,)bench])
+	@set -e; for script in $(wildcard benchmarks/*.py); do \
+	  echo "== $$script"; $(BIN)/python $$script; done
+
+clean:  ## remove what make made
+	rm -rf .venv .venv-* build dist .coverage .mypy_cache .ruff_cache .pytest_cache \
+	  .import_linter_cache .hypothesis
+	find bayesfac tests docs benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
+
+, := ,

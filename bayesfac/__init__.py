@@ -1,0 +1,73 @@
+"""Every factorization, written twice: the paper's point solver and its generative twin.
+
+>>> import bayesfac as bf
+>>> ratings = bf.datasets.load("ratings")
+>>> train, test = bf.split.holdout(ratings, 0.1, seed=0)
+>>> point = bf.fit("pmf", train, n_components=3, progress=False)
+>>> len(point.predict(test).mean) == len(test)
+True
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bayesfac import datasets as datasets
+    from bayesfac import metrics as metrics
+    from bayesfac import split as split
+    from bayesfac.api import Fit as Fit
+    from bayesfac.api import compare as compare
+    from bayesfac.api import fit as fit
+    from bayesfac.api import load as load
+    from bayesfac.api import methods as methods
+    from bayesfac.core.data import Ratings as Ratings
+    from bayesfac.core.views import Views as Views
+    from bayesfac.inference import LBFGS as LBFGS
+    from bayesfac.inference import MAP as MAP
+    from bayesfac.inference import NUTS as NUTS
+    from bayesfac.inference import SVI as SVI
+    from bayesfac.inference import FixedPoint as FixedPoint
+    from bayesfac.inference import Gibbs as Gibbs
+
+__version__ = "0.1.0"
+
+# name -> where it lives; imported on first use, so that `bayesfac --help` need not load JAX
+_HOME = {
+    **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
+    **dict.fromkeys(("Ratings", "Views"), "bayesfac.core.data"),
+    **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
+}
+_MODULES = ("datasets", "split", "metrics", "report", "testing")
+
+__all__ = [
+    "LBFGS",
+    "MAP",
+    "NUTS",
+    "SVI",
+    "Fit",
+    "FixedPoint",
+    "Gibbs",
+    "Ratings",
+    "Views",
+    "compare",
+    "datasets",
+    "fit",
+    "load",
+    "methods",
+    "metrics",
+    "split",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"bayesfac.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'bayesfac' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, *_MODULES, "__version__"])

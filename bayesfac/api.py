@@ -1,0 +1,350 @@
+"""What a user calls: `fit`, the `Fit` it gives, and `load`, `methods`, `compare`."""
+
+import hashlib
+import os
+import platform
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core import kernels
+from bayesfac.core.cards import Card, describe
+from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
+from bayesfac.core.method import REGISTRY, Method, lookup, settle, sites, unknown
+from bayesfac.inference import ENGINES
+from bayesfac.inference.predict import MEMORY, Everywhere, Prediction, everywhere
+from bayesfac.inference.result import Result
+
+_BUSY = threading.Lock()
+_HOME = os.getpid()
+
+
+@dataclass(eq=False)
+class Fit:
+    """A method fitted to data by an engine: a point, or draws from a posterior.
+
+    Attributes
+    ----------
+    method, hyper, engine, seed
+        What was run.
+    trace : array
+        The objective by iteration, -ELBO by step, or minus the log joint by draw.
+    converged : bool or None
+        None for samplers: `diagnostics()` tells.
+    seconds : float
+        Wall clock, compilation included.
+    data : Card
+        Labels, sizes and the probe set of the training data.
+    """
+
+    method: Method
+    hyper: Any
+    engine: Any
+    seed: int
+    result: Result = field(repr=False)
+    data: Card = field(repr=False)
+    seconds: float = 0.0
+    info: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return self.method.name
+
+    @property
+    def is_point(self) -> bool:
+        """One value of the parameters, not draws."""
+        return self.result.draws is None
+
+    @property
+    def params(self) -> Any:
+        """The point estimate. Draws have none: a mean of factors that may rotate means nothing."""
+        if self.is_point:
+            return self.result.params
+        raise AttributeError(
+            "Expected a point fit, got draws: .posterior has them, .aligned() puts their factors in one "
+            "frame, .predict(query) averages what is identified"
+        )
+
+    @property
+    def draws(self) -> Mapping[str, np.ndarray] | None:
+        """{site: (chain, draw, ...)}, or None for a point."""
+        return self.result.draws
+
+    @property
+    def stats(self) -> dict[str, np.ndarray]:
+        """{name: (chain, draw)} of a sampler; `lp` is the log joint."""
+        return self.result.stats
+
+    @property
+    def trace(self) -> np.ndarray:
+        return self.result.trace
+
+    @property
+    def converged(self) -> bool | None:
+        return self.result.converged
+
+    @property
+    def partial(self) -> bool:
+        """Whether it was interrupted and this is what there was."""
+        return self.result.partial
+
+    @property
+    def posterior(self) -> Any:
+        """The draws as an ArviZ DataTree with the user's labels as coordinates."""
+        if self.is_point:
+            raise AttributeError(
+                "Expected draws, got a point fit: .params has it; SVI, NUTS or Gibbs sample"
+            )
+        from bayesfac.report.idata import to_datatree
+
+        return to_datatree(self)
+
+    def predict(self, query: Any) -> Prediction:
+        """The predictive distribution of each cell of the query, in its order.
+
+        `query` is a container or a table of labels without values. A user, item or row that training
+        never saw is answered from the prior and flagged.
+        """
+        cells, labels, flagged = self.data.locate(query)
+        stored = self._as_draws()
+        return Prediction(self.method, self.hyper, stored, cells, labels, flagged, self.seed)
+
+    def everywhere(self, memory: int = MEMORY) -> Everywhere:
+        """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
+        return everywhere(self.method, self.hyper, self._as_draws(), self.data.shape, memory)
+
+    def _as_draws(self) -> Mapping[str, np.ndarray]:
+        if self.draws is not None:
+            return self.draws
+        return {site: np.asarray(value)[None, None] for site, value in sites(self.params).items()}
+
+    def diagnostics(self) -> Any:
+        """A verdict in words, and the table behind it, on identified quantities only."""
+        from bayesfac.report.check import diagnostics
+
+        return diagnostics(self)
+
+    def aligned(self, reference: Any = None) -> Any:
+        """Draws with their factors turned or relabelled into one frame, and how well that went."""
+        from bayesfac.report.align import align
+
+        return align(self, reference=reference)
+
+    def to_html(self, path: str | os.PathLike[str]) -> str:
+        """Write a self-contained report."""
+        from bayesfac.report.html import to_html
+
+        return str(to_html(self, path))
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it."""
+        from bayesfac.saving import save
+
+        return str(save(self, path))
+
+    def __repr__(self) -> str:
+        engine = type(self.engine).__name__
+        if self.is_point:
+            state = "converged" if self.converged else "not converged"
+            what = (
+                f"point, objective {self.trace[-1]:.6g} after {len(self.trace) - 1} looks, {state}"
+            )
+        else:
+            chains, draws = next(iter(self._as_draws().values())).shape[:2]
+            what = f"{chains} chain(s) x {draws} draws"
+        part = ", interrupted" if self.partial else ""
+        return f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"
+
+    def _repr_html_(self) -> str:
+        from bayesfac.report.html import fit_html
+
+        return fit_html(self)
+
+
+def fit(
+    method: str | Method,
+    data: Any,
+    engine: Any = None,
+    *,
+    seed: int = 0,
+    init: Any = None,
+    progress: bool = True,
+    **hyper: Any,
+) -> Fit:
+    """Fit a method to data.
+
+    Parameters
+    ----------
+    method : str
+        A name from `bf.methods()`.
+    data : Ratings, Views, or anything these can read
+    engine : FixedPoint, LBFGS, MAP, SVI, NUTS or Gibbs, optional
+        The method's own solver by default.
+    seed : int
+        The same seed gives the same fit on the same machine and versions.
+    init : Fit, Params or {site: array}, optional
+        Where to start; sites that the method does not share are started afresh.
+    progress : bool
+        A progress bar, where there is a terminal or a notebook.
+    **hyper
+        The method's hyper-parameters; an unknown one is an error that names the known.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> fit = bf.fit("bpmf", ratings, bf.Gibbs(warmup=20, draws=20, chains=2), n_components=2)
+    >>> fit.predict({"user": [0], "item": [3]}).mean.shape
+    (1,)
+    """
+    method = lookup(method)
+    engine = _engine(engine, method)
+    data = _container(method, data)
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
+        raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
+    settled = settle(method, data, hyper)
+    card = describe(data)
+    start = _start(init, card)
+    _alone()
+    try:
+        begun = time.perf_counter()
+        with kernels.use(kernels.fitting(data)):
+            result = engine.run(
+                method,
+                data,
+                settled,
+                key=jax.random.key(seed),
+                start=start,
+                progress=progress,
+                run=_identity(method, data, settled, engine, seed, start),
+            )
+        seconds = time.perf_counter() - begun
+    finally:
+        _BUSY.release()
+    if result.converged is False:
+        why = "; ".join(result.notes) or "more iterations or a looser tol may help"
+        warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
+    return Fit(method, settled, engine, int(seed), result, card, seconds, _info(result))
+
+
+def load(path: str | os.PathLike[str]) -> Fit:
+    """Read a fit that `Fit.save` wrote; a damaged or foreign folder is an error, never wrong numbers."""
+    from bayesfac.saving import load as load_folder
+
+    return load_folder(path)
+
+
+def compare(fits: Mapping[str, Fit], test: Any) -> Any:
+    """Held-out scores of several fits side by side: a table, pictures, `.to_html(path)`."""
+    from bayesfac.report.compare import compare as compare_fits
+
+    return compare_fits(fits, test)
+
+
+def methods() -> pd.DataFrame:
+    """Every registered method: its paper, data, solver and engines."""
+    rows = [
+        {
+            "method": method.name,
+            "what": method.paper,
+            "data": method.data.__name__,
+            "solver": method.solver,
+            "engines": ", ".join(method.engines),
+            "cite": method.cite,
+        }
+        for _, method in sorted(REGISTRY.items())
+    ]
+    return pd.DataFrame(rows).set_index("method")
+
+
+def _engine(engine: Any, method: Method) -> Any:
+    if engine is None:
+        engine = ENGINES[method.solver]
+    if isinstance(engine, type) and engine.__name__ in ENGINES:
+        engine = engine()
+    name = type(engine).__name__
+    if name not in ENGINES:
+        asked = engine if isinstance(engine, str) else name
+        raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
+    if name not in method.engines:
+        why = method.waived.get(name.lower(), f"it declares no {name} step")
+        raise BayesfacError(
+            f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
+        )
+    return engine
+
+
+def _container(method: Method, data: Any) -> Any:
+    if isinstance(data, method.data):
+        return data
+    if type(data).__name__ in ("Ratings", "Views"):
+        raise TypeError(
+            f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
+        )
+    return method.data(data)
+
+
+def _start(init: Any, card: Card) -> dict[str, Any] | None:
+    """{site: array} from another fit, Params or a mapping."""
+    if init is None:
+        return None
+    if isinstance(init, Fit):
+        for axis, labels in init.data.coords.items():
+            mine = card.coords.get(axis)
+            if mine is not None and len(mine) == len(labels) and not mine.equals(labels):
+                raise ValueError(f"Expected init fitted to the same {axis} labels, got others")
+        return {site: np.array(value[0, -1]) for site, value in init._as_draws().items()}
+    if hasattr(init, "_asdict"):
+        return dict(sites(init))
+    if isinstance(init, Mapping):
+        return dict(init)
+    raise TypeError(
+        f"Expected init to be a Fit, Params or a mapping site -> array, got {type(init).__name__}"
+    )
+
+
+def _alone() -> None:
+    """NumPyro keeps global state: two threads, or a fork of a process that used JAX, would corrupt it."""
+    if os.getpid() != _HOME:
+        raise BayesfacError(
+            "Expected a fresh process, got a fork after import: use spawn or joblib's loky"
+        )
+    if not _BUSY.acquire(blocking=False):
+        raise BayesfacError(
+            "Expected one fit at a time per process, got two threads: use processes (joblib's loky)"
+        )
+
+
+def _identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
+    """A digest of everything that decides the numbers: a checkpoint belongs to one such run."""
+    settings = {k: v for k, v in asdict(engine).items() if k != "folder"}
+    digest = hashlib.sha256(
+        repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
+    )
+    digest.update(data.fingerprint().encode())
+    for site, value in sorted((start or {}).items()):
+        digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
+    digest.update(str(jax.dtypes.canonicalize_dtype(np.float64)).encode())
+    return digest.hexdigest()
+
+
+def _info(result: Result) -> dict[str, Any]:
+    packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "device": f"{jax.default_backend()} x {jax.device_count()}, {os.cpu_count()} cores",
+        "precision": str(jax.dtypes.canonicalize_dtype(np.float64)),
+        "notes": list(result.notes),
+    }

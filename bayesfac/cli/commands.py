@@ -1,0 +1,294 @@
+"""What each command does, with its arguments parsed."""
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayesfac.core.data import Ratings, Views
+
+DONE, FAILED = 0, 1
+SETTINGS = (
+    "draws",
+    "warmup",
+    "chains",
+    "steps",
+    "max_iter",
+)  # engine settings with their own option
+
+
+def methods(args: argparse.Namespace) -> int:
+    """List the methods."""
+    import bayesfac as bf
+
+    table = bf.methods()
+    print(_markdown(table) if args.markdown else table.to_string())
+    return DONE
+
+
+def demo(args: argparse.Namespace) -> int:
+    """Fit a point and a posterior, write a page."""
+    import bayesfac as bf
+
+    _writable(args.out)
+    train, test = bf.split.holdout(bf.datasets.load("ratings"), 0.2, seed=args.seed)
+    sweeps = 100 if args.fast else 400
+    engine = bf.Gibbs(warmup=sweeps, draws=sweeps, chains=2)
+    common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 5}
+    _tell(args, f"{train}\nfitting bpmf as a point (FixedPoint)")
+    point = bf.fit("bpmf", train, **common)
+    _tell(args, f"fitting bpmf as draws ({engine})")
+    draws = bf.fit("bpmf", train, engine, init=point, **common)
+    comparison = bf.compare({"point": point, "Gibbs": draws}, test)
+    comparison.to_html(args.out)
+    print(f"\n{comparison}\n\n{draws.diagnostics()}\n\nreport: {args.out}")
+    return DONE
+
+
+def fit(args: argparse.Namespace) -> int:
+    """Fit a method and save it."""
+    import bayesfac as bf
+    from bayesfac import models  # noqa: F401  # registers every method
+    from bayesfac.core.method import lookup
+
+    method = lookup(args.method)
+    engine = _engine(args, method.solver)
+    out = Path(args.out or f"{method.name}-{type(engine).__name__.lower()}")
+    if out.exists():
+        raise FileExistsError(f"Expected a new folder as --out, got {out}, which exists already")
+    data = _data(args.data, method.data.__name__.lower(), args)
+    _tell(args, f"{data}")
+    options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
+    result = bf.fit(method, data, engine, **options)
+    diagnostics = result.diagnostics()
+    result.save(out)
+    print(f"{result}\n{diagnostics}\nsaved in {out}")
+    return _verdict(args, diagnostics)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Compare saved fits on held-out data."""
+    import bayesfac as bf
+
+    _writable(args.html)
+    named = dict(args.fits)
+    if len(named) < len(args.fits):
+        raise ValueError(f"Expected a different NAME for every fit, got {_listed(args.fits)}")
+    fits = {name: bf.load(folder) for name, folder in named.items()}
+    card = next(iter(fits.values())).data
+    args.levels = args.levels or card.levels
+    test = _data(args.test, card.kind.lower(), args, _id_types(card.coords))
+    comparison = bf.compare(fits, test)
+    print(comparison)
+    if args.html:
+        comparison.to_html(args.html)
+        print(f"report: {args.html}")
+    return _verdict(args, *(one.diagnostics() for one in fits.values()))
+
+
+def report(args: argparse.Namespace) -> int:
+    """Diagnose a saved fit."""
+    import bayesfac as bf
+
+    _writable(args.html)
+    loaded = bf.load(args.folder)
+    diagnostics = loaded.diagnostics()
+    print(f"{loaded}\n{diagnostics}")
+    if args.html:
+        loaded.to_html(args.html)
+        print(f"report: {args.html}")
+    return _verdict(args, diagnostics)
+
+
+def data_list(args: argparse.Namespace) -> int:
+    """List the data sets."""
+    from bayesfac import datasets
+
+    table = datasets.list()
+    table["at hand"] = table["at hand"].map({True: "yes", False: "no"})
+    print(table[["kind", "at hand", "size", "licence"]].to_string())
+    return DONE
+
+
+def data_fetch(args: argparse.Namespace) -> int:
+    """Fetch a data set into the data folder."""
+    from bayesfac import datasets
+    from bayesfac.datasets import fetch
+
+    record = datasets.about(args.name)
+    if not record.file:
+        print(f"{record.name} is made here and needs no file")
+        return DONE
+    found = datasets.load(record.name, folder=args.folder, progress=not args.quiet)
+    kept = next(place for place in fetch.folders(args.folder) if fetch.holds(place, record))
+    print(f"{found}\nin {kept}\nlicence: {record.licence}\ncite: {record.citation}")
+    return DONE
+
+
+def data_split(args: argparse.Namespace) -> int:
+    """Divide ratings into train.csv and test.csv."""
+    from bayesfac import split
+    from bayesfac.core.files import atomic
+
+    parts = split.holdout(_data(args.data, "ratings", args), args.fraction, seed=args.seed)
+    for name, part in zip(("train", "test"), parts, strict=True):
+        target = Path(args.out) / f"{name}.csv"
+        with atomic(target) as path:
+            part.frame().to_csv(path, index=False)
+        print(f"{target}: {len(part)} ratings")
+    return DONE
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Run the benchmarks of a checkout."""
+    from bayesfac.core.method import unknown
+
+    folder = Path(__file__).resolve().parents[2] / "benchmarks"
+    known = sorted(path.stem for path in folder.glob("*.py"))
+    if not known:
+        raise FileNotFoundError(
+            f"Expected a source checkout with benchmarks/*.py, got {folder.parent} without"
+        )
+    if args.name and args.name not in known:
+        raise LookupError(unknown("benchmark", args.name, known))
+    chosen = [args.name] if args.name else known
+    scripts = [[sys.executable, str(folder / f"{name}.py")] for name in chosen]
+    return max(subprocess.run(script, check=False).returncode for script in scripts)  # noqa: S603
+
+
+# -- arguments ----------------------------------------------------------------------------------
+def pair(text: str) -> tuple[str, str]:
+    """NAME=REST.
+
+    >>> pair("Gibbs=runs/a=b")
+    ('Gibbs', 'runs/a=b')
+    """
+    name, equals, rest = text.partition("=")
+    if not (name and equals and rest):
+        raise argparse.ArgumentTypeError(f"Expected NAME=VALUE, got {text!r}")
+    return name, rest
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value as Python reads it: a number, true, none, or else text.
+
+    >>> setting("tol=1e-6"), setting("guide=lowrank"), setting("alpha=none")
+    (('tol', 1e-06), ('guide', 'lowrank'), ('alpha', None))
+    """
+    name, value = pair(text)
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Comma-separated names.
+
+    >>> names("who, film,stars")
+    ('who', 'film', 'stars')
+    """
+    return tuple(name.strip() for name in text.split(","))
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """FROM:TO in whole steps, or a list.
+
+    >>> levels("1:3"), levels("0.5,1")
+    ((1.0, 2.0, 3.0), (0.5, 1.0))
+    """
+    first, colon, last = text.partition(":")
+    try:
+        if colon:
+            return tuple(map(float, range(int(first), int(last) + 1)))
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"Expected 1:5 or 0.5,1,2, got {text!r}") from None
+
+
+def _engine(args: argparse.Namespace, default: str) -> Any:
+    """The engine that was asked for, with the settings that it has."""
+    from bayesfac.core.method import unknown
+    from bayesfac.inference import ENGINES
+
+    kinds = {"fixed-point" if n == "FixedPoint" else n.lower(): k for n, k in ENGINES.items()}
+    if args.engine and args.engine.lower() not in kinds:
+        raise LookupError(unknown("engine", args.engine, kinds))
+    kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
+    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
+    given |= dict(args.engine_settings)
+    own = [field.name for field in fields(kind)]
+    for name in given:
+        if name not in own:
+            raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
+    return kind(**given)
+
+
+def _data(
+    name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
+) -> "Ratings | Views":
+    """A data set by name, else a file."""
+    from bayesfac import datasets
+    from bayesfac.core.method import unknown
+    from bayesfac.datasets.registry import RECORDS
+
+    if name in RECORDS:
+        if RECORDS[name].kind != kind:
+            raise TypeError(
+                f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
+            )
+        if args.columns:
+            raise ValueError(f"Expected a file for --columns, got the data set {name!r}")
+        return datasets.load(name, progress=not args.quiet)
+    if not Path(name).exists() and not Path(name).suffix:
+        raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}; nor is it a file")
+    options = {"columns": args.columns, "levels": args.levels, "ids": ids}
+    return datasets.read(name, kind, **options)
+
+
+def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
+    """Whether the labels of a fit are numbers or text, by the columns of a file."""
+    types: dict[str, type] = {}
+    for axis, labels in coords.items():
+        column = axis.partition(".")[0]
+        number = labels.dtype.kind in "iu" and types.get(column) is not str
+        types[column] = int if number else str
+    return types
+
+
+def _verdict(args: argparse.Namespace, *diagnostics: Any) -> int:
+    return FAILED if args.strict and not all(one.ok for one in diagnostics) else DONE
+
+
+def _writable(path: str | None) -> None:
+    """Refuse before the work, not after it."""
+    if path and not os.access(Path(path).resolve().parent, os.W_OK):
+        raise FileNotFoundError(f"Expected a place for {path}, got a folder that cannot be written")
+
+
+def _tell(args: argparse.Namespace, text: str) -> None:
+    if not args.quiet:
+        print(text, flush=True)
+
+
+def _listed(pairs: list[tuple[str, str]]) -> str:
+    return " ".join("=".join(one) for one in pairs)
+
+
+def _markdown(table: "pd.DataFrame") -> str:
+    """The table as Markdown, the index first and as code."""
+    head = [str(table.index.name), *map(str, table.columns)]
+    rows = [[f"`{row[0]}`", *map(str, row[1:])] for row in table.itertuples()]
+    cells = [[cell.replace("|", r"\|") for cell in row] for row in [head, *rows]]
+    lines = [cells[0], ["---"] * len(head), *cells[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

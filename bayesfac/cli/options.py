@@ -1,0 +1,247 @@
+"""What can be typed, and the help. Imports nothing heavy."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from bayesfac.cli import commands
+
+ABOUT = """\
+Every factorization, written twice: the paper's point solver and its Bayesian twin.
+Fit both on the same data, and see what the point estimate did not know."""
+
+EXAMPLES = """\
+examples:
+  bayesfac demo                                    a point and a posterior, one HTML page
+  bayesfac methods                                 what can be fitted, and by which engines
+  bayesfac data split movielens-100k --out ml      train.csv and test.csv
+  bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
+  bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
+  bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
+
+Each command has its own --help. Results go to standard output, progress and errors to standard
+error. Exit codes: 0 done; 1 diagnostics failed, with --strict; 2 bad usage or input.
+Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your system."""
+
+DATA_HELP = """\
+DATA is a file or the name of a data set (bayesfac data list).
+  .csv .tsv .txt   user,item,rating, one line each; comma, semicolon or tab; the header is
+                   optional, other columns are ignored. Ids are text: "NA" is an id.
+  .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
+  .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
+                   matrix from save_npz: what is stored is observed)
+  For methods on views: .npz with view_NAME matrices or one matrix, or a long table
+  row,view,feature,value."""
+
+DEMO = """\
+Generate ratings as in section 3.6.1 of V. Kumar's thesis, hold out a fifth, fit BPMF as a point
+and as draws (Gibbs), and write one page that shows both. Needs no network; about a minute."""
+
+FIT = f"""\
+Fit METHOD to DATA, say how it went, and save it as a folder.
+
+{DATA_HELP}"""
+
+FIT_EXAMPLES = """\
+examples:
+  bayesfac fit pmf ratings.csv --set n_components=16
+  bayesfac fit bpmf movielens-100k --engine gibbs --warmup 200 --draws 400 --chains 2
+  bayesfac fit bpmf stars.csv --columns who,film,stars --levels 1:5
+  bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
+  bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
+
+An unknown method, engine or setting is answered with the nearest name."""
+
+COMPARE = f"""\
+Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals.
+
+{DATA_HELP}"""
+
+COMPARE_EXAMPLES = """\
+example:
+  bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
+
+REPORT = """\
+Diagnose one saved fit (R-hat and ESS of what is identified, a verdict in words), and write its
+page with --html."""
+
+SPLIT = f"""\
+Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
+
+{DATA_HELP}"""
+
+
+class Usage(Exception):
+    """A command that was typed wrongly."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one-line errors (printed by `main`) and help as it is written."""
+
+    def __init__(self, **settings: Any) -> None:
+        plain = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+        super().__init__(**{**settings, **plain})
+        unset = argparse.SUPPRESS  # so that -v may stand before or after the command
+        self.add_argument(
+            "-v", "--verbose", action="store_true", default=unset, help="say more; show tracebacks"
+        )
+        self.add_argument(
+            "-q", "--quiet", action="store_true", default=unset, help="no progress, only results"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Leave the printing to `main`."""
+        raise Usage(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(prog="bayesfac", description=ABOUT, epilog=EXAMPLES)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    parser.set_defaults(verbose=False, quiet=False)
+    add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
+    methods = _command(add, "methods", commands.methods, "List what can be fitted, and how.")
+    methods.add_argument("--markdown", action="store_true", help="as a table for a README")
+    _demo_options(_command(add, "demo", commands.demo, DEMO))
+    _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
+    _compare_options(_command(add, "compare", commands.compare, COMPARE, COMPARE_EXAMPLES))
+    _report_options(_command(add, "report", commands.report, REPORT))
+    _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
+    bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
+    bench.add_argument("name", nargs="?", metavar="NAME", help="gibbs, plsa, ...; default: all")
+    return parser
+
+
+def _command(
+    add: Callable[..., Parser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    examples: str | None = None,
+) -> Parser:
+    made = add(name, help=run.__doc__, description=text, epilog=examples)
+    made.set_defaults(run=run)
+    return made
+
+
+def _demo_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--out", default="report.html", metavar="FILE", help="the page (%(default)s)"
+    )
+    parser.add_argument("--fast", action="store_true", help="few draws: a look, not a result")
+    _seed(parser)
+
+
+def _fit_options(parser: Parser) -> None:
+    parser.add_argument("method", metavar="METHOD", help="see bayesfac methods")
+    parser.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
+    _engine_options(parser)
+    _table_options(parser)
+    parser.add_argument("--out", metavar="FOLDER", help="a new folder (default METHOD-ENGINE)")
+    _seed(parser)
+    _strict(parser)
+
+
+def _engine_options(parser: Parser) -> None:
+    group = parser.add_argument_group("engine and settings")
+    group.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        help="gibbs, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)",
+    )
+    for name, text in [
+        ("draws", "draws kept per chain (gibbs, nuts, svi)"),
+        ("warmup", "draws thrown away before (gibbs, nuts)"),
+        ("chains", "independent chains (gibbs, nuts)"),
+        ("steps", "optimiser steps (svi, map)"),
+        ("max-iter", "sweeps or iterations at most (fixed-point, lbfgs)"),
+    ]:
+        group.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    group.add_argument(
+        "--with",
+        dest="engine_settings",
+        type=commands.setting,
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="further settings of the engine, as in bf.SVI(guide='lowrank')",
+    )
+    group.add_argument(
+        "--set",
+        dest="hyper",
+        type=commands.setting,
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="hyper-parameters of the method, as n_components=16",
+    )
+
+
+def _compare_options(parser: Parser) -> None:
+    parser.add_argument(
+        "fits",
+        type=commands.pair,
+        nargs="+",
+        metavar="NAME=FOLDER",
+        help="saved fits",
+    )
+    parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
+    parser.add_argument("--html", metavar="FILE", help="write the page too")
+    _table_options(parser)
+    _strict(parser)
+
+
+def _report_options(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a saved fit")
+    parser.add_argument("--html", metavar="FILE", help="write the page too")
+    _strict(parser)
+
+
+def _data_options(parser: Parser) -> None:
+    add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
+    _command(add, "list", commands.data_list, "The data sets, their terms, and which are at hand.")
+    fetch = _command(add, "fetch", commands.data_fetch, "Fetch a data set once, checked by sha256.")
+    fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
+    fetch.add_argument("--folder", help="where to keep it (default: BAYESFAC_DATA, or the cache)")
+    split = _command(add, "split", commands.data_split, SPLIT)
+    split.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
+    split.add_argument("--out", default=".", metavar="FOLDER", help="where to (default: here)")
+    split.add_argument("--fraction", type=float, default=0.1, help="held out (%(default)s)")
+    _table_options(split)
+    _seed(split)
+
+
+def _table_options(parser: Parser) -> None:
+    group = parser.add_argument_group("reading files")
+    group.add_argument(
+        "--columns",
+        type=commands.names,
+        metavar="A,B,C",
+        help="the columns with user, item, rating (or row, view, feature, value)",
+    )
+    group.add_argument(
+        "--levels",
+        type=commands.levels,
+        metavar="1:5",
+        help="the ordinal scale: FROM:TO, or a list 0.5,1,2 (default: real values)",
+    )
+
+
+def _seed(parser: Parser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same result (0)")
+
+
+def _strict(parser: Parser) -> None:
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if diagnostics fail")
+
+
+class _Version(argparse.Action):
+    """Print the version and stop."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from bayesfac import __version__
+
+        print(f"bayesfac {__version__}")
+        parser.exit()

@@ -1,0 +1,1 @@
+"""The vocabulary that every layer shares; imports nothing else of bayesfac."""

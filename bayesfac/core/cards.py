@@ -1,0 +1,158 @@
+"""What a fit remembers of its data: labels, sizes and a probe set, never the values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.cells import Query
+from bayesfac.core.data import Ratings
+from bayesfac.core.views import Views
+
+PROBES = 100  # cells that diagnostics look at
+
+
+@dataclass(eq=False)
+class Card:
+    """The identity of a training set.
+
+    kind        "Ratings" or "Views"
+    coords      {axis: labels}
+    summary     {what: number}
+    levels      the ordinal scale, or None
+    row_counts  observed cells per row (ratings per user), col_counts per column
+    probe       labels of about 100 cells, spread over rarely and often seen rows, seen and unseen cells
+    """
+
+    kind: str
+    coords: dict[str, pd.Index]
+    summary: dict[str, float]
+    levels: tuple[float, ...] | None
+    row_counts: np.ndarray
+    col_counts: np.ndarray
+    probe: pd.DataFrame
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows by columns; columns of several views one after the other."""
+        return len(self.row_counts), len(self.col_counts)
+
+    def locate(self, query: Any) -> tuple[Query, pd.DataFrame, np.ndarray]:
+        """Codes (-1: unknown), labels, and which cells can only be answered from the prior."""
+        labels = _labels(self.kind, query)
+        row_axis = "user" if self.kind == "Ratings" else "row"
+        row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
+        col = self._columns(labels)
+        known = (row >= 0) & (col >= 0)
+        seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind == "Views"))
+        return Query(row, col), labels, ~(known & seen)
+
+    def _columns(self, labels: pd.DataFrame) -> np.ndarray:
+        if self.kind == "Ratings":
+            return _codes(self.coords["item"], labels["item"], "item")
+        col, offset = np.full(len(labels), -1), 0
+        axes = {
+            name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
+        }
+        unknown = sorted(set(labels["view"]) - set(axes))
+        if unknown:
+            raise ValueError(f"Expected views among {list(axes)}, got {unknown[0]!r}")
+        for name, index in axes.items():
+            here = (labels["view"] == name).to_numpy()
+            code = _codes(index, labels["feature"][here], f"feature of {name}")
+            if (code < 0).any():
+                bad = labels["feature"][here].iloc[int(np.flatnonzero(code < 0)[0])]
+                raise ValueError(f"Expected a feature of view {name!r}, got {bad!r}")
+            col[here] = offset + code
+            offset += len(index)
+        return col
+
+
+def describe(data: Ratings | Views) -> Card:
+    """The card of a training set."""
+    return _ratings_card(data) if isinstance(data, Ratings) else _views_card(data)
+
+
+def _ratings_card(data: Ratings) -> Card:
+    rows = np.bincount(data.user, minlength=data.n_users)
+    cols = np.bincount(data.item, minlength=data.n_items)
+    n = len(data)
+    summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
+    summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
+    summary |= {"sd": float(data.value.std()), "lowest": float(data.value.min())}
+    summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
+    summary |= {"most per user": int(rows.max())}
+    rng = np.random.default_rng(0)
+    seen = _stratified(rows[data.user], min(n, 3 * PROBES // 5), rng)
+    users = _stratified(rows, 2 * PROBES // 5, rng)
+    items = rng.integers(data.n_items, size=len(users))
+    user = np.concatenate([data.user[seen], users])
+    item = np.concatenate([data.item[seen], items])
+    probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
+    return Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe.drop_duplicates())
+
+
+def _views_card(data: Views) -> Card:
+    per_row = {
+        name: np.bincount(np.asarray(c.row), minlength=data.n_rows)
+        for name, c in data.cells.items()
+    }
+    cols = [np.bincount(np.asarray(c.col), minlength=c.shape[1]) for c in data.cells.values()]
+    rows = np.sum(list(per_row.values()), 0)
+    summary: dict[str, float] = {"rows": data.n_rows, "views": len(data.names)}
+    for name, cells in data.cells.items():
+        summary[f"features of {name}"] = cells.shape[1]
+        summary[f"stored in {name}"] = len(cells)
+        summary[f"sum of {name}"] = float(np.sum(np.asarray(data.y[name], np.float64)))
+    frame = data.frame()
+    rng = np.random.default_rng(0)
+    code = np.concatenate([np.asarray(c.row) for c in data.cells.values()])
+    probe = frame.iloc[_stratified(rows[code], min(len(frame), PROBES), rng)]
+    probe = probe[["row", "view", "feature"]].reset_index(drop=True)
+    return Card("Views", data.coords(), summary, None, rows, np.concatenate(cols), probe)
+
+
+def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Positions in equal numbers from the least active to the most."""
+    order = np.lexsort((rng.random(len(activity)), activity))
+    strata = np.array_split(order, max(1, min(size, len(order))))
+    return np.array([rng.choice(part) for part in strata])
+
+
+def _labels(kind: str, query: Any) -> pd.DataFrame:
+    wanted = ["user", "item"] if kind == "Ratings" else ["row", "view", "feature"]
+    if isinstance(query, Ratings | Views):
+        if type(query).__name__ != kind:
+            raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
+        query = query.frame()
+    if isinstance(query, Mapping):
+        query = pd.DataFrame(query)
+    if isinstance(query, tuple | list) and len(query) == len(wanted):
+        query = pd.DataFrame(dict(zip(wanted, query, strict=True)))
+    if not isinstance(query, pd.DataFrame):
+        raise TypeError(
+            f"Expected {kind} or a table with columns {wanted}, got {type(query).__name__}"
+        )
+    if all(name in query.columns for name in wanted):
+        frame = query[wanted]
+    elif query.shape[1] >= len(wanted) and kind == "Ratings":
+        frame = query.iloc[:, : len(wanted)].set_axis(wanted, axis=1)
+    else:
+        raise ValueError(f"Expected a query with columns {wanted}, got {list(query.columns)}")
+    return frame.reset_index(drop=True)
+
+
+def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
+    codes = known.get_indexer(pd.Index(asked))
+    if len(codes) and (codes < 0).all() and _texts(known) != _texts(pd.Index(asked)):
+        raise TypeError(
+            f"Expected {what} labels like {known[0]!r} ({type(known[0]).__name__}), "
+            f"got {asked.iloc[0]!r} ({type(asked.iloc[0]).__name__})"
+        )
+    return codes
+
+
+def _texts(index: pd.Index) -> bool:
+    return isinstance(index[0], str)

@@ -1,0 +1,48 @@
+"""What a method asks of its hyper-parameters, said the same way everywhere."""
+
+import math
+from typing import Any
+
+
+def count(hyper: Any, name: str, limit: int, of: str) -> None:
+    """A size: a whole number from 1 to `limit`."""
+    value = getattr(hyper, name)
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= limit:
+        raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
+
+
+def positive(hyper: Any, *names: str) -> None:
+    """Finite numbers above zero."""
+    for name in names:
+        value = getattr(hyper, name)
+        try:
+            fine = math.isfinite(value) and value > 0
+        except TypeError:
+            fine = False
+        if not fine:
+            raise ValueError(f"Expected {name} to be a finite number above 0, got {value!r}")
+
+
+def at_least_one(hyper: Any, *names: str) -> None:
+    """Dirichlet concentrations with a bounded mode: finite and not below 1."""
+    positive(hyper, *names)
+    for name in names:
+        if getattr(hyper, name) < 1:
+            raise ValueError(
+                f"Expected a concentration {name} of at least 1 (below 1 the joint has no mode), "
+                f"got {getattr(hyper, name)!r}"
+            )
+
+
+def counts(data: Any) -> None:
+    """No negative cell in any view, and something to count."""
+    for name, y in data.y.items():
+        if not len(y):
+            raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
+        low = int(y.argmin())
+        if y[low] < 0:
+            row, col = int(data.cells[name].row[low]), int(data.cells[name].col[low])
+            raise ValueError(
+                f"Expected counts of at least 0 in view {name!r}, got {float(y[low]):g} in row "
+                f"{data.rows[row]!r}, feature {data.features[name][col]!r}"
+            )

@@ -1,0 +1,196 @@
+"""The Numba halves of kernels.py; imported on first use, compiled once per machine and cached.
+
+Rows are handed out in blocks of equal work, so that a few long rows do not keep one thread waiting.
+`fastmath` lets the compiler vectorise the reductions; inputs are finite by the containers' checks.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+OPTIONS: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+
+
+def blocks(ptr: np.ndarray, per_row: float) -> np.ndarray:
+    """Row boundaries of equal cost: a row costs its cells plus `per_row`; 8 blocks a thread."""
+    cost = ptr + per_row * np.arange(len(ptr))
+    n = 8 * numba.get_num_threads()
+    return np.searchsorted(cost, np.linspace(0, cost[-1], n + 1)).astype(np.int64)
+
+
+def dots(ptr: np.ndarray, index: np.ndarray, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    out = np.empty(len(index), U.dtype)
+    _dots(blocks(ptr, 1), ptr, index, U, V, out)
+    return out
+
+
+@njit(parallel=True, **OPTIONS)
+def _dots(block, ptr, index, U, V, out):
+    for b in prange(len(block) - 1):
+        for i in range(block[b], block[b + 1]):
+            for p in range(ptr[i], ptr[i + 1]):
+                j = index[p]
+                x = U[i, 0] * V[j, 0]
+                for k in range(1, U.shape[1]):
+                    x += U[i, k] * V[j, k]
+                out[p] = x
+
+
+def spread(
+    ptr: np.ndarray, index: np.ndarray, order: np.ndarray, weight: np.ndarray, V: np.ndarray
+) -> np.ndarray:
+    out = np.zeros((len(ptr) - 1, V.shape[1]), V.dtype)
+    _spread(blocks(ptr, 1), ptr, index, order, weight, V, out)
+    return out
+
+
+@njit(parallel=True, **OPTIONS)
+def _spread(block, ptr, index, order, weight, V, out):
+    for b in prange(len(block) - 1):
+        for i in range(block[b], block[b + 1]):
+            for p in range(ptr[i], ptr[i + 1]):
+                w = weight[order[p]]
+                j = index[p]
+                for k in range(V.shape[1]):
+                    out[i, k] += w * V[j, k]
+
+
+def ratio_step(
+    ptr: np.ndarray, index: np.ndarray, y: np.ndarray, A: np.ndarray, G: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    threads = numba.get_num_threads()
+    by_row = np.zeros_like(A)
+    by_col = np.zeros((threads, *G.shape), G.dtype)  # one copy a thread: no two write one column
+    cost = ptr + np.arange(len(ptr))
+    block = np.searchsorted(cost, np.linspace(0, cost[-1], threads + 1)).astype(np.int64)
+    _ratio_step(block, ptr, index, y, A, G, by_row, by_col, np.finfo(A.dtype).tiny)
+    return by_row, by_col.sum(0)
+
+
+@njit(parallel=True, **OPTIONS)
+def _ratio_step(block, ptr, index, y, A, G, by_row, by_col, tiny):
+    K = A.shape[1]
+    for b in prange(len(block) - 1):
+        columns = by_col[b]
+        for i in range(block[b], block[b + 1]):
+            for p in range(ptr[i], ptr[i + 1]):
+                j = index[p]
+                x = A[i, 0] * G[j, 0]
+                for k in range(1, K):
+                    x += A[i, k] * G[j, k]
+                r = y[p] / max(x, tiny)
+                for k in range(K):
+                    by_row[i, k] += r * G[j, k]
+                    columns[j, k] += r * A[i, k]
+
+
+def solve_rows(
+    ptr: np.ndarray,
+    index: np.ndarray,
+    order: np.ndarray,
+    target: np.ndarray,
+    V: np.ndarray,
+    precision: np.ndarray,
+    shift: np.ndarray,
+    noise: np.ndarray,
+    weight: np.floating,
+) -> np.ndarray:
+    K = V.shape[1]
+    out = np.empty((len(ptr) - 1, K), V.dtype)
+    _solve_rows(
+        blocks(ptr, K / 3), ptr, index, order, target, V, precision, shift, noise, weight, out
+    )
+    return out
+
+
+@njit(**OPTIONS)
+def _add_outer(P, x, F, t, count):
+    """P += sum_e f_e f_e' (lower triangle) and x += sum_e t_e f_e, eight cells at a time."""
+    K = P.shape[0]
+    for e in range(count, F.shape[0]):
+        for k in range(K):
+            F[e, k] = 0
+        t[e] = 0
+    for k in range(K):
+        a0, a1, a2, a3 = F[0, k], F[1, k], F[2, k], F[3, k]
+        a4, a5, a6, a7 = F[4, k], F[5, k], F[6, k], F[7, k]
+        x[k] += (t[0] * a0 + t[1] * a1 + t[2] * a2 + t[3] * a3) + (
+            t[4] * a4 + t[5] * a5 + t[6] * a6 + t[7] * a7
+        )
+        for m in range(k + 1):
+            P[k, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
+                a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
+            )
+
+
+@njit(**OPTIONS)
+def _factor(P, inverse):
+    """The lower Cholesky factor in place, row by row, and the reciprocals of its diagonal."""
+    K = P.shape[0]
+    for i in range(K):
+        for j in range(i):
+            s = P[i, j]
+            for k in range(j):
+                s -= P[i, k] * P[j, k]
+            P[i, j] = s * inverse[j]
+        s = P[i, i]
+        for k in range(i):
+            s -= P[i, k] * P[i, k]
+        P[i, i] = np.sqrt(s)  # NaN when not positive definite: the engines look for it
+        inverse[i] = 1 / P[i, i]
+
+
+@njit(parallel=True, **OPTIONS)
+def _solve_rows(
+    block,
+    ptr,
+    index,
+    order,
+    target,
+    V,
+    precision,
+    shift,
+    noise,
+    weight,
+    out,
+):
+    K = V.shape[1]
+    root = np.sqrt(weight)
+    for b in prange(len(block) - 1):
+        P = np.empty((K, K), V.dtype)
+        F = np.empty((8, K), V.dtype)
+        t = np.empty(8, V.dtype)
+        inverse = np.empty(K, V.dtype)
+        for i in range(block[b], block[b + 1]):
+            x = out[i]
+            for k in range(K):
+                x[k] = shift[k]
+                for m in range(k + 1):
+                    P[k, m] = precision[k, m]
+            count = 0
+            for p in range(ptr[i], ptr[i + 1]):
+                for k in range(K):
+                    F[count, k] = root * V[index[p], k]
+                t[count] = root * target[order[p]]
+                count += 1
+                if count == 8:
+                    _add_outer(P, x, F, t, count)
+                    count = 0
+            if count:
+                _add_outer(P, x, F, t, count)
+            _factor(P, inverse)
+            for k in range(K):  # L h = b, then L' x = h (+ noise)
+                s = x[k]
+                for m in range(k):
+                    s -= P[k, m] * x[m]
+                x[k] = s * inverse[k]
+            if len(noise):
+                for k in range(K):
+                    x[k] += noise[i, k]
+            for k in range(K - 1, -1, -1):
+                x[k] *= inverse[k]
+                for m in range(k):
+                    x[m] -= P[k, m] * x[k]
+    return

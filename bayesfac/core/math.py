@@ -1,0 +1,74 @@
+"""Small pieces of arithmetic that several methods share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core import kernels
+from bayesfac.core.cells import Cells, Grid, Query
+
+
+def inner(U: jax.Array, V: jax.Array, at: Cells | Query | Grid) -> jax.Array:
+    """u_i . v_j at the cells asked for; a Grid gives the whole block. Unknown (-1) rows count as 0."""
+    if isinstance(at, Cells):
+        return _cell_dots(at, U, V)
+    if isinstance(at, Grid):
+        return U[at.row] @ V[at.col].T
+    return jnp.sum(pick(U, at.row) * pick(V, at.col), -1)
+
+
+def pick(table: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
+    """Rows of a table; zeros where the index is -1."""
+    known = jnp.reshape(jnp.asarray(index) >= 0, (-1,) + (1,) * (table.ndim - 1))
+    return jnp.where(known, table[index], 0)
+
+
+@jax.custom_vjp
+def _cell_dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
+    return kernels.dots(cells, U, V)
+
+
+def _forward(cells: Cells, U: jax.Array, V: jax.Array) -> tuple[jax.Array, tuple]:
+    return kernels.dots(cells, U, V), (cells, U, V)
+
+
+def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
+    # the sparse gradient of any loss on the observed cells: sorted sums, no unsorted scatter
+    cells, U, V = kept
+    return None, kernels.spread(cells.by_row, slope, V), kernels.spread(cells.by_col, slope, U)
+
+
+_cell_dots.defvjp(_forward, _backward)
+
+
+def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
+    """Rows that sum to one; a row without any mass keeps `fallback`."""
+    total = table.sum(-1, keepdims=True)
+    return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
+
+
+def safe_log(x: jax.Array) -> jax.Array:
+    """log x, with the smallest positive number for zero: 0 log 0 is then 0."""
+    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+
+
+def bilinear(
+    U: jax.Array, V: jax.Array, at: Query | Grid, user: tuple, item: tuple
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of u . v where a row (or column) that training never saw is still a draw
+    from its prior: `user` and `item` are (mean, covariance) of that prior. A known pair has no variance."""
+    if isinstance(at, Grid):
+        return inner(U, V, at), jnp.zeros((), U.dtype)
+    new_user, new_item = jnp.asarray(at.row) < 0, jnp.asarray(at.col) < 0
+    u = jnp.where(new_user[:, None], user[0], U[at.row])
+    v = jnp.where(new_item[:, None], item[0], V[at.col])
+
+    def variance(_: None) -> jax.Array:
+        by_user = jnp.where(new_user, jnp.sum((v @ user[1]) * v, -1), 0)
+        by_item = jnp.where(new_item, jnp.sum((u @ item[1]) * u, -1), 0)
+        return by_user + by_item + jnp.where(new_user & new_item, jnp.sum(user[1] * item[1]), 0)
+
+    def known(_: None) -> jax.Array:
+        return jnp.zeros(u.shape[0], U.dtype)
+
+    return jnp.sum(u * v, -1), jax.lax.cond(jnp.any(new_user | new_item), variance, known, None)

@@ -1,0 +1,170 @@
+"""The one abstraction: a factorization method is a record of plain functions."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayesfac.core.errors import UnknownName
+
+REGISTRY: dict[str, "Method"] = {}
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The factors may be turned by any orthogonal R: `site @ R` along each axis in `axes`.
+
+    `forms` are K x K sites that turn as R' M R. The sites of `factors` (two of them) make the
+    identified product, their rows paired by the data.
+    """
+
+    factors: tuple[str, str]
+    axes: Mapping[str, int]
+    forms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """The same relabelling may act on each of these axes at once (site name -> axis)."""
+
+    axes: Mapping[str, int]
+    name: str = "component"
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A published method: its objective, its solver and its generative model.
+
+    Params, Hyper                     NamedTuples; the fields of Params are the model's sites
+    data                              the container it takes: Ratings, Views, ...
+    init(key, data, hyper)            -> Params
+    objective(params, data, hyper)    -> scalar, minimised: minus the log joint, up to a constant
+    update(params, data, hyper)       -> Params, one sweep; None where the gradient engine solves
+    model(data, hyper)                -> None, NumPyro
+    predict(params, query, hyper)     -> Distribution of what is asked for, given one value of Params
+    example(key)                      -> (data, hyper), tiny; the contract runs on it
+    conditionals                      {site: f(params, data, hyper) -> Distribution}, in sweep order
+    moves                             {name: f(key, params, data, hyper) -> Params}: exact draws along a
+                                      gauge, which Gibbs makes after its blocks
+    prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
+    gauge(data)                       -> what may be turned or relabelled without changing the joint
+    dims                              {field: axis names}; "{key}" stands for a dict field's key
+    noncentred                        sites that NUTS samples through their standardised base
+    waived                            {check: reason}
+    """
+
+    name: str
+    cite: str
+    data: type
+    Params: Any
+    Hyper: Any
+    init: Callable[..., Any]
+    objective: Callable[..., Any]
+    model: Callable[..., None]
+    predict: Callable[..., Any]
+    example: Callable[..., Any]
+    update: Callable[..., Any] | None = None
+    conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    prepare: Callable[..., Any] = lambda data, hyper: hyper
+    gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    noncentred: tuple[str, ...] = ()
+    waived: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def paper(self) -> str:
+        """The first line of the method's file: what it is."""
+        return (
+            (inspect.getdoc(inspect.getmodule(self.init)) or self.name).splitlines()[0].rstrip(".")
+        )
+
+    @property
+    def solver(self) -> str:
+        """The engine that `bf.fit` takes when none is named."""
+        return "FixedPoint" if self.update else "LBFGS"
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that can run it."""
+        own = ("FixedPoint",) if self.update else ()
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *(("Gibbs",) if self.conditionals else ()))
+
+
+def register(method: Method) -> Method:
+    """Put a method on the list; every engine, report and contract test finds it there."""
+    if method.name in REGISTRY:
+        raise ValueError(f"Expected one method per name, got {method.name!r} registered twice")
+    REGISTRY[method.name] = method
+    return method
+
+
+def lookup(name: str | Method) -> Method:
+    """The method of that name, or an error that names the nearest."""
+    if isinstance(name, Method):
+        return name
+    if name not in REGISTRY:
+        raise UnknownName(unknown("method", name, REGISTRY))
+    return REGISTRY[name]
+
+
+def unknown(what: str, name: str, known: Any) -> str:
+    """One line for a name that does not exist: the nearest ones, then all."""
+    import difflib
+
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return f"Unknown {what} {name!r}{hint} Known: {', '.join(known)}"
+
+
+def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
+    """The method's Hyper from what the user gave, completed and checked against the data."""
+    for name in hyper:
+        if name not in method.Hyper._fields:
+            raise UnknownName(
+                unknown(f"hyper-parameter of {method.name}", name, method.Hyper._fields)
+            )
+    return method.prepare(data, method.Hyper(**hyper))
+
+
+def sites(params: Any) -> dict[str, Any]:
+    """Params as the model's sample sites: dict fields flattened to `field.key`, None left out."""
+    flat: dict[str, Any] = {}
+    for name, value in params._asdict().items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": item for key, item in value.items()}
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def from_sites(method: Method, values: Mapping[str, Any]) -> Any:
+    """Params from sample sites: the inverse of `sites`; a site that is absent becomes None."""
+    fields: dict[str, Any] = dict.fromkeys(method.Params._fields)
+    for site, value in values.items():
+        name, dot, key = site.partition(".")
+        if name not in fields:
+            raise UnknownName(unknown(f"site of {method.name}", site, method.Params._fields))
+        if dot:
+            fields[name] = {**(fields[name] or {}), key: value}
+        else:
+            fields[name] = value
+    return method.Params(**fields)
+
+
+def site_dims(method: Method, site: str) -> tuple[str, ...]:
+    """The axis names of one sample site."""
+    name, _, key = site.partition(".")
+    return tuple(dim.format(key=key) for dim in method.dims[name])
+
+
+def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:
+    """The method's gauge for these sites (a multi-view method has one relabelling per view)."""
+    return method.gauge(tuple(names)) if callable(method.gauge) else method.gauge
+
+
+def log_joint(method: Method, params: Any, data: Any, hyper: Any) -> Any:
+    """Log density of the NumPyro model at `params`, in the constrained space, no Jacobian."""
+    from numpyro.infer.util import log_density
+
+    return log_density(method.model, (data, hyper), {}, sites(params))[0]

@@ -1,0 +1,144 @@
+"""Turn what users have into labelled numbers, or say which row is wrong."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+
+def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
+    """Codes into the sorted distinct labels; a missing label is an error that names its row."""
+    flat = np.asarray(raw) if not isinstance(raw, pd.Series | pd.Index) else raw
+    if getattr(flat, "ndim", 1) != 1:
+        raise ValueError(
+            f"Expected a one-dimensional list of {what} labels, got shape {flat.shape}"
+        )
+    codes, distinct = pd.factorize(flat)
+    if (codes < 0).any():
+        raise ValueError(
+            f"Expected a {what} label in every row, got none in row {_first(codes < 0)}"
+        )
+    distinct = pd.Index(distinct)
+    try:
+        order = np.argsort(distinct.to_numpy(), kind="stable")
+    except TypeError:  # labels of several types have no order of their own
+        order = np.array(
+            sorted(
+                range(len(distinct)), key=lambda i: (type(distinct[i]).__name__, str(distinct[i]))
+            )
+        )
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank[codes], distinct[order]
+
+
+def numbers(raw: Any, what: str) -> np.ndarray:
+    """Finite float64 values of any numeric input (a fresh copy), or an error that names the row."""
+    array = np.asarray(raw)
+    if array.dtype.kind in "OUST" or array.dtype.kind in "mM":
+        converted = pd.to_numeric(pd.Series(raw).reset_index(drop=True), errors="coerce")
+        bad = converted.isna().to_numpy() & ~pd.isna(pd.Series(raw)).to_numpy()
+        if array.dtype.kind in "mM" or bad.any():
+            row = _first(bad) if bad.any() else 0
+            raise TypeError(f"Expected numbers as {what}, got {array[row]!r} in row {row}")
+        array = converted.to_numpy(dtype=np.float64, na_value=np.nan)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers as {what}, got dtype {array.dtype}")
+    values = array.astype(np.float64)
+    check_finite(values, what)
+    return values
+
+
+def check_finite(values: np.ndarray, what: str) -> None:
+    """No NaN, no infinity, nothing that the working precision would turn into infinity."""
+    largest = np.finfo(jax.dtypes.canonicalize_dtype(np.float64)).max
+    bad = ~(np.abs(values) <= largest)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        place = f"row {where[0]}" + (f", column {where[1]}" if values.ndim == 2 else "")
+        raise ValueError(f"Expected finite {what}, got {values[tuple(where)]} in {place}")
+
+
+def real(values: np.ndarray) -> jax.Array:
+    """On the device, in the working precision; always a copy."""
+    return jax.numpy.array(values, dtype=jax.dtypes.canonicalize_dtype(np.float64), copy=True)
+
+
+def triplets(frame: pd.DataFrame, columns: tuple[str, ...] | None) -> list[pd.Series]:
+    """The user, item and rating columns of a long table: named, or called so, or the first three."""
+    want = columns or ("user", "item", "rating")
+    if columns is not None and len(columns) != 3:
+        raise ValueError(f"Expected three column names (user, item, rating), got {columns!r}")
+    if all(name in frame.columns for name in want):
+        return [frame[name] for name in want]
+    if columns is not None:
+        missing = [name for name in want if name not in frame.columns]
+        raise ValueError(f"Expected columns {want!r}, got {list(frame.columns)}: no {missing[0]!r}")
+    if frame.shape[1] < 3:
+        raise ValueError(
+            "Expected a long table with columns user, item, rating, "
+            f"got {frame.shape[1]} column(s): {list(frame.columns)}"
+        )
+    return [frame.iloc[:, i] for i in range(3)]
+
+
+def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
+    """A view as a sparse matrix with its row and feature labels."""
+    rows = columns = None
+    if isinstance(raw, pd.DataFrame):
+        rows, columns = raw.index, raw.columns
+        wrong = [c for c, kind in raw.dtypes.items() if kind.kind not in "biuf"]
+        if wrong:
+            raise TypeError(
+                f"Expected numbers in {what}, got {raw[wrong[0]].dtype} in column {wrong[0]!r}"
+            )
+        raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
+    if not sp.issparse(raw):
+        raw = np.asarray(raw)
+        if raw.ndim != 2:
+            raise ValueError(f"Expected a two-dimensional {what}, got shape {raw.shape}")
+    if raw.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers in {what}, got dtype {raw.dtype}")
+    if 0 in raw.shape:
+        raise ValueError(
+            f"Expected at least one row and one feature in {what}, got shape {raw.shape}"
+        )
+    if sp.issparse(raw):
+        csr = sp.csr_matrix(raw, dtype=np.float64, copy=True)
+        csr.sum_duplicates()
+        coo = csr.tocoo()
+        bad = np.flatnonzero(~np.isfinite(coo.data))
+        if len(bad):
+            at = f"row {coo.row[bad[0]]}, column {coo.col[bad[0]]}"
+            raise ValueError(f"Expected finite values in {what}, got {coo.data[bad[0]]} in {at}")
+    else:
+        dense = raw.astype(np.float64)
+        check_finite(dense, f"values in {what}")
+        csr = sp.csr_matrix(dense)
+    csr.eliminate_zeros()
+    n, m = csr.shape
+    return (
+        csr,
+        pd.RangeIndex(n) if rows is None else rows,
+        pd.RangeIndex(m) if columns is None else columns,
+    )
+
+
+def digest(parts: Sequence[Any]) -> str:
+    """sha256 of labels and arrays, in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        array = np.asarray(part) if part is not None else np.zeros(0)
+        if array.dtype.kind not in "biuf":
+            array = np.frombuffer("\x1f".join(map(str, array.ravel())).encode(), np.uint8)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _first(mask: np.ndarray) -> int:
+    return int(np.flatnonzero(mask)[0])

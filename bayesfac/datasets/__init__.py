@@ -1,0 +1,124 @@
+"""Data sets by name, and generators.
+
+`load(name)` returns the container itself, `Ratings` or `Views`; class labels, where there are any,
+are `target(name)`; terms and citation are `about(name)`. `ratings` and `digits` need no network.
+`read(path)` does the same for a file of your own.
+"""
+
+import os
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data import Ratings, Views
+from bayesfac.core.errors import UnknownName
+from bayesfac.core.method import unknown
+from bayesfac.datasets import fetch, generators
+from bayesfac.datasets.files import read, views
+from bayesfac.datasets.generators import make_gaussian, make_ratings, make_topics
+from bayesfac.datasets.registry import LEVELS, RECORDS, Record
+
+__all__ = [
+    "about",
+    "list",
+    "load",
+    "make_gaussian",
+    "make_ratings",
+    "make_topics",
+    "read",
+    "target",
+]
+
+
+def list(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """A table of the data sets: kind, size, whether it is on this machine, licence and source.
+
+    Examples
+    --------
+    >>> "movielens-100k" in list().index
+    True
+    """
+    rows = [
+        {
+            "name": record.name,
+            "kind": record.kind,
+            "size": record.size,
+            "at hand": fetch.at_hand(record, folder),
+            "licence": record.licence,
+            "source": " or ".join(s.where for s in record.sources) or "made here",
+        }
+        for record in RECORDS.values()
+    ]
+    return pd.DataFrame(rows).set_index("name")
+
+
+def about(name: str) -> Record:
+    """What is known of a data set: title, licence, citation, sources.
+
+    Examples
+    --------
+    >>> about("digits").kind
+    'views'
+    """
+    if name not in RECORDS:
+        raise UnknownName(unknown("data set", name, RECORDS))
+    return RECORDS[name]
+
+
+def load(
+    name: str,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    progress: bool = True,
+) -> Ratings | Views:
+    """A data set, ready to fit.
+
+    Parameters
+    ----------
+    name : str
+        One of `list().index`.
+    folder : path, optional
+        Where to look first, and where to keep what is fetched; else BAYESFAC_DATA, then the
+        system's cache folder.
+    download : bool
+        Whether the network may be used for what is not on this machine.
+    progress : bool
+        Whether to show a progress bar (only on a terminal).
+
+    Examples
+    --------
+    >>> load("ratings")
+    Ratings(300 users x 200 items, 9000 ratings, density 0.15, levels 1..5)
+    """
+    record = about(name)
+    if name == "ratings":
+        return generators.embedded_ratings()
+    if name == "digits":
+        return generators.embedded_digits()[0]
+    arrays = fetch.arrays(record, folder, download, progress)
+    if record.kind == "ratings":
+        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS)
+    return views(arrays)
+
+
+def target(
+    name: str,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    progress: bool = True,
+) -> np.ndarray:
+    """The class of every row of a data set of views; the other arguments as in `load`.
+
+    Examples
+    --------
+    >>> target("digits")[:5].tolist()
+    [0, 1, 2, 3, 4]
+    """
+    record = about(name)
+    if record.kind != "views":
+        raise ValueError(f"Expected a data set of views, got {name!r}: {record.kind} have no class")
+    if name == "digits":
+        return generators.embedded_digits()[1]
+    return fetch.arrays(record, folder, download, progress)["y"].astype(int)

@@ -1,0 +1,222 @@
+"""Data made here: the papers' generators, and the embedded digits seen several ways."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data import Ratings, Views
+
+SWEEPS = 10_000  # the error of the fit falls at every sweep on a finite set: it ends far sooner
+
+
+class Gaussian(NamedTuple):
+    """What `make_gaussian` drew: ratings are U V' plus noise of this standard deviation."""
+
+    U: np.ndarray
+    V: np.ndarray
+    noise: float
+
+
+class Topics(NamedTuple):
+    """What `make_topics` drew: P(feature | row, view) = A B[view] C[view]; `cluster` = argmax A."""
+
+    A: np.ndarray
+    B: dict[str, np.ndarray]
+    C: dict[str, np.ndarray]
+    cluster: np.ndarray
+
+
+def make_ratings(
+    n_users: int,
+    n_items: int,
+    rank: int,
+    levels: int = 5,
+    density: float = 0.2,
+    seed: int = 0,
+    *,
+    noise: float = 0.0,
+) -> Ratings:
+    """Ordinal ratings that are almost a low-rank product: the thesis's generator, section 3.6.1.
+
+    A random rating matrix Y and a random U; then in turn V and U by least squares from Y, each
+    time Y <- [U V'] rounded to the nearest level, until Y stays as it is. The thesis leaves the
+    law of the first U open; it is uniform on (0, 1) here, because a centred U cannot carry the
+    mean and Y then collapses to the lowest level. Of the whole matrix a share `density` is
+    observed, at random, but at least one rating of every user and item.
+
+    The thesis's matrix has no noise (noise=0). People do: `noise` is the standard deviation of
+    what is added to U V' before the last rounding.
+
+    Examples
+    --------
+    >>> make_ratings(20, 15, rank=2, density=0.5)
+    Ratings(20 users x 15 items, 150 ratings, density 0.5, levels 1..5)
+    """
+    _check_sizes(n_users=n_users, n_items=n_items, rank=rank)
+    if rank > min(n_users, n_items):
+        raise ValueError(f"Expected a rank of at most {min(n_users, n_items)}, got {rank}")
+    if levels < 2:
+        raise ValueError(f"Expected at least two levels, got {levels}")
+    _check_noise(noise)
+    rng = np.random.default_rng(seed)
+    Y = rng.integers(1, levels + 1, (n_users, n_items)).astype(float)
+    U = rng.random((n_users, rank))
+    for _ in range(SWEEPS):
+        before = Y
+        V = np.linalg.lstsq(U, Y)[0].T
+        Y = np.clip(np.rint(U @ V.T), 1, levels)
+        U = np.linalg.lstsq(V, Y.T)[0].T
+        Y = np.clip(np.rint(U @ V.T), 1, levels)
+        if np.array_equal(Y, before):
+            break
+    user, item = _cells(n_users, n_items, density, rng)
+    if noise:
+        level = np.sum(U[user] * V[item], axis=1) + noise * rng.standard_normal(len(user))
+        return Ratings(user, item, np.clip(np.rint(level), 1, levels), levels=levels)
+    return Ratings(user, item, Y[user, item], levels=levels)
+
+
+def make_gaussian(
+    n_users: int,
+    n_items: int,
+    rank: int,
+    noise: float = 0.5,
+    density: float = 0.3,
+    seed: int = 0,
+) -> tuple[Ratings, Gaussian]:
+    """Real-valued ratings from the model of PMF, and the truth behind them.
+
+    U is standard normal and V normal with variance 1 / rank, so that U V' has variance 1.
+
+    Examples
+    --------
+    >>> ratings, truth = make_gaussian(20, 15, rank=2, noise=0.1)
+    >>> ratings.shape, truth.U.shape, truth.V.shape
+    ((20, 15), (20, 2), (15, 2))
+    """
+    _check_sizes(n_users=n_users, n_items=n_items, rank=rank)
+    _check_noise(noise)
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((n_users, rank))
+    V = rng.standard_normal((n_items, rank)) / np.sqrt(rank)
+    user, item = _cells(n_users, n_items, density, rng)
+    value = np.sum(U[user] * V[item], axis=1) + noise * rng.standard_normal(len(user))
+    return Ratings(user, item, value), Gaussian(U, V, float(noise))
+
+
+def make_topics(
+    n_rows: int = 200,
+    features: Mapping[str, int] | None = None,
+    n_clusters: int = 4,
+    n_topics: int = 6,
+    length: int = 100,
+    concentration: float = 0.1,
+    seed: int = 0,
+) -> tuple[Views, Topics]:
+    """Multi-view counts from the process of MVPLSA, and the truth behind them.
+
+    In every view each row has `length` tokens; each token picks a cluster of its row (A), a topic
+    of that cluster (B) and a feature of that topic (C). All rows of A, B and C are Dirichlet with
+    the given concentration: the smaller, the more distinct the clusters.
+
+    Examples
+    --------
+    >>> views, truth = make_topics(10, {"words": 8, "links": 5}, n_clusters=2, n_topics=3)
+    >>> views.names, views["words"].sum(), truth.cluster.shape
+    (('links', 'words'), np.float32(1000.0), (10,))
+    """
+    features = {"words": 60, "links": 40} if features is None else dict(features)
+    _check_sizes(n_rows=n_rows, n_clusters=n_clusters, n_topics=n_topics, length=length, **features)
+    if not concentration > 0:
+        raise ValueError(f"Expected a concentration above 0, got {concentration}")
+    rng = np.random.default_rng(seed)
+
+    def rows(n: int, m: int) -> np.ndarray:
+        return rng.dirichlet(np.full(m, concentration), size=n)
+
+    A = rows(n_rows, n_clusters)
+    B = {name: rows(n_clusters, n_topics) for name in features}
+    C = {name: rows(n_topics, m) for name, m in features.items()}
+    row = np.repeat(np.arange(n_rows), length)
+    counts = {}
+    for name, m in features.items():
+        feature = _pick(C[name], _pick(B[name], _pick(A, row, rng), rng), rng)
+        tokens = (np.ones(len(row)), (row, feature))
+        counts[name] = sp.coo_matrix(tokens, shape=(n_rows, m)).tocsr()
+    return Views(counts), Topics(A, B, C, A.argmax(1))
+
+
+def embedded_ratings() -> Ratings:
+    """The data set `ratings`: 9000 ratings, rank 5 plus noise."""
+    return make_ratings(300, 200, rank=5, density=0.15, seed=0, noise=0.6)
+
+
+def embedded_digits() -> tuple[Views, np.ndarray]:
+    """The data set `digits`: scikit-learn's 8 x 8 images as four views of counts, and the classes.
+
+    pixels     the 64 intensities, 0..16
+    profiles   sums of the 8 rows and of the 8 columns
+    fourier    13 low-frequency magnitudes of the discrete Fourier transform, rounded
+    zones      sums of the 16 blocks of 2 x 2 pixels
+    """
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    image = digits.images.astype(float)
+    low = [(0, 0), (1, 0), (2, 0), *((ky, kx) for kx in (1, 2) for ky in (-2, -1, 0, 1, 2))]
+    spectrum = np.abs(np.fft.fft2(image))
+    zones = image.reshape(-1, 4, 2, 4, 2).sum((2, 4)).reshape(-1, 16)
+    at = np.arange(8)
+    views = {
+        "pixels": (image.reshape(-1, 64), [f"r{i}c{j}" for i in at for j in at]),
+        "profiles": (
+            np.hstack([image.sum(2), image.sum(1)]),
+            [f"row{i}" for i in at] + [f"column{j}" for j in at],
+        ),
+        "fourier": (
+            np.rint(np.stack([spectrum[:, ky, kx] for ky, kx in low], axis=1)),
+            [f"f({ky},{kx})" for ky, kx in low],
+        ),
+        "zones": (zones, [f"zone{i}{j}" for i in range(4) for j in range(4)]),
+    }
+    frames = {name: pd.DataFrame(x, columns=labels) for name, (x, labels) in views.items()}
+    return Views(frames), digits.target.astype(int)
+
+
+def _cells(
+    n: int, m: int, density: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A random share of the n x m cells, row-major, with one at least per row and column."""
+    size = round(density * n * m)
+    if not (0 < density <= 1) or size < max(n, m):
+        raise ValueError(
+            f"Expected a density between {max(n, m) / (n * m):.2g} (one rating per user and item) "
+            f"and 1, got {density}"
+        )
+    cover = np.arange(max(n, m))  # a random diagonal, wound around the shorter side
+    first = rng.permutation(n)[cover % n] * m + rng.permutation(m)[cover % m]
+    rest = np.setdiff1d(np.arange(n * m), first)
+    chosen = np.concatenate([first, rng.choice(rest, size - len(first), replace=False)])
+    return np.divmod(np.sort(chosen), m)
+
+
+def _pick(table: np.ndarray, given: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One column index per entry of `given`, drawn from that row of a row-stochastic table."""
+    edges = np.cumsum(table, axis=1)
+    edges = edges / edges[:, -1:] + np.arange(len(table))[:, None]  # row i spans (i, i + 1]
+    at = np.searchsorted(edges.ravel(), given + rng.random(len(given)), side="right")
+    return np.minimum(at - given * table.shape[1], table.shape[1] - 1)
+
+
+def _check_noise(noise: float) -> None:
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ValueError(f"Expected a noise of at least 0, got {noise}")
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"Expected a whole number of at least 1 as {name}, got {size!r}")

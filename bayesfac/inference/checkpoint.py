@@ -1,0 +1,109 @@
+"""A run that is killed goes on where its last checkpoint was, to the same numbers.
+
+A checkpoint is one NPZ file without pickle: the arrays, and a JSON header that says which run it
+belongs to and the sha256 of every array. It is replaced atomically, at most every `seconds`.
+"""
+
+import hashlib
+import json
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bayesfac.core.errors import CorruptFile
+from bayesfac.core.files import atomic
+
+FORMAT = 1
+
+
+def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """An NPZ with a JSON header in the member `header`, whole or not at all."""
+    plain = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    head = {**header, "format": FORMAT, "sha256": {name: _digest(a) for name, a in plain.items()}}
+    with atomic(path) as part, open(part, "wb") as file:
+        np.savez(file, header=np.array(json.dumps(head)), **plain)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays, or CorruptFile: a damaged file never becomes wrong numbers."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop("header")))
+        expected = header["sha256"]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise CorruptFile(f"Expected a bayesfac archive in {path}, got {error}") from error
+    if header.get("format") != FORMAT:
+        raise CorruptFile(f"Expected format {FORMAT} in {path}, got {header.get('format')!r}")
+    for name, digest in expected.items():
+        if name not in arrays or _digest(arrays[name]) != digest:
+            raise CorruptFile(
+                f"Expected {path} unchanged since it was written, got other bytes in {name!r}"
+            )
+    return header, arrays
+
+
+def _digest(array: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """The checkpoint of one run; without a folder it does nothing."""
+
+    def __init__(self, folder: str | None, run: str, seconds: float = 20.0) -> None:
+        self.path = None if folder is None else Path(folder) / "checkpoint.npz"
+        self.run, self.seconds, self.last = run, seconds, time.monotonic()
+
+    def load(self) -> dict[str, np.ndarray] | None:
+        """The state of an earlier try at this very run."""
+        if self.path is None or not self.path.exists():
+            return None
+        header, arrays = read_arrays(self.path)
+        if header["run"] != self.run:
+            raise ValueError(
+                f"Expected {self.path.parent} to hold this run (same method, data, hyper-parameters, "
+                "engine and seed), got another; name an empty folder"
+            )
+        return arrays
+
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+        return self.path is not None and time.monotonic() - self.last >= self.seconds
+
+    def save(self, arrays: Mapping[str, Any]) -> None:
+        """Replace the checkpoint."""
+        if self.path is not None:
+            write_arrays(self.path, {"run": self.run}, arrays)
+            self.last = time.monotonic()
+
+
+def freeze(tree: Any) -> dict[str, np.ndarray]:
+    """A JAX state as plain arrays, random keys as their data."""
+    leaves = jax.tree.leaves(tree)
+    return {f"leaf{i}": np.asarray(_key_data(x)) for i, x in enumerate(leaves)}
+
+
+def thaw(saved: Mapping[str, np.ndarray], like: Any) -> Any:
+    """And back, into the structure of `like`."""
+    leaves, tree = jax.tree.flatten(like)
+    arrays = [jax.numpy.asarray(saved[f"leaf{i}"]) for i in range(len(leaves))]
+    keyed = [
+        jax.random.wrap_key_data(a) if _is_key(x) else a
+        for a, x in zip(arrays, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, keyed)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key)
+
+
+def _key_data(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf

@@ -1,0 +1,138 @@
+"""Gibbs sweeps through a method's declared conditionals."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from bayesfac.core import kernels
+from bayesfac.core.method import Method, sites
+from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.draws import Writer
+from bayesfac.inference.result import (
+    Result,
+    bar,
+    check_sites,
+    compiled,
+    count_setting,
+    pick_params,
+    replace_sites,
+    start_point,
+)
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Every block drawn from its full conditional in turn.
+
+    Parameters
+    ----------
+    warmup, draws, chains : int
+        Sweeps thrown away, sweeps kept, independent chains.
+    thin : int
+        Sweeps per kept draw.
+    folder : str, optional
+        Draws are written here as they come (they are never all in memory), with checkpoints; a killed
+        run resumes from there to the same draws.
+    """
+
+    warmup: int = 500
+    draws: int = 500
+    chains: int = 4
+    thin: int = 1
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        count_setting(self, warmup=0, draws=1, chains=1, thin=1)
+
+    def run(
+        self,
+        method: Method,
+        data: Any,
+        hyper: Any,
+        *,
+        key: jax.Array,
+        start: Any,
+        progress: bool,
+        run: str,
+    ) -> Result:
+        """Chains one after another: on a CPU each sweep already uses every core."""
+        sweep = _sweep(method, hyper, data, start_point(method, data, hyper, key, start))
+        objective = compiled(lambda p, data: method.objective(p, data, hyper))
+        writer = Writer(self.folder, (self.chains, self.draws))
+        lp = np.full((self.chains, self.draws), np.nan)
+        total = self.warmup + self.draws * self.thin
+        point = Checkpoint(self.folder, run)
+        saved = point.load()
+        first = 0
+        if saved:
+            first, lp = int(saved.pop("chain")), saved.pop("lp")
+        with bar(progress, self.chains * total, method.name) as shown:
+            shown.update(first * total)
+            for chain in range(first, self.chains):
+                begin, walk = jax.random.split(jax.random.fold_in(key, chain))
+                p, done = start_point(method, data, hyper, begin, start), 0
+                if saved:
+                    done = int(saved.pop("done"))
+                    p, saved = replace_sites(p, saved), None
+                    shown.update(done)
+                try:
+                    while done < total:
+                        p = sweep(p, data, jax.random.fold_in(walk, done))
+                        done += 1
+                        draw, last = divmod(done - self.warmup - 1, self.thin)
+                        if draw >= 0 and last == self.thin - 1:
+                            check_sites(p, f"in chain {chain}, sweep {done}")
+                            writer.write(chain, draw, sites(p))
+                            lp[chain, draw] = -float(objective(p, data))
+                        shown.update(1)
+                        if point.due():
+                            point.save({"chain": chain, "done": done, "lp": lp, **sites(p)})
+                except KeyboardInterrupt:
+                    finished = (
+                        (chain, self.draws) if chain else (1, (done - self.warmup) // self.thin)
+                    )
+                    return _partial(writer, lp, *finished)
+        point.save({"chain": self.chains, "lp": lp})
+        return Result(draws=writer.view(), trace=-lp.ravel(), stats={"lp": lp})
+
+
+def _partial(writer: Writer, lp: np.ndarray, chains: int, draws: int) -> Result:
+    """What an interrupted run has: its finished chains, or the first draws of its first chain."""
+    if draws < 1:
+        raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
+    stored = writer.view()
+    kept = {site: stored[site][:chains, :draws] for site in stored}
+    lp = lp[:chains, :draws]
+    note = f"interrupted: {chains} chain(s) of {draws} draws"
+    return Result(draws=kept, trace=-lp.ravel(), stats={"lp": lp}, notes=[note], partial=True)
+
+
+def _sweep(method: Method, hyper: Any, data: Any, like: Any) -> Any:
+    """(params, data, key) -> params: all blocks once, in the order that the method lists them.
+
+    Where Numba runs the sparse loops, the blocks that need none are compiled one by one.
+    """
+
+    def block(site: str, p: Any, data: Any, key: jax.Array) -> Any:
+        return method.conditionals[site](p, data, hyper).sample(key)
+
+    blocks: dict[str, Any] = {
+        s: partial(block, s) for s in method.conditionals if pick_params(like, s) is not None
+    }
+    if kernels.backend() == "numba":
+        given = (like, data, jax.random.key(0))
+        blocks = {s: f if kernels.needs_loops(f, *given) else jax.jit(f) for s, f in blocks.items()}
+
+    moves = {name: compiled(partial(move, hyper=hyper)) for name, move in method.moves.items()}
+
+    def sweep(p: Any, data: Any, key: jax.Array) -> Any:
+        for number, (site, draw) in enumerate(blocks.items()):
+            p = replace_sites(p, {site: draw(p, data, jax.random.fold_in(key, number))})
+        for number, move in enumerate(moves.values(), len(blocks)):
+            p = move(jax.random.fold_in(key, number), p, data)
+        return p
+
+    return compiled(sweep)

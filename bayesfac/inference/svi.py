@@ -1,0 +1,243 @@
+"""Stochastic variational inference, and its degenerate case: a point (MAP)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import optim
+from numpyro.handlers import Messenger
+from numpyro.infer import SVI as NumpyroSVI
+from numpyro.infer import Trace_ELBO, autoguide, init_to_value
+
+from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
+from bayesfac.inference.checkpoint import Checkpoint, freeze, thaw
+from bayesfac.inference.result import (
+    Result,
+    bar,
+    check_number,
+    check_sites,
+    count_setting,
+    log_joints,
+    require,
+    start_point,
+)
+
+GUIDES: dict[str, Callable[..., Any]] = {
+    "normal": autoguide.AutoNormal,
+    "multivariate": autoguide.AutoMultivariateNormal,
+    "lowrank": autoguide.AutoLowRankMultivariateNormal,
+    "laplace": autoguide.AutoLaplaceApproximation,
+    "flow": autoguide.AutoIAFNormal,
+    "delta": autoguide.AutoDelta,
+}
+BLOCK = 100  # steps per compiled call: one progress report, one look at the stopping rule
+WINDOW = 10  # blocks that the stopping rule compares with the 10 before
+
+
+@dataclass(frozen=True)
+class SVI:
+    """Fit a guide to the posterior by maximising the ELBO with Adam.
+
+    Parameters
+    ----------
+    steps : int
+        Adam steps at most; the rate falls to a tenth on the way.
+    guide : {"normal", "multivariate", "lowrank", "laplace", "flow"}
+        Mean field, full covariance, low rank plus diagonal, curvature at the mode, autoregressive flow.
+    learning_rate : float
+    batch : int, optional
+        Cells per step; all of them by default.
+    draws : int
+        Draws taken from the fitted guide.
+    patience : bool
+        Stop early: when the mean ELBO of 1000 steps is not better than that of the 1000 before by
+        more than its own standard error.
+    folder : str, optional
+        Where checkpoints go; a killed run resumes from there.
+    """
+
+    steps: int = 10_000
+    guide: str = "normal"
+    learning_rate: float = 0.01
+    batch: int | None = None
+    draws: int = 1000
+    patience: bool = True
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        count_setting(self, steps=1, draws=1)
+        guides = [name for name in GUIDES if name != "delta"]
+        require(
+            self.guide in guides, f"Expected SVI(guide=...) one of {guides}, got {self.guide!r}"
+        )
+        require(
+            self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
+        )
+        if self.batch is not None:
+            count_setting(self, batch=1)
+
+    def run(
+        self,
+        method: Method,
+        data: Any,
+        hyper: Any,
+        *,
+        key: jax.Array,
+        start: Any,
+        progress: bool,
+        run: str,
+    ) -> Result:
+        """Fit the guide, then draw from it; there is one chain, as draws are independent."""
+        p, key = start_point(method, data, hyper, key, start), jax.random.fold_in(key, 1)
+        turns = any(isinstance(g, Rotation) for g in gauge_of(method, sites(p)))
+        require(
+            self.guide != "laplace" or not turns,
+            f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
+            "curvature at the mode is zero in some directions and the Gaussian there has no width",
+        )
+        guide, params, trace, converged, notes = _fit(
+            self, method, data, hyper, p, key, progress, run
+        )
+        many = guide.sample_posterior(key, params, sample_shape=(self.draws,))
+        draws = {site: np.asarray(many[site])[None] for site in sites(p)}
+        for site, value in draws.items():
+            require(bool(np.isfinite(value).all()), f"Expected finite draws of {site}, got NaN")
+        stats = {"lp": log_joints(method, data, hyper, draws)}
+        return Result(draws=draws, trace=trace, converged=converged, stats=stats, notes=notes)
+
+
+@dataclass(frozen=True)
+class MAP:
+    """The mode of the NumPyro model's joint, by Adam: the model's own answer to the solver's.
+
+    Parameters
+    ----------
+    steps : int
+        Adam steps at most; the rate falls to a tenth on the way.
+    learning_rate : float
+    patience : bool
+        Stop when 1000 steps no longer improve on the 1000 before.
+    """
+
+    steps: int = 10_000
+    learning_rate: float = 0.01
+    patience: bool = True
+    guide = "delta"
+    batch = None
+    folder = None
+
+    def __post_init__(self) -> None:
+        count_setting(self, steps=1)
+        require(
+            self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
+        )
+
+    def run(
+        self,
+        method: Method,
+        data: Any,
+        hyper: Any,
+        *,
+        key: jax.Array,
+        start: Any,
+        progress: bool,
+        run: str,
+    ) -> Result:
+        """Climb the log joint from the start."""
+        p = start_point(method, data, hyper, key, start)
+        guide, params, trace, converged, notes = _fit(
+            self, method, data, hyper, p, key, progress, run
+        )
+        values = guide.median(params)
+        point = from_sites(method, {site: values[site] for site in sites(p)})
+        check_sites(point, "at the end")
+        # the loss is the objective plus a constant of the data: show it as the objective
+        trace = trace - trace[-1] + float(method.objective(point, data, hyper))
+        return Result(point, None, trace, converged, notes=notes)
+
+
+class Weighted(Messenger):
+    """Lets every observed cell of a minibatch count for the many it stands for."""
+
+    def __init__(self, fn: Any, weights: Mapping[str, float]) -> None:
+        super().__init__(fn)
+        self.weights = weights
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.weights:
+            msg["scale"] = self.weights[msg["name"]] * (1 if msg["scale"] is None else msg["scale"])
+
+
+def _fit(
+    engine: SVI | MAP,
+    method: Method,
+    data: Any,
+    hyper: Any,
+    p: Any,
+    key: jax.Array,
+    progress: bool,
+    run: str,
+) -> tuple:
+    """The guide, its parameters, the trace of -ELBO, whether it settled, and what to say."""
+
+    def model(data: Any, weights: Mapping[str, float]) -> None:
+        with Weighted(None, weights):
+            method.model(data, hyper)
+
+    at = init_to_value(values={k: jnp.asarray(v) for k, v in sites(p).items()})
+    guide = GUIDES[engine.guide](model, init_loc_fn=at)
+    blocks = max(1, -(-engine.steps // BLOCK))
+    decay = optim.Adam(lambda i: engine.learning_rate * 0.1 ** (i / engine.steps))
+    svi = NumpyroSVI(model, guide, decay, Trace_ELBO())
+    state = svi.init(key, data, {})
+
+    @jax.jit
+    def block(state: Any, data: Any) -> tuple[Any, jax.Array]:
+        def step(state: Any, _: None) -> tuple[Any, jax.Array]:
+            if engine.batch is None:
+                return svi.update(state, data, {})
+            part, weights = data.batch(jax.random.fold_in(state.rng_key, 7), engine.batch)
+            return svi.update(state, part, weights)
+
+        return jax.lax.scan(step, state, None, length=min(BLOCK, engine.steps))
+
+    point = Checkpoint(engine.folder, run)
+    trace: list[float] = []
+    if saved := point.load():
+        trace = list(saved.pop("trace"))
+        state = thaw(saved, state)
+    converged, notes = False, []
+    with bar(progress, blocks * BLOCK, f"{method.name} {engine.guide}") as shown:
+        shown.update(len(trace))
+        try:
+            while len(trace) < blocks * min(BLOCK, engine.steps) and not converged:
+                state, losses = block(state, data)
+                trace += np.asarray(losses, np.float64).tolist()
+                check_number(
+                    trace[-1], "ELBO", f"in step {len(trace)}; try a smaller learning_rate"
+                )
+                converged = engine.patience and _settled(trace)
+                shown.update(len(losses))
+                shown.set_postfix(loss=f"{np.mean(trace[-BLOCK:]):.6g}")
+                if point.due():
+                    point.save({"trace": trace, **freeze(state)})
+        except KeyboardInterrupt:
+            notes.append(f"interrupted after {len(trace)} steps")
+    converged = converged or _settled(trace)
+    if not converged:
+        notes.append(f"the ELBO was still moving after {len(trace)} steps: take more")
+    return guide, svi.get_params(state), np.asarray(trace), converged, notes
+
+
+def _settled(trace: list[float]) -> bool:
+    """Whether 1000 steps no longer beat the 1000 before by more than their standard error."""
+    n = WINDOW * BLOCK
+    if len(trace) < 2 * n:
+        return False
+    means = np.asarray(trace[-2 * n :]).reshape(2 * WINDOW, BLOCK).mean(1)
+    old, new = means[:WINDOW], means[WINDOW:]
+    error = np.sqrt((old.var() + new.var()) / WINDOW)
+    return bool(old.mean() - new.mean() <= error + 1e-9 * abs(new.mean()))

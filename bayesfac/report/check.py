@@ -1,0 +1,247 @@
+"""Diagnostics on what the data identify: never on raw factors, which may turn and swap at will."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.method import Permutation, Rotation, gauge_of
+from bayesfac.report import az, words
+from bayesfac.report.align import align_draws
+from bayesfac.report.pages import render
+from bayesfac.report.words import Finding
+
+ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed from
+BYTES = 512 * 2**20  # and the most of one site that is looked at for them
+BLOCK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """A verdict, the findings behind it, and the numbers behind those.
+
+    table      one row per identified quantity: mean, sd, r_hat, ess_bulk, ess_tail, mcse
+    findings   what was found, each with a level ("good", "care", "bad") and advice
+    quantities the draws behind the table, by the name in its column `source`
+    """
+
+    name: str
+    engine: str
+    kind: str
+    table: pd.DataFrame
+    findings: tuple[Finding, ...]
+    quantities: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def level(self) -> str:
+        """The level of the worst finding."""
+        return words.worst(self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing speaks against using it."""
+        return self.level != "bad"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one sentence."""
+        return words.headline(self.kind, self.level)
+
+    @property
+    def short(self) -> str:
+        """The verdict in a few words, for a table."""
+        said = {"good": "converged", "care": "usable with care", "bad": "not converged"}
+        return said[self.level]
+
+    @property
+    def worst(self) -> pd.DataFrame:
+        """One row per kind of quantity: how many, and the worst of each number."""
+        if self.table.empty:
+            return self.table
+        groups = self.table.groupby("quantity", sort=False)
+        relative = (self.table["mcse"] / self.table["sd"]).groupby(
+            self.table["quantity"], sort=False
+        )
+        columns = {
+            "count": groups.size(), "r_hat": groups["r_hat"].max(),
+            "ess_bulk": groups["ess_bulk"].min(), "ess_tail": groups["ess_tail"].min(),
+            "mcse / sd": relative.max(),
+        }  # fmt: skip
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.name} by {self.engine}: {self.verdict}"]
+        lines += [f"  {_MARK[f.level]} {f}" for f in self.findings]
+        if not self.table.empty:
+            shown = self.worst.to_string(float_format=lambda x: f"{x:.3g}", na_rep="-")
+            lines += ["", shown]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return render("diagnostics.html.j2", diagnostics=self)
+
+
+_MARK = {"good": "+", "care": "!", "bad": "x"}
+
+
+def diagnostics(fit: Any) -> Diagnostics:
+    """Judge a fit by what the data identify.
+
+    Parameters
+    ----------
+    fit : Fit
+        A sampled fit: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
+        Monte Carlo error, and for NUTS divergences, energy and tree depth. SVI: the trend of the
+        ELBO. A point fit: whether its objective stands still.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> fit = bf.fit("pmf", ratings, bf.Gibbs(50, 200, 2), n_components=2, progress=False)
+    >>> found = diagnostics(fit)
+    >>> bool(found.table["r_hat"].max() < 1.5), found.kind
+    (True, 'sampler')
+    """
+    engine = type(fit.engine).__name__
+    if fit.draws is None:
+        return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(words.judge_point(fit)))
+    found = identified(fit)
+    kind = "variational" if engine == "SVI" else "sampler"
+    table = tabulate(found, fit, compare=kind == "sampler")
+    if kind == "variational":
+        findings = words.judge_variational(fit)
+    else:
+        bfmi = az.bfmi(fit.stats["energy"]) if "energy" in fit.stats else None
+        findings = words.judge_sampler(fit, table, bfmi)
+    return Diagnostics(fit.name, engine, kind, table, tuple(findings), found)
+
+
+def tabulate(found: Mapping[str, np.ndarray], fit: Any, *, compare: bool = True) -> pd.DataFrame:
+    """Mean, sd, R-hat, ESS and MCSE of every identified quantity, one row each."""
+    parts = []
+    for name, draws in found.items():
+        flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
+        alone = flat.shape[0] * flat.shape[1] == 1  # one draw has no spread
+        numbers = {"mean": flat.mean((0, 1)), "sd": flat.std((0, 1), ddof=0 if alone else 1)}
+        if compare:
+            numbers |= {
+                "r_hat": az.rhat(flat),
+                "ess_bulk": az.ess(flat),
+                "ess_tail": az.ess(flat, "tail"),
+            }
+            numbers |= {"mcse": az.mcse(flat)}
+        else:  # independent draws: there is nothing to compare
+            numbers |= dict.fromkeys(
+                ("r_hat", "ess_bulk", "ess_tail"), np.full(flat.shape[2], np.nan)
+            )
+            numbers |= {"mcse": numbers["sd"] / np.sqrt(flat.shape[0] * flat.shape[1])}
+        index = row_names(name, fit, flat.shape[2])
+        parts.append(
+            pd.DataFrame({"quantity": _kind(name), "source": name, **numbers}, index=index)
+        )
+    return pd.concat(parts)
+
+
+def row_names(name: str, fit: Any, size: int) -> list[str]:
+    """What each entry of an identified quantity is called, with the user's labels."""
+    if name == "probe":
+        return [
+            f"prediction ({', '.join(map(str, row))})"
+            for row in fit.data.probe.itertuples(index=False)
+        ]
+    if size == 1:
+        return [_kind(name)]
+    if name.startswith("share."):
+        return [f"share of {name.removeprefix('share.')} {i}" for i in range(size)]
+    return [f"{_kind(name)} {i + 1}" for i in range(size)]
+
+
+def _kind(name: str) -> str:
+    plain = {"lp": "log joint", "probe": "prediction", "singular_values": "singular value"}
+    if name.startswith("eigenvalues."):
+        return f"eigenvalue of {name.removeprefix('eigenvalues.')}"
+    return (
+        f"share of {name.removeprefix('share.')}"
+        if name.startswith("share.")
+        else plain.get(name, name)
+    )
+
+
+# -- identified quantities ----------------------------------------------------------------------
+def identified(fit: Any) -> dict[str, np.ndarray]:
+    """What does not depend on how the factors are turned or labelled, as (chain, draw, ...) arrays.
+
+    The log joint, scalar sites, predictions at the probe cells; for rotations the singular values
+    of U V' and the eigenvalues of K x K sites; for relabellings each component's share.
+    """
+    draws = fit.draws
+    found = {"lp": np.asarray(fit.stats["lp"])} if "lp" in fit.stats else {}
+    found |= {site: np.asarray(draws[site]) for site in draws if draws[site].ndim == 2}
+    found["probe"] = fit.predict(fit.data.probe).draws_of_mean()
+    gauge = gauge_of(fit.method, tuple(draws))
+    for free in gauge:
+        if isinstance(free, Rotation):
+            few = _few(
+                {site: draws[site] for site in (*free.factors, *free.forms) if site in draws}
+            )
+            found["singular_values"] = singular_values(*(few[site] for site in free.factors))
+            forms = {site: np.asarray(few[site], float) for site in free.forms if site in few}
+            found |= {
+                f"eigenvalues.{s}": np.linalg.eigvalsh(m)[..., ::-1] for s, m in forms.items()
+            }
+    return found | shares(draws, [free for free in gauge if isinstance(free, Permutation)])
+
+
+def singular_values(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Singular values of U V' for draws (chain, draw, n, K) and (chain, draw, m, K), largest first.
+
+    From the K x K Gram matrices, so no n x m matrix is built.
+
+    >>> u = np.array([[[[3.0, 0.0], [0.0, 1.0]]]])
+    >>> singular_values(u, u).round(6)
+    array([[[9., 1.]]])
+    """
+    values, vectors = np.linalg.eigh(_grams(u))
+    root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+    squares = np.linalg.eigvalsh(np.swapaxes(root, -1, -2) @ _grams(v) @ root)
+    return np.sqrt(np.maximum(squares, 0))[..., ::-1]
+
+
+def shares(draws: Mapping[str, np.ndarray], gauge: list[Permutation]) -> dict[str, np.ndarray]:
+    """Each component's mean weight, from the site whose rows divide over the components."""
+    if not gauge:
+        return {}
+    few = _few({site: draws[site] for free in gauge for site in free.axes if site in draws})
+    aligned = align_draws(few, gauge).draws
+    found = {}
+    for free in gauge:
+        for site, axis in free.axes.items():
+            if (
+                site in aligned and axis == aligned[site].ndim - 3
+            ):  # the last axis: rows sum to one over it
+                rest = tuple(range(2, aligned[site].ndim - 1))
+                found[f"share.{free.name}"] = aligned[site].mean(rest)
+                break
+    return found
+
+
+def _few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Evenly spaced draws: enough to judge, and few enough to hold. Same ones for every site."""
+    chains, length = next(iter(draws.values())).shape[:2]
+    largest = max(values.nbytes for values in draws.values())
+    step = max(1, -(-chains * length // ENOUGH), -(-largest // BYTES))
+    return {site: values[:, ::step] for site, values in draws.items()}
+
+
+def _grams(factor: np.ndarray) -> np.ndarray:
+    """F' F of every draw, in float64, a block of draws at a time (the draws may lie on disk)."""
+    chains, length, _, k = factor.shape
+    grams = np.empty((chains, length, k, k))
+    for chain in range(chains):
+        for start in range(0, length, BLOCK):
+            block = np.asarray(factor[chain, start : start + BLOCK], float)
+            grams[chain, start : start + BLOCK] = np.swapaxes(block, 1, 2) @ block
+    return grams

@@ -1,0 +1,168 @@
+"""A fit as an ArviZ DataTree with the user's labels, and as a file that notices damage."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import arviz_base
+import h5py
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayesfac.core.errors import BayesfacError, CorruptFile
+from bayesfac.core.files import atomic
+from bayesfac.core.method import site_dims
+
+LARGE = 4 * 2**30
+SEAL = "bayesfac_sha256"  # of everything: HDF5 guards its numbers, not its names and labels
+
+
+def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
+    """The draws of a fit as an ArviZ DataTree.
+
+    Parameters
+    ----------
+    fit : Fit
+        A sampled fit; SVI has one chain of independent draws.
+    thin : int
+        Keep every `thin`-th draw.
+    max_bytes : int
+        Refuse to build more than this, and say how to ask for less.
+
+    Returns
+    -------
+    DataTree
+        `posterior` (dims chain, draw and the method's own, with the user's labels as coordinates)
+        and `sample_stats`; method, engine, hyper-parameters, seed and versions are JSON in `attrs`.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> fit = bf.fit("pmf", bf.datasets.load("ratings"), bf.Gibbs(10, 20, 1), progress=False)
+    >>> to_datatree(fit).posterior["U"].dims
+    ('chain', 'draw', 'user', 'component')
+    """
+    if fit.draws is None:
+        raise ValueError(f"Expected a fit with draws, got a point fit of {fit.name}: see .params")
+    _refuse_if_large(fit.draws, thin, max_bytes)
+    draws = {site: np.asarray(values[:, ::thin]) for site, values in fit.draws.items()}
+    dims = {site: list(site_dims(fit.method, site)) for site in draws}
+    groups = {"posterior": draws}
+    if fit.stats:
+        groups["sample_stats"] = {k: np.asarray(v)[:, ::thin] for k, v in fit.stats.items()}
+    attrs = {name: json.dumps(value, default=str) for name, value in _provenance(fit).items()}
+    coords = {name: labels(index) for name, index in _coords(fit, draws, dims).items()}
+    return arviz_base.from_dict(groups, coords=coords, dims=dims, attrs={"/": attrs})
+
+
+def labels(index: Any) -> np.ndarray:
+    """Labels as a netCDF file can hold them: numbers, dates or text as they are, all else as text.
+
+    >>> labels(["ann", 2, None])
+    array(['ann', '2', 'None'], dtype='<U4')
+    """
+    array = np.asarray(pd.Index(index))
+    if array.dtype.kind in "biuM" or (array.dtype.kind == "f" and not np.isnan(array).any()):
+        return array
+    return np.array([str(label) for label in array.tolist()], dtype=str)
+
+
+def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The user's labels where an axis has them, 0, 1, ... elsewhere."""
+    sizes = {d: n for s in draws for d, n in zip(dims[s], draws[s].shape[2:], strict=True)}
+    return {dim: fit.data.coords.get(dim, np.arange(n)) for dim, n in sizes.items()}
+
+
+def _provenance(fit: Any) -> dict[str, Any]:
+    hyper = {k: v for k, v in fit.hyper._asdict().items() if np.ndim(v) == 0}
+    engine = {"name": type(fit.engine).__name__, **vars(fit.engine)}
+    about = {"method": fit.name, "hyper": hyper, "engine": engine, "seed": fit.seed}
+    return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
+
+
+def _refuse_if_large(draws: Mapping[str, Any], thin: int, max_bytes: int) -> None:
+    sizes = {s: v.nbytes // thin for s, v in draws.items()}
+    total = sum(sizes.values())
+    if total > max_bytes:
+        most = max(sizes, key=sizes.__getitem__)
+        enough = -(-total // max_bytes) * thin
+        raise BayesfacError(
+            f"Expected at most {_gib(max_bytes)} of draws, got {_gib(total)}, most of it {most!r}: "
+            f"keep every n-th with thin={enough}, or raise max_bytes"
+        )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.3g} GiB"
+
+
+# -- files --------------------------------------------------------------------------------------
+def to_netcdf(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write a DataTree as one netCDF file: compressed, checksummed, whole or not at all.
+
+    Any program for netCDF reads it too: `xarray.open_datatree(path)`.
+    """
+    sealed = tree.copy()
+    sealed.attrs = {**tree.attrs, SEAL: _seal(tree)}
+    with atomic(path) as part:
+        sealed.to_netcdf(part, engine="h5netcdf", encoding=_encoding(tree))
+
+
+def from_netcdf(path: str | os.PathLike[str]) -> xr.DataTree:
+    """Read a DataTree back, all of it, and close the file; a damaged file is an error."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"Expected a posterior in {os.fspath(path)}, got no such file")
+    try:
+        _walk(path)
+        with xr.open_datatree(path, engine="h5netcdf") as file:
+            tree = file.load()
+    except Exception as error:  # h5py, h5netcdf and xarray each have their own
+        reason = re.sub(r"\s+", " ", str(error))[:200]
+        raise CorruptFile(f"Expected a whole netCDF file in {path}, got: {reason}") from error
+    seal = tree.attrs.pop(SEAL, None)
+    if seal is not None and seal != _seal(tree):
+        raise CorruptFile(f"Expected {path} as it was written, got something else")
+    return tree
+
+
+def _walk(path: str | os.PathLike[str]) -> None:
+    """Look at every name and attribute: h5py says cleanly what h5netcdf stumbles over noisily."""
+    with h5py.File(path) as file:
+        dict(file.attrs)
+        file.visititems(lambda _, item: dict(item.attrs) and None)
+
+
+def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
+    """Checksums for every array; text has a variable length and only the seal."""
+    packed = {"zlib": True, "complevel": 4, "shuffle": True, "fletcher32": True}
+    return {
+        node.path: {
+            str(name): packed
+            for name, values in node.to_dataset(inherit=False).variables.items()
+            if values.dtype.kind in "biuf" and values.ndim
+        }
+        for node in tree.subtree
+    }
+
+
+def _seal(tree: xr.DataTree) -> str:
+    """A digest of every name, label, number and attribute."""
+    digest = hashlib.sha256()
+    for node in sorted(tree.subtree, key=lambda node: node.path):
+        attrs = {k: str(np.asarray(v).tolist()) for k, v in node.attrs.items() if k != SEAL}
+        digest.update(json.dumps([node.path, attrs], sort_keys=True).encode())
+        variables = node.to_dataset(inherit=False).variables
+        for name in sorted(variables, key=str):
+            values = variables[name]
+            digest.update(
+                json.dumps([str(name), list(map(str, values.dims)), values.shape]).encode()
+            )
+            if values.dtype.kind in "biuf":
+                digest.update(np.ascontiguousarray(values.values).data)
+            else:  # text and dates come back with another width or unit
+                digest.update("\x1f".join(map(str, values.values.ravel())).encode())
+    return digest.hexdigest()

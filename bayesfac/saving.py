@@ -1,0 +1,176 @@
+"""A fit as a folder: a JSON header, NPZ arrays and one NPY file per site of draws; no pickle."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bayesfac.api import Fit
+from bayesfac.core.cards import Card
+from bayesfac.core.errors import CorruptFile
+from bayesfac.core.files import atomic, sha256, umask
+from bayesfac.core.method import from_sites, lookup, sites
+from bayesfac.inference import ENGINES
+from bayesfac.inference.checkpoint import read_arrays, write_arrays
+from bayesfac.inference.draws import StoredDraws
+from bayesfac.inference.result import Result
+
+FORMAT = "bayesfac fit 1"
+
+
+def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
+    """Write the folder beside its place and then rename it: it is whole or not there."""
+    target = Path(path)
+    if target.exists() and not (
+        target.is_dir() and (not any(target.iterdir()) or _is_ours(target))
+    ):
+        raise FileExistsError(
+            f"Expected {target} to be free or a saved fit, got something else there"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        _write(fit, part)
+        os.chmod(part, 0o777 & ~umask())
+        old = None
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            os.replace(target, old / "fit")
+        os.replace(part, target)
+        if old:
+            shutil.rmtree(old)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return target
+
+
+def _write(fit: Fit, folder: Path) -> None:
+    arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
+    arrays |= {f"stat {name}": value for name, value in fit.stats.items()}
+    if fit.is_point:
+        arrays |= {f"site {name}": np.asarray(value) for name, value in sites(fit.params).items()}
+    write_arrays(folder / "arrays.npz", {"kind": "fit"}, arrays)
+    files = {"arrays.npz": sha256(folder / "arrays.npz")}
+    if fit.draws is not None:
+        (folder / "draws").mkdir()
+        for site in fit.draws:
+            place = folder / "draws" / f"{site}.npy"
+            with open(place, "wb") as file:
+                np.save(file, fit.draws[site], allow_pickle=False)
+            files[f"draws/{site}.npy"] = sha256(place)
+    header = {
+        "format": FORMAT,
+        "method": fit.name,
+        "hyper": fit.hyper._asdict(),
+        "engine": [type(fit.engine).__name__, _settings(fit.engine)],
+        "seed": fit.seed,
+        "seconds": fit.seconds,
+        "converged": fit.converged,
+        "partial": fit.partial,
+        "notes": fit.result.notes,
+        "info": fit.info,
+        "data": _card_to_json(fit.data),
+        "files": files,
+    }
+    with atomic(folder / "header.json") as part:
+        part.write_text(json.dumps(header, indent=1), encoding="utf-8")
+
+
+def load(path: str | os.PathLike[str]) -> Fit:
+    """Read the folder back; every file is checked against its digest first."""
+    folder = Path(path)
+    header = _header(folder)
+    for name, digest in header["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != digest:
+            raise CorruptFile(
+                f"Expected {folder / name} unchanged since it was saved, got other bytes or none"
+            )
+    _, arrays = read_arrays(folder / "arrays.npz")
+    method = lookup(header["method"])
+    stats = {k.removeprefix("stat "): v for k, v in arrays.items() if k.startswith("stat ")}
+    point = {
+        k.removeprefix("site "): jnp.asarray(v) for k, v in arrays.items() if k.startswith("site ")
+    }
+    result = Result(
+        from_sites(method, point) if point else None,
+        None if point else StoredDraws(folder / "draws"),
+        arrays["trace"],
+        header["converged"],
+        stats,
+        header["notes"],
+        header["partial"],
+    )
+    name, settings = header["engine"]
+    card = _card_from_json(header["data"], arrays["rows"], arrays["cols"])
+    hyper = method.Hyper(**header["hyper"])
+    seconds = header["seconds"]
+    return Fit(
+        method,
+        hyper,
+        ENGINES[name](**settings),
+        header["seed"],
+        result,
+        card,
+        seconds,
+        header["info"],
+    )
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    place = folder / "header.json"
+    if not place.is_file():
+        raise CorruptFile(f"Expected a folder written by Fit.save, got no header.json in {folder}")
+    try:
+        header = json.loads(place.read_text(encoding="utf-8"))
+        kind = header.get("format")
+    except (ValueError, AttributeError) as error:
+        raise CorruptFile(f"Expected JSON in {place}, got {error}") from error
+    if kind != FORMAT:
+        raise CorruptFile(f"Expected format {FORMAT!r} in {place}, got {kind!r}")
+    return header
+
+
+def _is_ours(folder: Path) -> bool:
+    place = folder / "header.json"
+    return place.is_file() and FORMAT.rsplit(" ", 1)[0] in place.read_text(
+        encoding="utf-8", errors="replace"
+    )
+
+
+def _settings(engine: Any) -> dict[str, Any]:
+    return {name: getattr(engine, name) for name in engine.__dataclass_fields__}
+
+
+def _card_to_json(card: Card) -> dict[str, Any]:
+    return {
+        "kind": card.kind,
+        "coords": {axis: _plain(index, axis) for axis, index in card.coords.items()},
+        "summary": card.summary,
+        "levels": card.levels,
+        "probe": {str(name): _plain(column, str(name)) for name, column in card.probe.items()},
+    }
+
+
+def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -> Card:
+    coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
+    levels = None if saved["levels"] is None else tuple(saved["levels"])
+    probe = pd.DataFrame(saved["probe"])
+    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe)
+
+
+def _plain(values: Any, axis: str) -> list[Any]:
+    """Labels as JSON numbers and strings."""
+    plain = [v.item() if isinstance(v, np.generic) else v for v in values]
+    for value in plain:
+        if not isinstance(value, str | int | float):
+            raise TypeError(
+                f"Expected {axis} labels that are numbers or text, got {value!r}: save cannot keep it"
+            )
+    return plain

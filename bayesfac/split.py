@@ -1,0 +1,193 @@
+"""Divide data into what a method may see and what it is judged on.
+
+All parts keep the labels and levels of the whole (`Ratings.take`), so codes, shapes and
+predictions stay comparable, and every split is a function of its seed alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from bayesfac.core.data import Ratings, Views
+
+Container = TypeVar("Container", Ratings, Views, Ratings | Views)
+
+
+class Weak(NamedTuple):
+    """Weak generalisation: other items of the same users."""
+
+    train: Ratings
+    test: Ratings
+
+
+class Strong(NamedTuple):
+    """Strong generalisation: new users.
+
+    train   all ratings of the other users; the model is learned from these
+    given   what the new users have rated; the model may be tuned to them, or updated with them
+    test    the ratings of the new users that were held out
+    """
+
+    train: Ratings
+    given: Ratings
+    test: Ratings
+
+
+def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Container, Container]:
+    """Hold out a random share: of the ratings, or of the counts of every cell.
+
+    Views have no missing cells, so their cells cannot be held out; instead each count is thinned:
+    every single count goes to the test part with probability `fraction`. Both parts then have all
+    rows and features, and are independent if the counts were Poisson.
+
+    Parameters
+    ----------
+    data : Ratings or Views
+    fraction : float
+        The share of the test part, between 0 and 1.
+    seed : int
+
+    Returns
+    -------
+    (train, test)
+
+    Examples
+    --------
+    >>> ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [3.0, 4.0, 5.0, 1.0])
+    >>> train, test = holdout(ratings, 0.25)
+    >>> len(train), len(test), test.shape
+    (3, 1, (2, 2))
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
+    rng = np.random.default_rng(seed)
+    if isinstance(data, Views):
+        return _thin(data, fraction, rng)
+    n, held = len(data), round(fraction * len(data))
+    if not 0 < held < n:
+        raise ValueError(
+            f"Expected a fraction that leaves ratings on both sides, got {fraction} of {n}: "
+            f"{held} would be held out"
+        )
+    return _divide(data, rng.permutation(n)[:held])
+
+
+def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
+    """Cross-validation: k pairs (train, test), in which every rating is tested once.
+
+    Examples
+    --------
+    >>> ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [3.0, 4.0, 5.0, 1.0])
+    >>> [len(test) for train, test in k_fold(ratings, 2)]
+    [2, 2]
+    """
+    if not 2 <= k <= len(ratings):
+        raise ValueError(f"Expected between 2 and {len(ratings)} folds (one rating each), got {k}")
+    order = np.random.default_rng(seed).permutation(len(ratings))
+    return (_divide(ratings, fold) for fold in np.array_split(order, k))
+
+
+def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -> Weak:
+    """Hold out `held_out` ratings of every user (thesis, section 3.6.2).
+
+    Every user keeps at least one, so each must have more than `held_out` (or none at all: a user
+    whose ratings went to another part is passed over).
+
+    Examples
+    --------
+    >>> ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [3.0, 4.0, 5.0, 1.0])
+    >>> weak_generalisation(ratings).test.frame()["user"].tolist()
+    [0, 1]
+    """
+    held = _per_user(ratings, np.unique(ratings.user), held_out, np.random.default_rng(seed))
+    return Weak(*_divide(ratings, held))
+
+
+def strong_generalisation(
+    ratings: Ratings, n_users: int, held_out: int = 1, *, seed: int = 0
+) -> Strong:
+    """Set `n_users` users apart, and hold out `held_out` ratings of each (thesis, section 3.6.2).
+
+    Examples
+    --------
+    >>> ratings = Ratings([0, 0, 1, 1, 2], [0, 1, 0, 1, 1], [3.0, 4.0, 5.0, 1.0, 2.0])
+    >>> parts = strong_generalisation(ratings.take([0, 1, 2, 3]), 1)
+    >>> len(parts.train), len(parts.given), len(parts.test)
+    (2, 1, 1)
+    """
+    rated = np.unique(ratings.user)
+    if not 0 < n_users < len(rated):
+        raise ValueError(
+            f"Expected between 1 and {len(rated) - 1} users to set apart "
+            f"({len(rated)} have ratings), got {n_users}"
+        )
+    rng = np.random.default_rng(seed)
+    apart = np.sort(rng.permutation(rated)[:n_users])
+    held = _per_user(ratings, apart, held_out, rng)
+    theirs = np.isin(ratings.user, apart)
+    tested = np.zeros(len(ratings), bool)
+    tested[held] = True
+    return Strong(ratings.take(~theirs), ratings.take(theirs & ~tested), ratings.take(tested))
+
+
+def _divide(ratings: Ratings, held: np.ndarray) -> tuple[Ratings, Ratings]:
+    """(train, test), both in the order of the rows given."""
+    tested = np.zeros(len(ratings), bool)
+    tested[held] = True
+    return ratings.take(~tested), ratings.take(tested)
+
+
+def _per_user(
+    ratings: Ratings, users: np.ndarray, held_out: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Positions of `held_out` random ratings of each of these users, who must have more."""
+    if held_out < 1:
+        raise ValueError(f"Expected at least one rating held out per user, got {held_out}")
+    count = np.bincount(ratings.user, minlength=ratings.n_users)
+    few = users[count[users] <= held_out]
+    if len(few):
+        raise ValueError(
+            f"Expected more than {held_out} rating(s) of every user, got {count[few[0]]} of user "
+            f"{ratings.users[few[0]]!r} ({len(few)} such users)"
+        )
+    shuffled = rng.permutation(len(ratings))
+    order = shuffled[np.argsort(ratings.user[shuffled], kind="stable")]  # by user, random within
+    first = np.cumsum(count) - count
+    return order[(first[users][:, None] + np.arange(held_out)).ravel()]
+
+
+def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[Views, Views]:
+    kept: dict[str, sp.csr_matrix] = {}
+    held: dict[str, sp.csr_matrix] = {}
+    for name in views.names:
+        counts = views[name]
+        _check_counts(name, counts)
+        # float32 holds the counts that fit it exactly; int64 is what the binomial takes
+        taken = rng.binomial(counts.data.astype(np.int64), fraction)
+        parts = (counts.data - taken, taken)
+        kept[name], held[name] = (
+            sp.csr_matrix((part, counts.indices, counts.indptr), shape=counts.shape)
+            for part in parts
+        )
+    return _relabel(views, kept), _relabel(views, held)
+
+
+def _check_counts(name: str, counts: sp.csr_matrix) -> None:
+    wrong = (counts.data < 0) | (counts.data != np.rint(counts.data))
+    if wrong.any():
+        cell = counts.tocoo()
+        at = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"Expected whole counts in view {name!r} to thin them, got {cell.data[at]:g} in row "
+            f"{cell.row[at]}, column {cell.col[at]}; real-valued views cannot be held out: "
+            "take rows instead (views.take)"
+        )
+
+
+def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
+    part = Views(matrices, rows=views.rows)
+    part.host = replace(part.host, features=views.features)
+    return part

@@ -1,0 +1,125 @@
+"""What the benchmarks share: the same cores for everyone, and a record of what ran where."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesfac.core.files import atomic
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+POOLS = ("OMP", "OPENBLAS", "MKL", "NUMBA")  # each reads its own NAME_NUM_THREADS, once, on import
+CACHES = ("JAX_COMPILATION_CACHE_DIR", "NUMBA_CACHE_DIR")
+BUSY = 0.5  # load average above which timings are not to be believed
+
+
+def arguments(text: str) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke run on small made-up data")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="for everyone (2)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the figures go, as JSON")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # this script calls itself
+    return parser
+
+
+def in_process(script: str, task: Mapping[str, Any], threads: int, **env: str) -> dict[str, Any]:
+    """Run `script --worker TASK` in a process of its own, and read the JSON it prints last.
+
+    Thread pools never meet, every pool gets `threads` threads, and every process the same cores.
+    """
+    settings = {k: v for k, v in os.environ.items() if k not in CACHES}
+    settings |= {f"{pool}_NUM_THREADS": str(threads) for pool in POOLS} | env
+    command = [sys.executable, script, "--worker", json.dumps(task), "--threads", str(threads)]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{Path(script).name} failed at {task}:\n{done.stderr[-4000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def hold_cores(threads: int) -> None:
+    """Keep this process on the first `threads` cores; XLA sizes its pool by them."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def installed(package: str) -> str | None:
+    """Its version, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def surroundings(*packages: str) -> dict[str, Any]:
+    """When and on what this runs; to be asked before the work starts. A busy machine is said so."""
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        print(f"WARNING: load average {load:.2f} before the start: others are computing here, "
+              "so only ratios within this run mean anything\n", file=sys.stderr)  # fmt: skip
+    names = ("bayesfac", *packages, "numpy", "scipy", "numba", "jax")
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load before start": round(load, 2),
+        "python": platform.python_version(),
+        "versions": {name: installed(name) or "not installed" for name in names},
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@contextmanager
+def shared_arrays(**arrays: Any) -> Iterator[str]:
+    """One NPZ file that every worker reads: the very same data for all."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "data.npz")
+        np.savez(path, **arrays)
+        yield path
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table, columns as wide as their longest entry."""
+    names = list(rows[0])
+    cells = [names] + [[str(row.get(name, "")) for name in names] for row in rows]
+    width = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    cells.insert(1, ["-" * w for w in width])
+    lines = (" | ".join(c.ljust(w) for c, w in zip(line, width, strict=True)) for line in cells)
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def report(name: str, args: argparse.Namespace, record: dict[str, Any], text: str) -> None:
+    """Print the table with where it was measured; keep the figures, unless it was a smoke run."""
+    where = record["where"]
+    versions = ", ".join(f"{k} {v}" for k, v in where["versions"].items())
+    print(text)
+    print(f"\n{where['date']}, {where['cpu']}, {args.threads} of {where['cores']} cores, "
+          f"load {where['load before start']} before the start")  # fmt: skip
+    print(f"Python {where['python']}; {versions}")
+    path = args.out or (None if args.quick else RESULTS / f"{name}.json")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as part:
+            part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"Figures: {os.path.relpath(path)}")

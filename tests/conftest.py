@@ -1,0 +1,50 @@
+"""What every test stands on: float64, no display, one compilation cache, and the registry."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)  # noqa: TID251  # before any container is made
+
+import bayesfac.models  # noqa: E402, F401  # registers every method
+from bayesfac.core.method import REGISTRY  # noqa: E402
+
+
+@pytest.fixture(params=sorted(REGISTRY), ids=str)
+def method(request):
+    return REGISTRY[request.param]
+
+
+@pytest.fixture(params=[0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))], ids="seed{}".format)
+def key(request):
+    return jax.random.key(request.param)
+
+
+@pytest.fixture
+def skeleton():
+    """The record in docs/skeleton_method.py; the registry is as it was afterwards."""
+    path = ROOT / "docs" / "skeleton_method.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    with patch.dict(REGISTRY), patch.dict(sys.modules, {path.stem: module}):
+        spec.loader.exec_module(module)
+        yield module.METHOD
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """The folder of the real data sets."""
+    for folder in (os.environ.get("BAYESFAC_DATA"), ROOT.parent / "shared" / "data"):
+        if folder and (Path(folder) / "movielens_100k.npz").exists():
+            return Path(folder)
+    pytest.skip("no real data: BAYESFAC_DATA names no folder with movielens_100k.npz")

@@ -1,0 +1,171 @@
+"""Identified quantities stay put under turns and swaps; verdicts fit planted faults."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayesfac.report.align import align
+from bayesfac.report.check import diagnostics, identified, singular_values
+from tests.report import fakes
+
+
+def text_of(found) -> str:
+    return " ".join(str(finding) for finding in found.findings)
+
+
+def test_identified_quantities_do_not_see_the_frame() -> None:
+    fit = fakes.sampled_ratings(draws=30)
+    turned = replace(fit, draws=align(fit).draws)
+    one, other = identified(fit), identified(turned)
+    assert set(one) == {
+        "lp",
+        "alpha",
+        "probe",
+        "singular_values",
+        "eigenvalues.Lambda_U",
+        "eigenvalues.Lambda_V",
+    }
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-6, atol=1e-8)
+    for factor in ("U", "V", "mu_U"):
+        assert factor not in one
+
+
+def test_singular_values_are_those_of_the_product() -> None:
+    fit = fakes.sampled_ratings(chains=2, draws=70)
+    u, v = fit.draws["U"], fit.draws["V"]
+    direct = np.linalg.svd(u @ np.swapaxes(v, -1, -2), compute_uv=False)[..., :2]
+    np.testing.assert_allclose(singular_values(u, v), direct, rtol=1e-8)
+
+
+def test_eigenvalues_are_those_of_the_precision() -> None:
+    values = identified(fakes.sampled_ratings(draws=10))["eigenvalues.Lambda_U"]
+    np.testing.assert_allclose(values, np.broadcast_to([4.0, 1.0], values.shape), rtol=1e-8)
+
+
+def test_shares_of_components_survive_label_switching() -> None:
+    fit = fakes.sampled_views()
+    found = identified(fit)
+    assert found["share.cluster"].shape == (2, 60, 3) and found["share.topic.pix"].shape == (
+        2,
+        60,
+        4,
+    )
+    np.testing.assert_allclose(found["share.cluster"].sum(-1), 1)
+    assert (
+        found["share.cluster"].std((0, 1)).max() < 0.01 < fit.draws["A"].mean(2).std((0, 1)).max()
+    )
+
+
+def test_chains_that_agree_are_good() -> None:
+    found = diagnostics(fakes.sampled_ratings(chains=4, draws=200))
+    assert found.ok and found.level == "good" and found.verdict.startswith("The chains agree")
+    assert found.table["r_hat"].max() < 1.02 and found.table["ess_tail"].min() > 400
+    assert {"alpha", "log joint", "singular value 1", "eigenvalue of Lambda_U 2"} <= set(
+        found.table.index
+    )
+    assert any(name.startswith("prediction (user ") for name in found.table.index)
+    assert "x" not in [line.strip()[:1] for line in repr(found).splitlines()]
+    assert list(found.worst.index)[:3] == ["log joint", "alpha", "prediction"]
+
+
+def test_a_chain_in_another_mode_is_bad() -> None:
+    fit = fakes.sampled_ratings(chains=4, draws=100)
+    v = fit.draws["V"].copy()
+    v[0] *= 1.5
+    found = diagnostics(replace(fit, draws={**fit.draws, "V": v}))
+    assert not found.ok and "disagree" in text_of(found) and found.short == "not converged"
+
+
+def test_a_slow_log_joint_with_good_predictions_is_said_as_such() -> None:
+    fit = fakes.sampled_ratings(chains=4, draws=200)
+    drift = np.cumsum(np.random.default_rng(0).normal(size=(4, 200)), axis=1)
+    found = diagnostics(replace(fit, stats={"lp": drift}))
+    assert "Log joint: chains disagree" in text_of(
+        found
+    ) and "Predictions: chains agree" in text_of(found)
+    assert found.level == "bad"
+
+
+def test_slow_hyper_parameters_do_not_spoil_predictions() -> None:
+    fit = fakes.sampled_ratings(chains=4, draws=200)
+    alpha = 4 + 0.1 * np.cumsum(np.random.default_rng(0).normal(size=(4, 200)), axis=1)
+    found = diagnostics(replace(fit, draws={**fit.draws, "alpha": alpha}))
+    assert found.level == "care" and found.ok
+    assert "(alpha). Predict with this, but do not read these numbers yet." in text_of(found)
+
+
+def test_one_chain_says_what_it_cannot_know() -> None:
+    found = diagnostics(fakes.sampled_ratings(chains=1, draws=800))
+    assert (
+        found.level == "care" and "One chain" in text_of(found) and "Run 4 chains" in text_of(found)
+    )
+    assert "two halves" in text_of(found) and np.isfinite(found.table["r_hat"]).any()
+
+
+def test_few_draws_are_bad() -> None:
+    found = diagnostics(fakes.sampled_ratings(chains=2, draws=20))
+    assert not found.ok and "Effective draws for predictions: only" in text_of(found)
+    too_few = diagnostics(fakes.sampled_ratings(chains=2, draws=5))
+    assert not too_few.ok and "Too few draws" in text_of(too_few)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "level", "said"),
+    [
+        ("diverging", lambda x: np.arange(x.size).reshape(x.shape) % 20 == 0, "bad", "divergent"),
+        ("diverging", lambda x: np.arange(x.size).reshape(x.shape) == 7, "care", "1 divergent"),
+        ("energy", lambda x: np.cumsum(x - 500, axis=1), "care", "E-BFMI down to"),
+        ("tree_depth", lambda x: x + 5, "care", "hit the limit of 10"),
+    ],
+)
+def test_what_only_nuts_can_tell(name, change, level, said) -> None:
+    fit = fakes.sampled_ratings(chains=4, draws=200, engine=fakes.NUTS(draws=200, chains=4))
+    assert diagnostics(fit).level == "good"
+    stats = {**fit.stats, name: change(fit.stats[name])}
+    found = diagnostics(replace(fit, stats=stats))
+    assert found.level == level and said in text_of(found)
+
+
+def test_variational_fits_have_no_rhat() -> None:
+    fit = fakes.sampled_ratings(chains=1, engine=fakes.SVI())
+    found = diagnostics(fit)
+    assert found.kind == "variational" and found.level == "care" and found.ok
+    assert found.table["r_hat"].isna().all() and "too small" in text_of(found)
+    falling = replace(fit, trace=np.linspace(900, 100, 400), converged=False)
+    assert diagnostics(falling).level == "bad" and "still improving" in text_of(
+        diagnostics(falling)
+    )
+    assert "too few" in text_of(diagnostics(replace(fit, trace=fit.trace[:50])))
+
+
+def test_point_fits_are_judged_by_their_objective() -> None:
+    assert diagnostics(fakes.point_ratings()).verdict == "Converged."
+    notes = {**fakes.INFO, "notes": ["the objective rose in 3 of 50 sweeps", "best of 3 restarts"]}
+    found = diagnostics(fakes.point_ratings(info=notes))
+    assert found.level == "care" and "The objective rose in 3 of 50 sweeps." in text_of(found)
+    stopped = diagnostics(fakes.point_ratings(converged=False))
+    assert not stopped.ok and "Raise max_iter" in text_of(stopped)
+    broken = diagnostics(fakes.point_ratings(trace=np.array([3.0, np.nan])))
+    assert not broken.ok and "NaN" in text_of(broken)
+    assert stopped.table.empty and "Not converged." in repr(stopped)
+
+
+def test_an_interrupted_run_says_so() -> None:
+    found = diagnostics(fakes.sampled_ratings(chains=4, draws=200, partial=True))
+    assert found.level == "care" and "Interrupted" in text_of(found)
+
+
+def test_broken_draws_are_bad() -> None:
+    fit = fakes.sampled_ratings(chains=2, draws=100)
+    alpha = fit.draws["alpha"].copy()
+    alpha[1, 3] = np.nan
+    found = diagnostics(replace(fit, draws={**fit.draws, "alpha": alpha}))
+    assert not found.ok and "first seen in alpha" in text_of(found)
+
+
+def test_labels_reach_html_escaped() -> None:
+    found = diagnostics(fakes.sampled_ratings(hostile=True))
+    page = found._repr_html_()
+    assert "<script>alert" not in page and found.verdict in page

@@ -1,0 +1,172 @@
+"""Scores against hand calculations, calibration against known truth, and their table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayesfac.report.calibration import (
+    Scores,
+    TokenScores,
+    activity_groups,
+    paired_difference,
+    score,
+)
+from bayesfac.report.compare import compare
+from tests.report import fakes
+
+
+def simulated(n: int = 4000, stated: float = 1.0, seed: int = 0) -> Scores:
+    """Truths with sd 1 about the mean, forecast with the sd `stated`."""
+    from scipy.stats import norm
+
+    rng = np.random.default_rng(seed)
+    mean, sd = rng.normal(size=n), np.full(n, stated)
+    value = mean + rng.normal(size=n)
+    log_score, pit = norm.logpdf(value, mean, sd), norm.cdf(value, mean, sd)
+    width = 2 * norm.ppf(0.95) * sd
+    cluster, activity = rng.integers(50, size=n), rng.integers(1, 100, size=n)
+    return Scores(
+        value, mean, sd, log_score, sd * 0, pit, width, activity, cluster, np.zeros(n, bool)
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    fits = {"point": fakes.point_ratings(), "Gibbs": fakes.sampled_ratings(chains=4, draws=100)}
+    return compare(fits, fakes.ratings_sets()[1], about="random 70/30, seed 3")
+
+
+def test_the_table_holds_what_a_hand_calculation_gives(comparison) -> None:
+    fit, test = comparison.fits["point"], comparison.test
+    error = fit.predict(test).mean - test.value
+    row = comparison.table.loc["point"]
+    assert row["n"] == len(test)
+    assert row["RMSE"] == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert row["MAE"] == pytest.approx(np.mean(np.abs(error)))
+    lower, upper = fit.predict(test).interval(0.9)
+    assert row["covers 90 %"] == np.mean((test.value >= lower) & (test.value <= upper))
+    assert row["width"] == pytest.approx(np.mean(upper - lower))
+    assert list(comparison.table["verdict"]) == ["converged", "usable with care"]
+    assert list(comparison.table.columns) == [
+        "n", "RMSE", "MAE", "log score", "CRPS",
+        "covers 50 %", "covers 80 %", "covers 90 %", "covers 95 %", "width", "seconds", "verdict",
+    ]  # fmt: skip
+
+
+def test_a_calibrated_forecast_is_called_so_and_an_overconfident_one_not() -> None:
+    honest, bold = simulated(), simulated(stated=0.5)
+    for level in (0.5, 0.8, 0.9, 0.95):
+        assert honest.inside(level).mean() == pytest.approx(level, abs=0.025)
+    assert bold.inside(0.9).mean() < 0.65
+    table = honest.pit_histogram()
+    assert ((table["frequency"] >= table["low"]) & (table["frequency"] <= table["high"])).all()
+    assert bold.pit_histogram()["frequency"].iloc[0] > bold.pit_histogram()["high"].iloc[0]
+    curve = honest.coverage_curve()
+    assert np.abs(curve["coverage"] - curve["level"]).max() < 0.03
+
+
+def test_the_pit_band_holds_in_nineteen_of_twenty_data_sets() -> None:
+    out = 0
+    for seed in range(200):
+        table = simulated(500, seed=seed).pit_histogram()
+        out += ((table["frequency"] < table["low"]) | (table["frequency"] > table["high"])).any()
+    assert 0 < out < 20  # 5 % of 200, Bonferroni a little under it; 20 is 3 sd above
+
+
+def test_a_forecast_that_knows_where_it_is_unsure_gains_by_selection() -> None:
+    rng = np.random.default_rng(0)
+    sd = rng.uniform(0.1, 2, 3000)
+    base = simulated(3000)
+    knowing = replace(base, sd=sd, value=base.mean + sd * rng.normal(size=3000))
+    curve = knowing.selective()
+    assert curve["RMSE"].iloc[0] < 0.5 * curve["RMSE"].iloc[-1]
+    assert np.ptp(base.selective()["RMSE"]) == 0  # all sds alike: they order nothing
+
+
+def test_activity_groups_part_the_rows_by_training_counts(comparison) -> None:
+    counts = comparison.fits["point"].data.row_counts
+    test = comparison.test
+    activity = comparison.scores["point"].activity
+    np.testing.assert_array_equal(activity, counts[test.user])
+    table = comparison.by_activity.loc["point"]
+    assert table["n"].sum() == len(test) and len(table) > 3
+    groups = activity_groups(np.array([0, 0, 1, 2, 3, 4, 5, 6, 7, 8]), 4)
+    assert list(groups) == ["0", "1–2", "3–4", "5–6", "7–8"]
+    assert sum(rows.sum() for rows in groups.values()) == 10
+    assert list(activity_groups(np.zeros(3), 4)) == ["0"]
+
+
+def test_users_that_training_never_saw_are_a_group_of_their_own(comparison) -> None:
+    fit = comparison.fits["point"]
+    counts = fit.data.row_counts.copy()
+    counts[5] = 0
+    scores = score(replace(fit, data=replace(fit.data, row_counts=counts)), comparison.test)
+    assert scores.by_activity().loc["0", "n"] == (comparison.test.user == 5).sum() > 0
+
+
+def test_paired_differences_have_the_right_spread_when_rows_are_clustered() -> None:
+    rng = np.random.default_rng(1)
+    found = []
+    for seed in range(150):
+        one = simulated(400, seed=seed)
+        shift = 0.3 * rng.normal(size=50)[one.cluster]  # one user's predictions err together
+        other = replace(one, mean=one.mean + shift)
+        mean, error = paired_difference(other, one)["RMSE"]
+        roots = [np.sqrt(s.losses["RMSE"].mean()) for s in (other, one)]
+        assert mean == pytest.approx(roots[0] - roots[1])
+        found.append((mean, error))
+    means, errors = np.array(found).T
+    assert errors.mean() == pytest.approx(means.std(), rel=0.25)
+
+
+def test_differences_and_best_are_stated(comparison) -> None:
+    assert comparison.best["RMSE"] == "Gibbs" and comparison.best["covers 90 %"] == "Gibbs"
+    assert "seconds" not in comparison.best and "n" not in comparison.best
+    assert comparison.differences.loc[("Gibbs", "RMSE"), "difference"] < 0
+    (sentence,) = comparison.sentences()
+    assert sentence.startswith("Gibbs against point: RMSE -") and "(better)" in sentence
+    said = repr(comparison)
+    assert (
+        "random 70/30, seed 3" in said
+        and "seeds: point 0, Gibbs 0" in said
+        and "Gibbs against point" in said
+    )
+
+
+def test_counts_are_scored_by_the_token() -> None:
+    views = fakes.views_set()
+    fit = fakes.point_views()
+    comparison = compare({"EM": fit, "Gibbs": fakes.sampled_views()}, views)
+    p, frame = fit.predict(views).mean, views.frame()
+    expected = np.average(np.log(p), weights=frame["value"])
+    row = comparison.table.loc["EM"]
+    assert row["n"] == frame["value"].sum() and row["log score"] == pytest.approx(expected)
+    assert row["perplexity"] == pytest.approx(np.exp(-expected))
+    pix = (frame["view"] == "pix").to_numpy()
+    alone = np.average(np.log(p[pix]), weights=frame["value"][pix])
+    assert row["perplexity pix"] == pytest.approx(np.exp(-alone))
+    assert comparison.pit.empty and "stored cells" in comparison.spread
+    assert "perplexity" in comparison.by_activity
+
+
+def test_a_word_held_to_be_impossible_costs_infinity() -> None:
+    count = np.array([2.0, 1.0])
+    scores = TokenScores(
+        count, np.array([-1.0, -np.inf]), np.array(["x", "x"]), np.array([0, 1]), count
+    )
+    assert scores.summary()["perplexity"] == np.inf
+    mean, error = paired_difference(scores, scores)["log score"]
+    assert np.isnan(mean) and np.isnan(error)
+
+
+def test_wrong_input_is_one_clear_line(comparison) -> None:
+    fit, test = comparison.fits["point"], comparison.test
+    with pytest.raises(TypeError, match="Expected a mapping from names to fits, got list"):
+        compare([fit], test)
+    with pytest.raises(TypeError, match="Expected a mapping"):
+        compare({}, test)
+    with pytest.raises(TypeError, match="Expected a fit as 'x', got int"):
+        compare({"x": 3}, test)
+    with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
+        compare({"x": fit}, fakes.views_set())

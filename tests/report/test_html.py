@@ -1,0 +1,247 @@
+"""The page is well formed, self-contained, escaped, small, and says what the numbers say."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from bayesfac.report.chains import posterior_pictures, replicates
+from bayesfac.report.check import diagnostics
+from bayesfac.report.compare import compare
+from bayesfac.report.html import fit_html, page, to_html
+from bayesfac.report.pages import render
+from bayesfac.report.plots import held_out, objective
+from tests.report import fakes
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Checker(HTMLParser):
+    """Fails on anything that does not nest, and keeps what the tests ask for."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def parsed(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert not checker.open
+    return checker
+
+
+NAMES = {"point": "<script>alert('name')</script>", "NUTS": '$x_1 & "draws"'}
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """A comparison in which every name is out to break the page or the pictures."""
+    draws = fakes.sampled_ratings(
+        chains=4, draws=100, engine=fakes.NUTS(draws=100, chains=4), hostile=True,
+        info={**fakes.INFO, "notes": ["<img src=x onerror=alert(1)>"]},
+    )  # fmt: skip
+    fits = {NAMES["point"]: fakes.point_ratings(hostile=True), NAMES["NUTS"]: draws}
+    return compare(fits, fakes.ratings_sets(True)[1], about="</main><script>x</script>")
+
+
+@pytest.fixture(scope="module")
+def written(hostile, tmp_path_factory):
+    path = hostile.to_html(tmp_path_factory.mktemp("report") / "report.html")
+    return path, path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_well_formed_and_in_order(written) -> None:
+    path, text = written
+    checker = parsed(text)
+    assert text.startswith("<!DOCTYPE html>") and checker.all("html") == [{"lang": "en"}]
+    ids = [attrs["id"] for _, attrs in checker.tags if "id" in attrs]
+    links = [attrs["href"] for attrs in checker.all("a")]
+    assert links == [f"#{anchor}" for anchor in ids] and len(set(ids)) == len(ids) == 6
+    levels = [int(tag[1]) for tag, _ in checker.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1 and max(np.diff(levels)) <= 1
+    assert path.stat().st_size < 5e6 and list(path.parent.iterdir()) == [path]
+
+
+def test_what_users_typed_is_text_and_nothing_else(written) -> None:
+    checker = parsed(written[1])
+    assert not checker.all("script")
+    said = "".join(checker.text)
+    assert NAMES["point"] in said and NAMES["NUTS"] in said
+    assert "<img src=x onerror=alert(1)>" in said and "</main><script>x</script>" in said
+    handlers = [name for _, attrs in checker.tags for name in attrs if name.startswith("on")]
+    assert not handlers
+
+
+def test_the_page_asks_for_nothing_from_outside(written) -> None:
+    text = written[1]
+    checker = parsed(text)
+    policies = [
+        m["content"]
+        for m in checker.all("meta")
+        if m.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1 and policies[0].startswith("default-src 'none'; img-src data:;")
+    assert all(image["src"].startswith("data:image/png;base64,") for image in checker.all("img"))
+    for tag in ("link", "script", "iframe", "object", "form"):
+        assert not checker.all(tag)
+    shell = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert (
+        "http:" not in shell
+        and "https:" not in shell
+        and "url(" not in shell
+        and "@import" not in shell
+    )
+
+
+def test_everyone_can_read_it(written) -> None:
+    checker = parsed(written[1])
+    assert len(checker.all("img")) >= 11
+    for image in checker.all("img"):
+        assert len(image["alt"]) > 40 and image["width"].isdigit() and image["height"].isdigit()
+    assert all(head.get("scope") in ("row", "col") for head in checker.all("th"))
+    assert len(checker.all("caption")) == len(checker.all("table"))
+    assert "prefers-color-scheme: dark" in written[1] and "@media print" in written[1]
+    assert any(m.get("name") == "viewport" for m in checker.all("meta"))
+
+
+def test_the_page_says_what_the_table_says(hostile, written) -> None:
+    said = " ".join("".join(parsed(written[1]).text).split())
+    for value in hostile.table["RMSE"]:
+        assert f"{value:.4f}" in said
+    for found in hostile.diagnoses.values():
+        assert found.verdict in said
+    assert "seed" in said and "2026-11-21 06:01 UTC" in said and "n_components=2" in said
+    assert "★" in said and "max_tree_depth=10" in said
+
+
+def test_pictures_explain_themselves(hostile) -> None:
+    (one, point), (two, fit) = hostile.fits.items()
+    pictures = [*held_out(hostile), objective(one, point, hostile.diagnoses[one])]
+    pictures += posterior_pictures(two, fit, hostile.diagnoses[two], hostile.test)
+    titles = " ".join(p.title for p in pictures)
+    for part in (
+        "Coverage",
+        "PIT",
+        "Point beside",
+        "Trace",
+        "Ranks",
+        "ESS",
+        "Energy",
+        "predictive",
+        "Objective",
+    ):
+        assert part in titles
+    for picture in pictures:
+        assert picture.how.rstrip(".") and picture.finding.level in ("good", "care", "bad")
+        png = picture.png()
+        assert png.startswith(b"\x89PNG") and 4000 < len(png) < 400_000
+        labelled = [a for a in picture.figure.axes if a.has_data()]
+        assert labelled and all(axes.get_xlabel() for axes in labelled)
+
+
+def test_pictures_leave_pyplot_and_its_settings_alone(hostile) -> None:
+    import matplotlib.pyplot as plt
+
+    before, settings = plt.get_fignums(), dict(plt.rcParams)
+    held_out(hostile)[0].png()
+    name, fit = list(hostile.fits.items())[1]
+    posterior_pictures(name, fit, hostile.diagnoses[name])
+    assert plt.get_fignums() == before and dict(plt.rcParams) == settings
+
+
+def test_replicates_follow_the_predictive_distribution() -> None:
+    prediction = fakes.sampled_ratings().predict(fakes.ratings_sets()[1])
+    drawn = replicates(prediction, np.random.default_rng(0))
+    error = (drawn.mean(0) - prediction.mean) / prediction.sd
+    assert abs(error.mean()) < 0.05
+    np.testing.assert_allclose(
+        drawn.std(), np.sqrt(prediction.mean.var() + (prediction.sd**2).mean()), rtol=0.05
+    )
+
+
+def test_counts_have_a_page_too(tmp_path) -> None:
+    fits = {"EM": fakes.point_views(), "Gibbs": fakes.sampled_views()}
+    checker = parsed(page(compare(fits, fakes.views_set())))
+    said = "".join(checker.text)
+    assert "perplexity pix" in said and "tokens" in said and "share of topic.fou" in said
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        fakes.point_ratings(),
+        fakes.sampled_ratings(),
+        fakes.sampled_ratings(chains=1, engine=fakes.SVI()),
+    ],
+    ids=["point", "Gibbs", "SVI"],
+)
+def test_one_fit_has_a_page(fit, tmp_path) -> None:
+    path = to_html(fit, tmp_path / "fit.html")
+    checker = parsed(path.read_text(encoding="utf-8"))
+    assert len(checker.all("a")) == 4 and checker.all("img")
+    assert diagnostics(fit).verdict in "".join(checker.text)
+
+
+def test_notebook_pieces_are_small_and_well_formed(hostile) -> None:
+    name, fit = list(hostile.fits.items())[1]
+    pieces = [fit_html(fit), fit_html(fakes.point_ratings()), fit_html(fakes.sampled_views())]
+    for piece in [*pieces, hostile._repr_html_(), hostile.diagnoses[name]._repr_html_()]:
+        checker = parsed(piece)
+        assert not checker.all("script") and not checker.all("img") and len(piece) < 20_000
+    assert "4 chains of 100 draws" in fit_html(fit)
+
+
+def test_a_template_never_guesses() -> None:
+    from jinja2 import UndefinedError
+
+    with pytest.raises(UndefinedError):
+        render("report.html.j2", title="half a page")
+
+
+def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch, hostile) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    monkeypatch.setattr("bayesfac.core.files.os.replace", _full)
+    with pytest.raises(OSError, match="disk"):
+        to_html(fakes.point_ratings(), path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def _full(*_: object) -> None:
+    raise OSError("No space left on disk")
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(1, 1), (2, 5), (1, 30)])
+def test_very_few_draws_still_make_a_page(chains, draws) -> None:
+    engine = fakes.NUTS(chains=chains, draws=draws)
+    fits = {"point": fakes.point_ratings(), "few": fakes.sampled_ratings(chains, draws, engine)}
+    text = page(compare(fits, fakes.ratings_sets()[1].take([0, 1])))
+    assert "Not to be trusted yet." in text and parsed(text).all("img")
+
+
+def test_a_fit_without_its_history_still_makes_a_page() -> None:
+    fit = replace(fakes.sampled_ratings(), stats={}, info={})
+    assert "How it was made" in page(fit)
+    assert "NaN or infinite" in page(fakes.point_ratings(trace=np.array([np.nan, np.inf])))

@@ -1,0 +1,23 @@
+"""What every registered method must satisfy, and the skeleton that new ones begin as."""
+
+import pytest
+
+from bayesfac.core.method import REGISTRY
+from bayesfac.testing import CHECKS, contract
+
+
+def test_there_is_something_to_test():
+    assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(REGISTRY)
+    assert len(CHECKS) >= 12
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(method, check, key):
+    if reason := CHECKS[check](method, key):
+        pytest.skip(reason)
+
+
+def test_the_skeleton_keeps_it_too(skeleton):
+    kept = contract(skeleton)
+    assert list(kept) == list(CHECKS)
+    assert [name for name, said in kept.items() if said != "kept"] == ["moves", "gauge"]

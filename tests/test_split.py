@@ -1,0 +1,129 @@
+"""Splits are partitions, keep the labels of the whole, and follow from their seed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayesfac import datasets, split
+from bayesfac.core.data import Ratings, Views
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    return datasets.make_ratings(30, 20, rank=2, density=0.3, seed=1)
+
+
+def pairs(part):
+    return set(map(tuple, part.frame().to_numpy().tolist()))
+
+
+def check_partition(whole, *parts):
+    """Disjoint, together the whole, in one universe of labels, in the whole's row order."""
+    assert sum(map(len, parts)) == len(whole)
+    assert set().union(*map(pairs, parts)) == pairs(whole)
+    position = {row: i for i, row in enumerate(map(tuple, whole.frame().to_numpy().tolist()))}
+    for part in parts:
+        assert part.users.equals(whole.users)
+        assert part.items.equals(whole.items)
+        assert part.levels == whole.levels
+        rows = [position[row] for row in map(tuple, part.frame().to_numpy().tolist())]
+        assert rows == sorted(rows)
+
+
+def test_holdout_is_a_partition_of_the_asked_size(ratings):
+    train, test = split.holdout(ratings, 0.1, seed=0)
+    check_partition(ratings, train, test)
+    assert len(test) == round(0.1 * len(ratings))
+
+
+def test_the_seed_alone_decides(ratings):
+    def test_part(seed):
+        return split.holdout(ratings, 0.2, seed=seed)[1].fingerprint()
+
+    assert test_part(3) == test_part(3)
+    assert test_part(3) != test_part(4)
+
+    def folds(seed):
+        return [test.fingerprint() for _, test in split.k_fold(ratings, 3, seed=seed)]
+
+    assert folds(0) == folds(0) != folds(1)
+
+
+def test_k_fold_tests_every_rating_once(ratings):
+    folds = list(split.k_fold(ratings, 7, seed=0))
+    assert len(folds) == 7
+    check_partition(ratings, *[test for _, test in folds])
+    for train, test in folds:
+        check_partition(ratings, train, test)
+        assert abs(len(test) - len(ratings) / 7) < 1
+
+
+@pytest.mark.parametrize("held_out", [1, 2])
+def test_weak_generalisation_holds_out_so_many_of_every_user(ratings, held_out):
+    parts = split.weak_generalisation(ratings, held_out, seed=5)
+    check_partition(ratings, parts.train, parts.test)
+    assert (np.bincount(parts.test.user, minlength=ratings.n_users) == held_out).all()
+
+
+def test_weak_generalisation_chooses_at_random_among_a_users_ratings():
+    ratings = Ratings(np.zeros(4, int), np.arange(4), np.ones(4))
+    chosen = [split.weak_generalisation(ratings, seed=s).test.item[0] for s in range(400)]
+    assert np.bincount(chosen, minlength=4).min() > 60  # 100 each; 60 is 4.6 sd away
+
+
+def test_strong_generalisation_sets_users_apart(ratings):
+    parts = split.strong_generalisation(ratings, 8, 2, seed=0)
+    check_partition(ratings, parts.train, parts.given, parts.test)
+    apart = np.unique(parts.test.user)
+    assert len(apart) == 8
+    assert not np.isin(parts.train.user, apart).any()
+    assert np.isin(parts.given.user, apart).all()
+    assert (np.bincount(parts.test.user)[apart] == 2).all()
+
+
+def test_a_subset_can_be_split_again(ratings):
+    """Users whose ratings are elsewhere are passed over."""
+    train = split.strong_generalisation(ratings, 8, seed=0).train
+    inner = split.weak_generalisation(train, seed=0)
+    check_partition(train, *inner)
+    assert len(inner.test) == ratings.n_users - 8
+
+
+def test_views_are_thinned_count_by_count():
+    counts = np.random.default_rng(0).poisson(6.0, (200, 30))
+    views = Views({"w": pd.DataFrame(counts, columns=[f"w{i}" for i in range(30)])})
+    train, test = split.holdout(views, 0.25, seed=0)
+    np.testing.assert_array_equal((train["w"] + test["w"]).toarray(), counts)
+    assert train["w"].min() >= 0
+    assert test["w"].sum() / counts.sum() == pytest.approx(0.25, abs=0.01)
+    assert train.features["w"].equals(views.features["w"])
+    assert train.n_rows == test.n_rows == 200
+    rest, held = train["w"].toarray().ravel(), test["w"].toarray().ravel()
+    assert abs(np.corrcoef(rest, held)[0, 1]) < 0.05, "thinned Poisson counts are independent"
+
+
+def test_real_valued_views_are_refused():
+    with pytest.raises(ValueError, match=r"whole counts in view 'x' .* got 0.5 in row 1, column 0"):
+        split.holdout(Views({"x": [[1.0, 2.0], [0.5, 1.0]]}), 0.1)
+
+
+FEW = Ratings(["ann", "ann", "bob"], ["x", "y", "x"], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: split.holdout(FEW, 0), "between 0 and 1, got 0"),
+        (lambda: split.holdout(FEW, 1.5), "between 0 and 1, got 1.5"),
+        (lambda: split.holdout(FEW, 0.01), "ratings on both sides, got 0.01 of 3"),
+        (lambda: split.k_fold(FEW, 1), "between 2 and 3 folds"),
+        (lambda: split.k_fold(FEW, 4), "between 2 and 3 folds"),
+        (lambda: split.weak_generalisation(FEW), r"more than 1 .*got 1 of user 'bob'"),
+        (lambda: split.weak_generalisation(FEW, 0), "at least one rating held out"),
+        (lambda: split.strong_generalisation(FEW, 2), "between 1 and 1 users to set apart"),
+        (lambda: split.strong_generalisation(FEW, 1, 5), "more than 5"),
+    ],
+)
+def test_impossible_requests_are_refused_at_once(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
