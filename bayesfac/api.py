@@ -147,6 +147,12 @@ class Fit:
 
         return str(to_html(self, path))
 
+    def to_netcdf(self, path: str | os.PathLike[str]) -> str:
+        """Write the draws as an ArviZ NetCDF file with checksums, for other tools."""
+        from bayesfac.report.idata import to_netcdf
+
+        return str(to_netcdf(self.posterior, path))
+
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it."""
         from bayesfac.saving import save

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     """
 
     ptr: jax.Array | np.ndarray
-    index: jax.Array | np.ndarray
+    index: jax.Array | np.ndarray  # type: ignore[assignment]  # tuple.index is not missed
     order: jax.Array | np.ndarray
     chunk: jax.Array | np.ndarray
     chunk_row: jax.Array | np.ndarray

@@ -220,6 +220,13 @@ class Ratings:
         return part, {"rating": len(self.y) / size}
 
 
+def few_ratings(key: jax.Array) -> Ratings:
+    """Seven users, five items, three cells in four: what the contract tests run on."""
+    kx, km = jax.random.split(key)
+    seen = jax.random.uniform(km, (7, 5)) < 0.75
+    return Ratings(np.where(seen, jax.random.normal(kx, (7, 5)), np.nan))
+
+
 # -- reading ------------------------------------------------------------------------------------
 def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None) -> tuple:
     if items is not None or values is not None:

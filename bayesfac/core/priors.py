@@ -72,7 +72,7 @@ class TableOfCounts(dist.Distribution):
     support = constraints.nonnegative
     pytree_data_fields = ("A", "G", "cells", "totals")
 
-    def __init__(self, A: jax.Array, G: jax.Array, cells: Cells | Query, totals: jax.Array) -> None:
+    def __init__(self, A: jax.Array, G: jax.Array, cells: Cells | Query, totals: Any) -> None:
         self.A, self.G, self.cells, self.totals = A, G, cells, totals
         super().__init__((), (cells.row.shape[0],))
 

@@ -44,13 +44,13 @@ class Writer:
                     self.memory[site] = np.empty((*self.shape, *array.shape), array.dtype)
                 self.memory[site][chain, draw] = array
             else:
-                self._to_disk(site, chain * self.shape[1] + draw, array)
+                self._to_disk(self.folder, site, chain * self.shape[1] + draw, array)
 
-    def _to_disk(self, site: str, position: int, array: np.ndarray) -> None:
+    def _to_disk(self, folder: Path, site: str, position: int, array: np.ndarray) -> None:
         # plain writes, not a writable map: mapped pages would count as this process's memory
-        path = StoredDraws(self.folder).path(site)
+        path = StoredDraws(folder).path(site)
         if site not in self.offset:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 full = (*self.shape, *array.shape)
                 np.lib.format.open_memmap(path, "w+", array.dtype, full).flush()

@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.cells import Grid, Query
-from bayesfac.core.data import Ratings
+from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.priors import (
@@ -110,9 +109,8 @@ def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
 
 def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
     residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
-    return dist.Gamma(
-        hyper.alpha_shape + 0.5 * len(residual), hyper.alpha_rate + 0.5 * jnp.sum(residual**2)
-    )
+    shape = hyper.alpha_shape + 0.5 * len(residual)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
 
 
 CONDITIONALS = {  # eq. 14 for both sides, then the factors
@@ -131,7 +129,21 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     for site, conditional in CONDITIONALS.items():
         if getattr(p, site) is not None:
             p = p._replace(**{site: mode(conditional(p, data, hyper))})
-    return p
+    return stretch(p, lowest_scale(p))
+
+
+def lowest_scale(p: Params) -> jax.Array:
+    """The log c_k with the least J along u_k -> c_k u_k, v_k -> v_k / c_k. Of s = c_k^2 there is left
+    (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2; it ends where Lambda_V s^2 + (n - m) s = Lambda_U."""
+    a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
+    return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
+
+
+def stretch(p: Params, t: jax.Array) -> Params:
+    """u_k -> c_k u_k, v_k -> v_k / c_k with c = e^t, and their priors with them: u.v stays."""
+    c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
+    p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
+    return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
 
 
 def rescale(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -140,20 +152,16 @@ def rescale(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     Likelihood, rows and means keep their density under it, Jacobians included; with t = log c_k only
     exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) is left of the two Wisharts (Liu & Sabatti 2000).
     """
-    t = balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2)
-    c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
-    p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
-    return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
+    return stretch(p, balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     n, m = data.shape
     U = sample_normal_wishart("U", "user", n, hyper.n_components, hyper.beta0)
     V = sample_normal_wishart("V", "item", m, hyper.n_components, hyper.beta0)
-    if hyper.alpha is None:
+    alpha = hyper.alpha
+    if alpha is None:
         alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
-    else:
-        alpha = hyper.alpha
     mean = hyper.offset + inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
@@ -170,23 +178,18 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, three cells in four."""
-    kx, km = jax.random.split(key)
-    seen = jax.random.uniform(km, (7, 5)) < 0.75
-    data = Ratings(np.where(seen, jax.random.normal(kx, (7, 5)), np.nan))
+    data = few_ratings(key)
     return data, prepare(data, Hyper(2, alpha_shape=2.0))
-
-
-GAUGE = Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V"))
 
 
 # fmt: off
 METHOD = register(Method(
     "bpmf", "salakhutdinov2008bpmf", Ratings, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare,
-    conditionals=CONDITIONALS,
-    moves={"rescale": rescale},
-    gauge=(GAUGE,),
-    noncentred=("U", "V"),
+    conditionals=CONDITIONALS, moves={"rescale": rescale}, noncentred=("U", "V"),
+    gauge=(
+        Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V")),
+    ),
     dims={
         "U": ("user", "component"), "mu_U": ("component",), "Lambda_U": ("component", "component_"),
         "V": ("item", "component"), "mu_V": ("component",), "Lambda_V": ("component", "component_"),

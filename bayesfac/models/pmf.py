@@ -20,13 +20,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.cells import Grid, Query, Rows
-from bayesfac.core.data import Ratings
+from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.kernels import spread
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, Rotation, register
@@ -172,9 +171,7 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, three cells in four; with biases, so that every block is seen."""
-    kx, km = jax.random.split(key)
-    seen = jax.random.uniform(km, (7, 5)) < 0.75
-    data = Ratings(np.where(seen, jax.random.normal(kx, (7, 5)), np.nan))
+    data = few_ratings(key)
     hyper = Hyper(2, biases=True, noise=0.7, scale_user=0.8, scale_item=0.9, scale_bias=0.6)
     return data, prepare(data, hyper)
 

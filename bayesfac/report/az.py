@@ -106,12 +106,14 @@ def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: 
 
 def _each(draws: np.ndarray, statistic: Any) -> np.ndarray:
     """A statistic over (chain, draw) of every quantity that is finite and moves; NaN elsewhere."""
+    answer = np.full(draws.shape[2:], np.nan)
+    if draws.shape[1] < SHORTEST:
+        return answer
     flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
-    answer = np.full(flat.shape[2], np.nan)
     moving = moves(flat)
-    if flat.shape[1] >= SHORTEST and moving.any():
-        answer[moving] = _quietly(lambda: statistic(flat[:, :, moving]))
-    return answer.reshape(draws.shape[2:])
+    if moving.any():
+        answer.reshape(-1)[moving] = _quietly(lambda: statistic(flat[:, :, moving]))
+    return answer
 
 
 def _quietly(compute: Any) -> np.ndarray:
