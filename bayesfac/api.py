@@ -147,11 +147,11 @@ class Fit:
 
         return str(to_html(self, path))
 
-    def to_netcdf(self, path: str | os.PathLike[str]) -> str:
+    def to_netcdf(self, path: str | os.PathLike[str]) -> None:
         """Write the draws as an ArviZ NetCDF file with checksums, for other tools."""
         from bayesfac.report.idata import to_netcdf
 
-        return str(to_netcdf(self.posterior, path))
+        to_netcdf(self.posterior, path)
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it."""

@@ -3,18 +3,24 @@
 import importlib.util
 import os
 import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA talks whenever it reads its cache
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-jax.config.update("jax_enable_x64", True)  # noqa: TID251  # before any container is made
+ROOT = Path(__file__).resolve().parents[1]
+
+# before any container is made: they take the working precision as they find it
+jax.config.update("jax_enable_x64", True)  # noqa: TID251
+if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    folder = Path(tempfile.gettempdir()) / f"bayesfac-tests-jax-{jax.__version__}-{os.getuid()}"
+    jax.config.update("jax_compilation_cache_dir", str(folder))  # noqa: TID251
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # noqa: TID251
 
 import bayesfac.models  # noqa: E402, F401  # registers every method
 from bayesfac.core.method import REGISTRY  # noqa: E402
@@ -25,7 +31,9 @@ def method(request):
     return REGISTRY[request.param]
 
 
-@pytest.fixture(params=[0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))], ids="seed{}".format)
+@pytest.fixture(
+    params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))], ids="seed{}".format
+)
 def key(request):
     return jax.random.key(request.param)
 

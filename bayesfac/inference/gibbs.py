@@ -126,7 +126,7 @@ def _sweep(method: Method, hyper: Any, data: Any, like: Any) -> Any:
         given = (like, data, jax.random.key(0))
         blocks = {s: f if kernels.needs_loops(f, *given) else jax.jit(f) for s, f in blocks.items()}
 
-    moves = {name: compiled(partial(move, hyper=hyper)) for name, move in method.moves.items()}
+    moves = {name: jax.jit(partial(move, hyper=hyper)) for name, move in method.moves.items()}
 
     def sweep(p: Any, data: Any, key: jax.Array) -> Any:
         for number, (site, draw) in enumerate(blocks.items()):

@@ -63,7 +63,8 @@ def check_number(value: float, what: str, where: str) -> None:
 
 def start_point(method: Method, data: Any, hyper: Any, key: jax.Array, given: Any) -> Any:
     """A fresh start, with whatever sites of `given` ({site: array}) have the same name and shape."""
-    own = method.init(key, data, hyper)
+    # by way of NumPy: no weak types, which would make every program compile twice
+    own = jax.tree.map(lambda x: jax.numpy.asarray(np.asarray(x)), method.init(key, data, hyper))
     if not given:
         return own
     shapes = {k: np.shape(v) for k, v in sites(own).items()}

@@ -43,7 +43,7 @@ class Hyper(NamedTuple):
     n_components: int = 10
     biases: bool = False
     noise: float | None = None  # None: 0.8 standard deviations of the ratings
-    scale_user: float | None = None  # None: K s_u^2 s_v^2 is a quarter of the ratings' variance
+    scale_user: float | None = None  # None: K s_u^2 s_v^2 is 5 % of the variance
     scale_item: float | None = None
     scale_bias: float | None = None  # None: half a standard deviation of the ratings
     offset: float | None = None  # None: the mean rating
@@ -51,7 +51,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    scale = (data.spread / 2) ** 0.5 / hyper.n_components**0.25
+    scale = (data.spread**2 / 20 / hyper.n_components) ** 0.25
     default = {"noise": 0.8 * data.spread, "scale_user": scale, "scale_item": scale}
     default |= {"scale_bias": 0.5 * data.spread, "offset": data.mean}
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})

@@ -242,14 +242,16 @@ def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]
     weight, found = one.weights, {}
     total = weight.sum()
     for name, loss in one.losses.items():
-        other = first.losses[name]
+        pair = [loss, first.losses[name]]
         with np.errstate(invalid="ignore"):  # two impossible words: infinity minus infinity
-            each = loss - other
-            mean = float((weight * each).sum() / total)
-            by_user = np.bincount(one.cluster, weight * (each - mean))
+            means = [(weight * part).sum() / total for part in pair]
+            if name == "RMSE":  # the root's slope turns each row's loss into its share of the root
+                roots = [max(np.sqrt(mean), np.finfo(float).tiny) for mean in means]
+                pair = [part / (2 * root) for part, root in zip(pair, roots, strict=True)]
+                means = roots
+            each = pair[0] - pair[1]
+            each = each - (weight * each).sum() / total
+            by_user = np.bincount(one.cluster, weight * each)
             error = float(np.sqrt((by_user**2).sum()) / total)
-        if name == "RMSE":
-            roots = [float(np.sqrt(part.mean())) for part in (loss, other)]
-            mean, error = roots[0] - roots[1], error / max(sum(roots), np.finfo(float).tiny)
-        found[name] = (mean, error)
+            found[name] = (float(means[0] - means[1]), error)
     return found

@@ -114,7 +114,9 @@ def diagnostics(fit: Any) -> Diagnostics:
     if kind == "variational":
         findings = words.judge_variational(fit)
     else:
-        bfmi = az.bfmi(fit.stats["energy"]) if "energy" in fit.stats else None
+        energy = fit.stats.get("energy")
+        long_enough = energy is not None and energy.shape[1] >= az.SHORTEST
+        bfmi = az.bfmi(energy) if long_enough else None
         findings = words.judge_sampler(fit, table, bfmi)
     return Diagnostics(fit.name, engine, kind, table, tuple(findings), found)
 

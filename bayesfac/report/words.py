@@ -98,7 +98,7 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
             continue
         fine, limit = RHAT["prediction" if group == "Predictions" else "else"]
         which = f" ({rows.index[int(np.nanargmax(rows))]})" if len(rows) > 1 else ""
-        if largest <= fine:
+        if round(largest, 3) <= fine:
             found.append(Finding("good", f"{group}: {among} agree, R-hat at most {largest:.3f}."))
         elif largest <= limit:
             text = f"{group}: {among} nearly agree, R-hat up to {largest:.3f}{which}; aim: {fine}."

@@ -244,7 +244,7 @@ def ratings_sets(hostile: bool = False) -> tuple[Ratings, Ratings]:
     user, item = (grid.ravel() for grid in np.meshgrid(range(USERS), range(ITEMS), indexing="ij"))
     label = np.array([f"user {i:02d}" for i in range(USERS)], object)
     if hostile:
-        label[:3] = ["<script>alert(1)</script>", "$x_1", "\"quoted\" & 'odd'"]
+        label[:3] = ["<script>alert(1)</script>", "$x_{$", "\"quoted\" & 'odd'"]
     value = 3 + (u @ v.T)[user, item] + 0.5 * rng.normal(size=len(user))
     seen = rng.random(len(user)) < np.linspace(0.2, 0.9, USERS)[user]
     kept = np.flatnonzero(seen | (item == user % ITEMS) | (user == item))

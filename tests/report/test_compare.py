@@ -110,7 +110,7 @@ def test_paired_differences_have_the_right_spread_when_rows_are_clustered() -> N
     found = []
     for seed in range(150):
         one = simulated(400, seed=seed)
-        shift = 0.3 * rng.normal(size=50)[one.cluster]  # one user's predictions err together
+        shift = 1.5 * rng.normal(size=50)[one.cluster]  # one user's predictions err together
         other = replace(one, mean=one.mean + shift)
         mean, error = paired_difference(other, one)["RMSE"]
         roots = [np.sqrt(s.losses["RMSE"].mean()) for s in (other, one)]

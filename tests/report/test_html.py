@@ -52,7 +52,7 @@ def parsed(text: str) -> Checker:
     return checker
 
 
-NAMES = {"point": "<script>alert('name')</script>", "NUTS": '$x_1 & "draws"'}
+NAMES = {"point": "<script>alert('name')</script>", "NUTS": '$x_{1 & "draws"$'}
 
 
 @pytest.fixture(scope="module")

@@ -119,6 +119,21 @@ def test_no_bit_flips_unnoticed(tmp_path) -> None:
     assert refused > 40
 
 
+def test_a_changed_label_or_setting_is_noticed(tmp_path) -> None:
+    import h5py
+
+    for place, change in (("user", b"somebody else"), ("seed", "1")):
+        path = tmp_path / "posterior.nc"
+        to_netcdf(to_datatree(sampled_ratings(draws=10)), path)
+        with h5py.File(path, "r+") as file:
+            if place == "user":
+                file["posterior/user"][0] = change
+            else:
+                file.attrs[place] = change
+        with pytest.raises(CorruptFile, match="as it was written"):
+            from_netcdf(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a netCDF file", None])
 def test_a_foreign_file_is_one_clear_line(tmp_path, content: bytes | None) -> None:
     path = tmp_path / "posterior.nc"

@@ -1,0 +1,44 @@
+"""The contract that every method keeps, as functions: for ours in tests/, for yours anywhere.
+
+A check takes a method and a JAX key, builds the method's own `example` in float64, and raises an
+AssertionError that says what differs. Where it does not apply it returns the reason: the one that
+the method waives it with, or that there is nothing to check.
+
+>>> import jax
+>>> from bayesfac.models import pmf
+>>> CHECKS["tree"](pmf.METHOD, jax.random.key(0)) is None
+True
+"""
+
+import jax
+
+from bayesfac.core.method import Method
+from bayesfac.testing.invariance import check_backends as check_backends
+from bayesfac.testing.invariance import check_gauge as check_gauge
+from bayesfac.testing.invariance import check_mask as check_mask
+from bayesfac.testing.invariance import check_relabelling as check_relabelling
+from bayesfac.testing.sampler import check_conditionals as check_conditionals
+from bayesfac.testing.sampler import check_moves as check_moves
+from bayesfac.testing.solver import check_descent as check_descent
+from bayesfac.testing.solver import check_map as check_map
+from bayesfac.testing.solver import check_optimum as check_optimum
+from bayesfac.testing.solver import check_tree as check_tree
+from bayesfac.testing.tools import CHECKS as CHECKS
+from bayesfac.testing.twins import check_joint as check_joint
+from bayesfac.testing.twins import check_predict as check_predict
+from bayesfac.testing.twins import check_prior as check_prior
+from bayesfac.testing.twins import check_sites as check_sites
+from bayesfac.testing.twins import check_slopes as check_slopes
+from bayesfac.testing.twins import check_structure as check_structure
+
+
+def contract(method: Method, seed: int = 0) -> dict[str, str]:
+    """Every check on one method: {check: "kept", or why it does not apply}.
+
+    Examples
+    --------
+    >>> from bayesfac.models import plsa
+    >>> contract(plsa.METHOD)["mask"]  # doctest: +SKIP
+    'views have no missing cells: a cell that is not stored is a count of zero'
+    """
+    return {name: check(method, jax.random.key(seed)) or "kept" for name, check in CHECKS.items()}

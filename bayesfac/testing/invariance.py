@@ -1,0 +1,130 @@
+"""What must not matter: missing cells, the backend, padding, the order of labels, the gauge."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from bayesfac.core import kernels
+from bayesfac.core.cells import Rows
+from bayesfac.core.data import Ratings
+from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
+from bayesfac.core.views import Views
+from bayesfac.inference.result import replace_sites
+from bayesfac.testing.tools import axes, likelihood, listed, points, require, same
+
+
+@listed
+def check_mask(method: Method, key: jax.Array) -> str | None:
+    """Cells that nobody observed change nothing: the rows of a user and of an item without any
+    rating may hold what they like, as far as the data are concerned."""
+    data, hyper = method.example(key)
+    require(isinstance(data, Ratings), "only Ratings have missing cells: waive `mask`, with a reason")
+    data = data.take((data.user != 0) & (data.item != 0))
+    p, other = points(method, key, data, hyper, 2)
+    spoiled = {}
+    for name, value in sites(p).items():
+        for at, axis in enumerate(site_dims(method, name)):
+            if axis in axes(data):
+                first = (slice(None),) * at + (0,)
+                value = value.at[first].set(sites(other)[name][first])
+        spoiled[name] = value
+
+    @jax.jit
+    def parts(p: Any) -> tuple[jax.Array, jax.Array]:
+        seen = likelihood(method, p, data, hyper)
+        prior = log_joint(method, p, data, hyper) - seen
+        return seen, -method.objective(p, data, hyper) - prior
+
+    (model, solver), (model_too, solver_too) = map(parts, (p, replace_sites(p, spoiled)))
+    same(model, model_too, "the model's likelihood looks at cells that nobody observed")
+    same(solver, solver_too, "the objective looks at cells that nobody observed")
+    return None
+
+
+@listed
+def check_backends(method: Method, key: jax.Array) -> str | None:
+    """Numba and JAX give the same objective, gradient and update; the padding of rows is not read."""
+    data, hyper = method.example(key)
+    p = points(method, key, data, hyper, 1)[0]
+
+    def spoil(rows: Any) -> Any:
+        return rows._replace(chunk=jnp.where(rows.chunk < 0, -3, rows.chunk)) if is_rows(rows) else rows
+
+    padded = jax.tree.map(spoil, data, is_leaf=is_rows)
+    functions = {"objective": method.objective, "gradient": jax.grad(method.objective)}
+    functions |= {"update": method.update} if method.update else {}
+    for name, function in functions.items():
+        with kernels.use("numba"):
+            expected = function(p, data, hyper)
+        in_jax = jax.jit(lambda data, f=function: f(p, data, hyper))
+        same(in_jax(data), expected, f"{name} under JAX and under Numba")
+        same(in_jax(padded), expected, f"{name} with other padding of short rows")
+    return None
+
+
+def is_rows(node: Any) -> bool:
+    """Whether this part of a container is one of its orientations."""
+    return isinstance(node, Rows)
+
+
+@listed
+def check_relabelling(method: Method, key: jax.Array) -> str | None:
+    """Rows, users, items and features in another order: the same answer in that order."""
+    data, hyper = method.example(key)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
+    if "feature" in orders:  # the only view: one order under both of its names
+        orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
+    shuffled = reorder(data, orders)
+
+    def turn(p: Any) -> Any:
+        turned = {}
+        for name, value in sites(p).items():
+            for at, axis in enumerate(site_dims(method, name)):
+                value = jnp.take(value, orders[axis], at) if axis in orders else value
+            turned[name] = value
+        return replace_sites(p, turned)
+
+    p = points(method, key, data, hyper, 1)[0]
+    functions = {"objective": method.objective, "log joint": lambda *a: log_joint(method, *a)}
+    for name, function in functions.items():
+        both = [function(p, data, hyper), function(turn(p), shuffled, hyper)]
+        same(*both, f"the {name} depends on the order of the labels")
+    if method.update:
+        both = [turn(method.update(p, data, hyper)), method.update(turn(p), shuffled, hyper)]
+        same(*both, "update depends on the order of the labels")
+    return None
+
+
+def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
+    """The same data, where the k-th user, item, row or feature is what the order[k]-th was."""
+    if isinstance(data, Ratings):
+        user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
+        cells = (data.value, (user[data.user], item[data.item]))
+        return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels)
+    rows = orders["row"]
+    return Views({name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names})
+
+
+@listed
+def check_gauge(method: Method, key: jax.Array) -> str | None:
+    """Turning or relabelling what the record says may be turned or relabelled changes nothing."""
+    data, hyper = method.example(key)
+    p = points(method, key, data, hyper, 1)[0]
+    flat = sites(p)
+    gauge = gauge_of(method, flat)
+    for part in gauge:
+        site, at = next(iter(part.axes.items()))
+        K = flat[site].shape[at]
+        if isinstance(part, Permutation):
+            R = jnp.roll(jnp.eye(K), 1, axis=0)
+        else:
+            R = jnp.linalg.qr(jax.random.normal(key, (K, K)))[0]
+        turned = {s: jnp.moveaxis(jnp.moveaxis(flat[s], a, -1) @ R, -1, a) for s, a in part.axes.items()}
+        turned |= {s: R.T @ flat[s] @ R for s in getattr(part, "forms", ())}
+        cost = [method.objective(x, data, hyper) for x in (p, replace_sites(p, turned))]
+        same(*cost, f"the objective knows {part}")
+    return None if gauge else "it declares no gauge"

@@ -1,0 +1,54 @@
+"""The Gibbs sampler's parts, each against the joint: exact, without any Monte Carlo."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.method import Method, log_joint, sites
+from bayesfac.inference.result import replace_sites
+from bayesfac.testing.tools import likelihood, listed, points, require, same
+
+
+@listed
+def check_conditionals(method: Method, key: jax.Array) -> str | None:
+    """The log ratio of every conditional between two values of its block is the joint's."""
+    if not method.conditionals:
+        return method.waived.get("gibbs", "it declares no conditionals")
+    data, hyper = method.example(key)
+    p, q = points(method, key, data, hyper, 2)
+    blocks = {site: f for site, f in method.conditionals.items() if site in sites(p)}
+
+    @jax.jit
+    def ratios(p: Any, q: Any) -> dict[str, tuple]:
+        found = {}
+        for site, conditional in blocks.items():
+            old, new = sites(p)[site], sites(q)[site]
+            block = conditional(p, data, hyper)
+            part = jnp.sum(block.log_prob(new)) - jnp.sum(block.log_prob(old))
+            whole = log_joint(method, replace_sites(p, {site: new}), data, hyper)
+            draw = block.sample(key)
+            found[site] = part, whole - log_joint(method, p, data, hyper), draw, block.support(draw)
+        return found
+
+    for site, (part, whole, draw, inside) in ratios(p, q).items():
+        same(part, whole, f"log ratio of the conditional of {site} and of the joint")
+        fine = draw.shape == sites(p)[site].shape and jnp.all(inside)
+        require(fine, f"a draw of {site} has shape {draw.shape}, or leaves the support")
+    return None
+
+
+@listed
+def check_moves(method: Method, key: jax.Array) -> str | None:
+    """A move along a gauge changes parameters, and nothing that the data see."""
+    if not method.moves:
+        return "it declares no moves"
+    data, hyper = method.example(key)
+    p = points(method, key, data, hyper, 1)[0]
+    before = likelihood(method, p, data, hyper)
+    for name, move in method.moves.items():
+        new = move(key, p, data, hyper)
+        same(likelihood(method, new, data, hyper), before, f"move {name} changes the likelihood")
+        gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), new, p)
+        require(max(jax.tree.leaves(gaps)) > 1e-6, f"move {name} moves nothing")
+    return None

@@ -1,0 +1,96 @@
+"""What the checks are made of."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.util import log_density
+
+from bayesfac.core import kernels
+from bayesfac.core.method import Method, sites
+from bayesfac.inference import LBFGS
+from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+
+Check = Callable[[Method, jax.Array], str | None]
+CHECKS: dict[str, Check] = {}
+
+
+def listed(function: Check) -> Check:
+    """Put a check on the list: in float64, in JAX, and not where the method waives it."""
+    name = function.__name__.removeprefix("check_")
+
+    @wraps(function)
+    def check(method: Method, key: jax.Array) -> str | None:
+        if name in method.waived:
+            return method.waived[name]
+        with jax.enable_x64(True), kernels.use("jax"):
+            return function(method, key)
+
+    CHECKS[name] = check
+    return check
+
+
+def require(fine: Any, message: str) -> None:
+    """An assertion that `python -O` keeps."""
+    if not fine:
+        raise AssertionError(message)
+
+
+def same(left: Any, right: Any, what: str, rtol: float = 1e-9) -> None:
+    """Two trees of numbers are equal, leaf by leaf, up to rtol (1 + the largest number)."""
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        scale = 1 + max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
+        gap = np.abs(a - b).max(initial=0) / scale
+        require(gap <= rtol, f"{what}: relative difference {gap:.3g}, at most {rtol:g} expected")
+
+
+def points(method: Method, key: jax.Array, data: Any, hyper: Any, count: int) -> list[Any]:
+    """Feasible points with nothing left at a default: starts, shaken in unconstrained coordinates."""
+    transforms = supports(method, data, hyper, method.init(key, data, hyper))
+
+    @jax.jit
+    def point(key: jax.Array) -> Any:
+        free = unconstrain(transforms, method.init(key, data, hyper))
+        keys = dict(zip(free, jax.random.split(key, len(free)), strict=True))
+        noise = {name: jax.random.normal(keys[name], jnp.shape(x)) for name, x in free.items()}
+        return constrain(method, transforms, {name: x + 0.3 * noise[name] for name, x in free.items()})
+
+    return [point(sub) for sub in jax.random.split(key, count)]
+
+
+def likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
+    """The part of the log joint that looks at the data."""
+    trace = log_density(method.model, (data, hyper), {}, sites(p))[1].values()
+    seen = [site for site in trace if site["type"] == "sample" and site["is_observed"]]
+    return sum(jnp.sum(site["fn"].log_prob(site["value"])) for site in seen)
+
+
+def optimum(method: Method, key: jax.Array, data: Any, hyper: Any) -> Any:
+    """Where the method's own solver ends, with patience."""
+    start = method.init(key, data, hyper)
+    if method.update is None:
+        engine = LBFGS(max_iter=20_000, tol=0)
+        args = {"key": key, "start": sites(start), "progress": False, "run": ""}
+        return engine.run(method, data, hyper, **args).params
+
+    def step(state: tuple) -> tuple:
+        p, _, count = state
+        new = method.update(p, data, hyper)
+        gaps = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), new, p)
+        return new, jnp.max(jnp.stack(jax.tree.leaves(gaps))), count + 1
+
+    def moving(state: tuple) -> jax.Array:
+        return (state[1] > 1e-13) & (state[2] < 50_000)
+
+    return jax.jit(lambda p: jax.lax.while_loop(moving, step, (p, jnp.inf, 0)))(start)[0]
+
+
+def axes(data: Any) -> dict[str, int]:
+    """{axis: length} of all that has labels; the features of an only view go without its name."""
+    sizes = {axis: len(labels) for axis, labels in data.coords().items()}
+    features = [size for axis, size in sizes.items() if axis.startswith("feature.")]
+    return sizes | ({"feature": features[0]} if len(features) == 1 else {})

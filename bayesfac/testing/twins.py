@@ -1,0 +1,137 @@
+"""The record, and the two versions of a method that must be one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_density
+
+from bayesfac.core.cards import describe
+from bayesfac.core.cells import Grid, Query
+from bayesfac.core.method import Method, from_sites, gauge_of, log_joint, site_dims, sites
+from bayesfac.inference import ENGINES
+from bayesfac.testing.tools import axes, listed, points, require, same
+
+
+@listed
+def check_structure(method: Method, key: jax.Array) -> str | None:
+    """The record is complete: every axis of every site is named, and the names it uses exist."""
+    data, hyper = method.example(key)
+    require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
+    require(method.cite and method.name == method.name.lower(), "no citation, or a name in capitals")
+    require(all(method.waived.values()), f"a check is waived without a reason: {method.waived}")
+    again = method.prepare(data, hyper)
+    require(again == hyper, f"prepare changes what it completed: {again}, not {hyper}")
+    p = sites(method.init(key, data, hyper))
+    sizes = axes(data)
+    for name, value in p.items():
+        named = site_dims(method, name)
+        require(len(named) == jnp.ndim(value), f"{name} has shape {jnp.shape(value)}, axes {named}")
+        for axis, size in zip(named, jnp.shape(value), strict=True):
+            require(sizes.setdefault(axis, size) == size, f"axis {axis} of {name} has size {size}")
+    turned = {site for g in gauge_of(method, p) for site in (*g.axes, *getattr(g, "forms", ()))}
+    unknown = {*turned, *method.noncentred, *method.conditionals} - set(p)
+    require(not unknown, f"the record names sites that do not exist: {sorted(unknown)}")
+    return None
+
+
+@listed
+def check_sites(method: Method, key: jax.Array) -> str | None:
+    """The model's latent sites are the fields of Params, of the same shapes and with `init` in their
+    supports; what it observes is called `rating` or `view.NAME`, as the container fills it."""
+    data, hyper = method.example(key)
+    p = sites(method.init(key, data, hyper))
+    free: dict[str, Any] = {}
+
+    def run(key: jax.Array) -> None:
+        free.update(numpyro.handlers.trace(numpyro.handlers.seed(method.model, key)).get_trace(data, hyper))
+
+    jax.eval_shape(run, key)  # names and shapes; nothing is sampled
+    sampled = {name: site for name, site in free.items() if site["type"] == "sample"}
+    latent = {name: jnp.shape(s["value"]) for name, s in sampled.items() if not s["is_observed"]}
+    mine = {name: jnp.shape(value) for name, value in p.items()}
+    require(latent == mine, f"the model samples {latent}, Params has {mine}")
+    observed = set(sampled) - set(latent)
+    fine = {name for name in observed if name == "rating" or name.startswith("view.")}
+    require(observed and observed == fine, f"observed are {sorted(observed)}: not rating or view.NAME")
+    trace = log_density(method.model, (data, hyper), {}, p)[1]
+    for name, value in p.items():
+        require(jnp.all(trace[name]["fn"].support(value)), f"init leaves the support of {name}")
+    return None
+
+
+@listed
+def check_joint(method: Method, key: jax.Array) -> str | None:
+    """Objective + log joint is one number, wherever we look."""
+    data, hyper = method.example(key)
+
+    @jax.jit
+    def both(p: Any) -> tuple[jax.Array, jax.Array]:
+        return method.objective(p, data, hyper), log_joint(method, p, data, hyper)
+
+    several = [both(p) for p in points(method, key, data, hyper, 5)]
+    cost, density = map(np.asarray, zip(*several, strict=True))
+    worst = np.ptp(cost + density) / (1 + np.abs(cost).max())
+    require(worst <= 1e-9, f"objective + log joint is no constant, it varies by {worst:.3g} (relative)")
+    return None
+
+
+@listed
+def check_slopes(method: Method, key: jax.Array) -> str | None:
+    """Along the line between two feasible points both have one slope, and it is the one that the
+    values of the objective show."""
+    data, hyper = method.example(key)
+    p, q = points(method, key, data, hyper, 2)
+
+    def along(function: Callable[[Any], jax.Array]) -> Callable[[float], jax.Array]:
+        return jax.jit(lambda t: function(jax.tree.map(lambda a, b: a + t * (b - a), p, q)))
+
+    objective = along(lambda p: method.objective(p, data, hyper))
+    model = along(lambda p: -log_joint(method, p, data, hyper))
+    slope = jax.grad(objective)(0.5)
+    same(slope, jax.grad(model)(0.5), "slopes of the objective and of the log joint", 1e-8)
+    rise = (objective(0.5 + 1e-5) - objective(0.5 - 1e-5)) / 2e-5
+    same(slope, rise, "the objective's gradient and its own differences", 1e-6)
+    return None
+
+
+@listed
+def check_prior(method: Method, key: jax.Array) -> str | None:
+    """Parameters and data drawn from the model, then a fit to these: it runs, and it descends."""
+    data, hyper = method.example(key)
+    draws = Predictive(method.model, num_samples=2)(key, data.hide(), hyper)
+    names = set(sites(method.init(key, data, hyper)))
+    drawn = {name: value[0] for name, value in draws.items() if name not in names}
+    for name in drawn:
+        require(jnp.isfinite(draws[name]).all(), f"the prior predictive of {name} is not finite")
+        require(jnp.any(draws[name][0] != draws[name][1]), f"{name} is not sampled when hidden")
+    truth = from_sites(method, {name: draws[name][0] for name in names})
+    filled = data.fill(drawn)
+    hyper = method.prepare(filled, hyper)
+    require(jnp.isfinite(method.objective(truth, filled, hyper)), "infinite at its own truth")
+    engine = ENGINES[method.solver](max_iter=30)
+    result = engine.run(method, filled, hyper, key=key, start=None, progress=False, run="")
+    require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
+    return None
+
+
+@listed
+def check_predict(method: Method, key: jax.Array) -> str | None:
+    """A prediction is one distribution per cell, the same asked cell by cell or as a block; a label
+    that training never saw (-1) has an answer too."""
+    data, hyper = method.example(key)
+    p = points(method, key, data, hyper, 1)[0]
+    rows, cols = (np.arange(n) for n in describe(data).shape)
+    block = method.predict(p, Grid(rows, cols), hyper).mean
+    require(block.shape == (len(rows), len(cols)), f"a block of predictions has shape {block.shape}")
+    cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
+    each = method.predict(p, cells, hyper).mean
+    same(each, block.ravel(), "predictions cell by cell and as a block")
+    new = method.predict(p, Query(np.array([-1, 0]), np.array([0, 0])), hyper)
+    fine = jnp.isfinite(new.mean).all() and jnp.all(new.variance >= 0)
+    require(fine, "no prediction for a row that training never saw")
+    return None
