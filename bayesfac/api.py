@@ -251,11 +251,14 @@ def load(path: str | os.PathLike[str]) -> Fit:
     return load_folder(path)
 
 
-def compare(fits: Mapping[str, Fit], test: Any) -> Any:
-    """Held-out scores of several fits side by side: a table, pictures, `.to_html(path)`."""
+def compare(fits: Mapping[str, Fit], test: Any, about: str = "") -> Any:
+    """Held-out scores of several fits side by side: a table, pictures, `.to_html(path)`.
+
+    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it.
+    """
     from bayesfac.report.compare import compare as compare_fits
 
-    return compare_fits(fits, test)
+    return compare_fits(fits, test, about=about)
 
 
 def methods() -> pd.DataFrame:

@@ -105,7 +105,7 @@ def test_no_bit_flips_unnoticed(tmp_path) -> None:
     to_netcdf(tree, path)
     whole, rng = path.read_bytes(), np.random.default_rng(0)
     refused = 0
-    for at in rng.integers(0, len(whole), 60):
+    for at in rng.integers(0, len(whole), 30):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
@@ -116,7 +116,7 @@ def test_no_bit_flips_unnoticed(tmp_path) -> None:
             assert "\n" not in str(error)
         else:  # a flip may hit padding; then nothing that was stored has changed
             assert read.identical(tree)
-    assert refused > 40
+    assert refused > 20
 
 
 def test_a_changed_label_or_setting_is_noticed(tmp_path) -> None:
