@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bayesfac.api import load as load
     from bayesfac.api import methods as methods
     from bayesfac.core.data import Ratings as Ratings
+    from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
     from bayesfac.core.views import Views as Views
     from bayesfac.inference import LBFGS as LBFGS
     from bayesfac.inference import MAP as MAP
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 _HOME = {
     **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
     **dict.fromkeys(("Ratings", "Views"), "bayesfac.core.data"),
+    "ConvergenceWarning": "bayesfac.core.errors",
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
 _MODULES = ("datasets", "split", "metrics", "report", "testing")
@@ -44,6 +46,7 @@ __all__ = [
     "MAP",
     "NUTS",
     "SVI",
+    "ConvergenceWarning",
     "Fit",
     "FixedPoint",
     "Gibbs",

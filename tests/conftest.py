@@ -3,24 +3,23 @@
 import importlib.util
 import os
 import sys
-import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA talks whenever it reads its cache
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # before any container is made: they take the working precision as they find it
-jax.config.update("jax_enable_x64", True)  # noqa: TID251
+jax.config.update("jax_enable_x64", True)
 if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-    folder = Path(tempfile.gettempdir()) / f"bayesfac-tests-jax-{jax.__version__}-{os.getuid()}"
-    jax.config.update("jax_compilation_cache_dir", str(folder))  # noqa: TID251
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # noqa: TID251
+    folder = ROOT / ".cache" / f"jax-{jax.__version__}"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 import bayesfac.models  # noqa: E402, F401  # registers every method
 from bayesfac.core.method import REGISTRY  # noqa: E402
@@ -32,7 +31,8 @@ def method(request):
 
 
 @pytest.fixture(
-    params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))], ids="seed{}".format
+    params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))],
+    ids="seed{}".format,
 )
 def key(request):
     return jax.random.key(request.param)

@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import optim
+from numpyro.distributions.transforms import LowerCholeskyAffine
 from numpyro.handlers import Messenger
 from numpyro.infer import SVI as NumpyroSVI
 from numpyro.infer import Trace_ELBO, autoguide, init_to_value
@@ -25,12 +27,23 @@ from bayesfac.inference.result import (
     start_point,
 )
 
+
+class Flow(autoguide.AutoIAFNormal):
+    """An autoregressive flow about the start and as wide as the other guides begin (0.1): from a
+    standard normal about zero, matrices that must stay positive definite overflow at once."""
+
+    def _get_posterior(self) -> dist.Distribution:
+        about = LowerCholeskyAffine(self._init_latent, 0.1 * jnp.eye(self.latent_dim))
+        flow = super()._get_posterior()
+        return dist.TransformedDistribution(flow.base_dist, [*flow.transforms, about])
+
+
 GUIDES: dict[str, Callable[..., Any]] = {
     "normal": autoguide.AutoNormal,
     "multivariate": autoguide.AutoMultivariateNormal,
     "lowrank": autoguide.AutoLowRankMultivariateNormal,
     "laplace": autoguide.AutoLaplaceApproximation,
-    "flow": autoguide.AutoIAFNormal,
+    "flow": Flow,
     "delta": autoguide.AutoDelta,
 }
 BLOCK = 100  # steps per compiled call: one progress report, one look at the stopping rule

@@ -21,7 +21,7 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
     """Cells that nobody observed change nothing: the rows of a user and of an item without any
     rating may hold what they like, as far as the data are concerned."""
     data, hyper = method.example(key)
-    require(isinstance(data, Ratings), "only Ratings have missing cells: waive `mask`, with a reason")
+    require(isinstance(data, Ratings), "only Ratings have missing cells: waive `mask`")
     data = data.take((data.user != 0) & (data.item != 0))
     p, other = points(method, key, data, hyper, 2)
     spoiled = {}
@@ -50,24 +50,26 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
     data, hyper = method.example(key)
     p = points(method, key, data, hyper, 1)[0]
 
-    def spoil(rows: Any) -> Any:
-        return rows._replace(chunk=jnp.where(rows.chunk < 0, -3, rows.chunk)) if is_rows(rows) else rows
+    def spoil(node: Any) -> Any:
+        if not isinstance(node, Rows):
+            return node
+        return node._replace(chunk=jnp.where(node.chunk < 0, -3, node.chunk))
 
-    padded = jax.tree.map(spoil, data, is_leaf=is_rows)
-    functions = {"objective": method.objective, "gradient": jax.grad(method.objective)}
-    functions |= {"update": method.update} if method.update else {}
-    for name, function in functions.items():
-        with kernels.use("numba"):
-            expected = function(p, data, hyper)
-        in_jax = jax.jit(lambda data, f=function: f(p, data, hyper))
-        same(in_jax(data), expected, f"{name} under JAX and under Numba")
-        same(in_jax(padded), expected, f"{name} with other padding of short rows")
+    padded = jax.tree.map(spoil, data, is_leaf=lambda node: isinstance(node, Rows))
+
+    def answers(data: Any) -> dict[str, Any]:
+        cost, slope = jax.value_and_grad(method.objective)(p, data, hyper)
+        new = method.update(p, data, hyper) if method.update else None
+        return {"objective": cost, "gradient": slope, "update": new}
+
+    with kernels.use("numba"):
+        expected = answers(data)
+    in_jax = jax.jit(answers)
+    for name, value in in_jax(data).items():
+        same(value, expected[name], f"{name} under JAX and under Numba")
+    for name, value in in_jax(padded).items():
+        same(value, expected[name], f"{name} with other padding of short rows")
     return None
-
-
-def is_rows(node: Any) -> bool:
-    """Whether this part of a container is one of its orientations."""
-    return isinstance(node, Rows)
 
 
 @listed
@@ -89,13 +91,17 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
         return replace_sites(p, turned)
 
     p = points(method, key, data, hyper, 1)[0]
-    functions = {"objective": method.objective, "log joint": lambda *a: log_joint(method, *a)}
-    for name, function in functions.items():
-        both = [function(p, data, hyper), function(turn(p), shuffled, hyper)]
-        same(*both, f"the {name} depends on the order of the labels")
-    if method.update:
-        both = [turn(method.update(p, data, hyper)), method.update(turn(p), shuffled, hyper)]
-        same(*both, "update depends on the order of the labels")
+
+    @jax.jit
+    def answers(p: Any, data: Any) -> dict[str, Any]:
+        new = method.update(p, data, hyper) if method.update else p
+        numbers = method.objective(p, data, hyper), log_joint(method, p, data, hyper)
+        return {"objective": numbers[0], "log joint": numbers[1], "update": new}
+
+    first, second = answers(p, data), answers(turn(p), shuffled)
+    first["update"] = turn(first["update"])
+    for name, value in first.items():
+        same(value, second[name], f"the {name} depends on the order of the labels")
     return None
 
 
@@ -116,6 +122,7 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
     p = points(method, key, data, hyper, 1)[0]
     flat = sites(p)
     gauge = gauge_of(method, flat)
+    objective = jax.jit(lambda p: method.objective(p, data, hyper))
     for part in gauge:
         site, at = next(iter(part.axes.items()))
         K = flat[site].shape[at]
@@ -123,8 +130,8 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
             R = jnp.roll(jnp.eye(K), 1, axis=0)
         else:
             R = jnp.linalg.qr(jax.random.normal(key, (K, K)))[0]
-        turned = {s: jnp.moveaxis(jnp.moveaxis(flat[s], a, -1) @ R, -1, a) for s, a in part.axes.items()}
-        turned |= {s: R.T @ flat[s] @ R for s in getattr(part, "forms", ())}
-        cost = [method.objective(x, data, hyper) for x in (p, replace_sites(p, turned))]
-        same(*cost, f"the objective knows {part}")
+        turned = {s: R.T @ flat[s] @ R for s in getattr(part, "forms", ())}
+        for s, a in part.axes.items():
+            turned[s] = jnp.moveaxis(jnp.moveaxis(flat[s], a, -1) @ R, -1, a)
+        same(objective(p), objective(replace_sites(p, turned)), f"the objective knows {part}")
     return None if gauge else "it declares no gauge"

@@ -50,36 +50,55 @@ def same(left: Any, right: Any, what: str, rtol: float = 1e-9) -> None:
 
 def points(method: Method, key: jax.Array, data: Any, hyper: Any, count: int) -> list[Any]:
     """Feasible points with nothing left at a default: starts, shaken in unconstrained coordinates."""
-    transforms = supports(method, data, hyper, method.init(key, data, hyper))
+    start = jax.jit(lambda key: method.init(key, data, hyper))
+    transforms = supports(method, data, hyper, start(key))
 
     @jax.jit
     def point(key: jax.Array) -> Any:
-        free = unconstrain(transforms, method.init(key, data, hyper))
+        free = unconstrain(transforms, start(key))
         keys = dict(zip(free, jax.random.split(key, len(free)), strict=True))
-        noise = {name: jax.random.normal(keys[name], jnp.shape(x)) for name, x in free.items()}
-        return constrain(method, transforms, {name: x + 0.3 * noise[name] for name, x in free.items()})
+        moved = {k: x + 0.3 * jax.random.normal(keys[k], jnp.shape(x)) for k, x in free.items()}
+        return constrain(method, transforms, moved)
 
     return [point(sub) for sub in jax.random.split(key, count)]
+
+
+def within(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, bool]:
+    """Whether every site is in its support."""
+
+    @jax.jit
+    def inside(p: Any) -> dict[str, jax.Array]:
+        trace = log_density(method.model, (data, hyper), {}, sites(p))[1]
+        return {name: jnp.all(trace[name]["fn"].support(x)) for name, x in sites(p).items()}
+
+    return {name: bool(fine) for name, fine in inside(p).items()}
 
 
 def likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
     """The part of the log joint that looks at the data."""
     trace = log_density(method.model, (data, hyper), {}, sites(p))[1].values()
     seen = [site for site in trace if site["type"] == "sample" and site["is_observed"]]
-    return sum(jnp.sum(site["fn"].log_prob(site["value"])) for site in seen)
+    return jnp.stack([jnp.sum(site["fn"].log_prob(site["value"])) for site in seen]).sum()
+
+
+def run(engine: Any, method: Method, data: Any, hyper: Any, key: jax.Array, start: Any) -> Any:
+    """The Result of an engine, from these Params where they are given."""
+    given = None if start is None else sites(start)
+    return engine.run(
+        method, data, hyper, key=key, start=given, progress=False, run="bayesfac.testing"
+    )
 
 
 def optimum(method: Method, key: jax.Array, data: Any, hyper: Any) -> Any:
     """Where the method's own solver ends, with patience."""
     start = method.init(key, data, hyper)
-    if method.update is None:
-        engine = LBFGS(max_iter=20_000, tol=0)
-        args = {"key": key, "start": sites(start), "progress": False, "run": ""}
-        return engine.run(method, data, hyper, **args).params
+    update = method.update
+    if update is None:
+        return run(LBFGS(max_iter=20_000, tol=0), method, data, hyper, key, start).params
 
     def step(state: tuple) -> tuple:
         p, _, count = state
-        new = method.update(p, data, hyper)
+        new = update(p, data, hyper)
         gaps = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), new, p)
         return new, jnp.max(jnp.stack(jax.tree.leaves(gaps))), count + 1
 

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpyro.infer import Predictive
-from numpyro.infer.util import log_density
 
 from bayesfac.core.cards import describe
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.method import Method, from_sites, gauge_of, log_joint, site_dims, sites
-from bayesfac.inference import ENGINES
-from bayesfac.testing.tools import axes, listed, points, require, same
+from bayesfac.inference import LBFGS, FixedPoint
+from bayesfac.testing.tools import axes, listed, points, require, run, same, within
 
 
 @listed
@@ -22,7 +21,7 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
     """The record is complete: every axis of every site is named, and the names it uses exist."""
     data, hyper = method.example(key)
     require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
-    require(method.cite and method.name == method.name.lower(), "no citation, or a name in capitals")
+    require(method.cite and method.name.islower(), "no citation, or a name that is not snake_case")
     require(all(method.waived.values()), f"a check is waived without a reason: {method.waived}")
     again = method.prepare(data, hyper)
     require(again == hyper, f"prepare changes what it completed: {again}, not {hyper}")
@@ -47,20 +46,21 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
     p = sites(method.init(key, data, hyper))
     free: dict[str, Any] = {}
 
-    def run(key: jax.Array) -> None:
-        free.update(numpyro.handlers.trace(numpyro.handlers.seed(method.model, key)).get_trace(data, hyper))
+    def trace(key: jax.Array) -> None:
+        seeded = numpyro.handlers.seed(method.model, key)
+        free.update(numpyro.handlers.trace(seeded).get_trace(data, hyper))
 
-    jax.eval_shape(run, key)  # names and shapes; nothing is sampled
+    jax.eval_shape(trace, key)  # names and shapes; nothing is sampled
     sampled = {name: site for name, site in free.items() if site["type"] == "sample"}
     latent = {name: jnp.shape(s["value"]) for name, s in sampled.items() if not s["is_observed"]}
     mine = {name: jnp.shape(value) for name, value in p.items()}
     require(latent == mine, f"the model samples {latent}, Params has {mine}")
     observed = set(sampled) - set(latent)
     fine = {name for name in observed if name == "rating" or name.startswith("view.")}
-    require(observed and observed == fine, f"observed are {sorted(observed)}: not rating or view.NAME")
-    trace = log_density(method.model, (data, hyper), {}, p)[1]
-    for name, value in p.items():
-        require(jnp.all(trace[name]["fn"].support(value)), f"init leaves the support of {name}")
+    require(observed, "the model observes nothing")
+    require(observed == fine, f"observed sites are rating or view.NAME, not {sorted(observed)}")
+    for name, inside in within(method, method.init(key, data, hyper), data, hyper).items():
+        require(inside, f"init leaves the support of {name}")
     return None
 
 
@@ -76,7 +76,7 @@ def check_joint(method: Method, key: jax.Array) -> str | None:
     several = [both(p) for p in points(method, key, data, hyper, 5)]
     cost, density = map(np.asarray, zip(*several, strict=True))
     worst = np.ptp(cost + density) / (1 + np.abs(cost).max())
-    require(worst <= 1e-9, f"objective + log joint is no constant, it varies by {worst:.3g} (relative)")
+    require(worst <= 1e-9, f"objective + log joint is no constant: it varies by {worst:.3g}")
     return None
 
 
@@ -113,8 +113,8 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     filled = data.fill(drawn)
     hyper = method.prepare(filled, hyper)
     require(jnp.isfinite(method.objective(truth, filled, hyper)), "infinite at its own truth")
-    engine = ENGINES[method.solver](max_iter=30)
-    result = engine.run(method, filled, hyper, key=key, start=None, progress=False, run="")
+    solver = FixedPoint(max_iter=30) if method.update else LBFGS(max_iter=30)
+    result = run(solver, method, filled, hyper, key, None)
     require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
     return None
 
@@ -126,12 +126,17 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
     data, hyper = method.example(key)
     p = points(method, key, data, hyper, 1)[0]
     rows, cols = (np.arange(n) for n in describe(data).shape)
-    block = method.predict(p, Grid(rows, cols), hyper).mean
-    require(block.shape == (len(rows), len(cols)), f"a block of predictions has shape {block.shape}")
     cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
-    each = method.predict(p, cells, hyper).mean
-    same(each, block.ravel(), "predictions cell by cell and as a block")
-    new = method.predict(p, Query(np.array([-1, 0]), np.array([0, 0])), hyper)
-    fine = jnp.isfinite(new.mean).all() and jnp.all(new.variance >= 0)
+    unseen = Query(np.array([-1, 0]), np.array([0, 0]))
+
+    @jax.jit
+    def ask(p: Any) -> list[tuple[jax.Array, jax.Array]]:
+        answers = [method.predict(p, query, hyper) for query in (Grid(rows, cols), cells, unseen)]
+        return [(a.mean, jnp.broadcast_to(a.variance, a.mean.shape)) for a in answers]
+
+    block, each, new = ask(p)
+    require(block[0].shape == (len(rows), len(cols)), f"a block of predictions is {block[0].shape}")
+    same([x.ravel() for x in block], each, "predictions as a block and cell by cell")
+    fine = np.isfinite(new).all() and (new[1] >= 0).all()
     require(fine, "no prediction for a row that training never saw")
     return None

@@ -1,0 +1,124 @@
+"""Geweke's joint test: data redrawn from the model between Gibbs sweeps must leave the prior alone.
+
+Each draw of (parameters, data) alternates a sweep given the data with new data given the parameters;
+its marginal over parameters is then the prior, exactly, and any wrong conditional shows in some moment.
+Test functions are bounded: the Wishart(K, I) prior leaves the factors themselves without variance.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.handlers import seed, trace
+
+from bayesfac.core import kernels
+from bayesfac.core.cells import Query
+from bayesfac.core.method import REGISTRY, from_sites, sites
+from bayesfac.core.priors import GaussianRows
+from bayesfac.inference.gibbs import _sweep
+
+CHAINS, LENGTH, THRESHOLD = 400, 60, 4.5
+
+
+def prior_draw(method, data, hyper, key):
+    found = trace(seed(method.model, key)).get_trace(data.hide(), hyper)
+    return from_sites(method, {n: s["value"] for n, s in found.items()
+                               if s["type"] == "sample" and n != "rating"})  # fmt: skip
+
+
+def statistics(p):
+    """Bounded functions: first and second moments and cross products of squashed sites."""
+    flat = {name: jnp.ravel(value) for name, value in sites(p).items()}
+    squashed = {name: jnp.tanh(jnp.log1p(jnp.abs(v)) * jnp.sign(v)) for name, v in flat.items()}
+    seen = [f(v) for v in squashed.values() for f in (lambda v: v.mean(), lambda v: (v**2).mean())]
+    u, v = squashed["U"], squashed["V"]
+    product = jnp.tanh(p.U @ p.V.T)
+    return jnp.stack([*seen, u[0] * u[1], v[0] * v[1], product.mean(), (product**2).mean()])
+
+
+def z_scores(method, hyper_of, key=0):
+    data, hyper = method.example(jax.random.key(key))
+    hyper = hyper_of(hyper)
+    at = Query(data.cells.row, data.cells.col)
+
+    def new_data(p, key):
+        value = method.predict(p, at, hyper).sample(key)
+        return type(data).tree_unflatten(data.host, (data.cells, value))
+
+    with kernels.use("jax"):
+        like = method.init(jax.random.key(0), data, hyper)
+        sweep = _sweep(method, hyper, data, like)
+
+        def chain(key):
+            start, walk = jax.random.split(key)
+
+            def step(p, key):
+                a, b = jax.random.split(key)
+                p = sweep(p, new_data(p, a), b)
+                return p, statistics(p)
+
+            p = prior_draw(method, data, hyper, start)
+            return statistics(p), jax.lax.scan(step, p, jax.random.split(walk, LENGTH))[1].mean(0)
+
+        first, walked = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(1), CHAINS))
+        many = jax.jit(jax.vmap(lambda k: statistics(prior_draw(method, data, hyper, k))))(
+            jax.random.split(jax.random.key(2), 40_000)
+        )
+    want, got = np.asarray(many), np.asarray(walked)
+    error = np.sqrt(want.var(0) / len(want) + got.var(0, ddof=1) / CHAINS)
+    assert np.isfinite(np.asarray(first)).all()
+    return (got.mean(0) - want.mean(0)) / np.maximum(error, 1e-12)
+
+
+HYPER = {
+    "pmf": lambda h: h._replace(offset=0.3),
+    "bpmf": lambda h: h._replace(offset=0.3, alpha_shape=3.0, alpha_rate=3.0),
+}
+
+
+@pytest.mark.parametrize("name", HYPER)
+def test_sweeps_leave_the_prior_alone(name):
+    z = z_scores(REGISTRY[name], HYPER[name])
+    assert len(z) >= 8
+    assert np.abs(z).max() < THRESHOLD, z.round(1)
+
+
+def planted():
+    """Known-wrong samplers; each must be seen."""
+    pmf, bpmf = REGISTRY["pmf"], REGISTRY["bpmf"]
+
+    def with_block(method, site, wrong):
+        return dataclasses.replace(method, conditionals={**method.conditionals, site: wrong})
+
+    def rows(method, site, **change):
+        def wrong(p, data, hyper):
+            right = method.conditionals[site](p, data, hyper)
+            fields = {n: getattr(right, n) for n in GaussianRows.pytree_data_fields}
+            return GaussianRows(**{**fields, **{n: f(fields[n]) for n, f in change.items()}})
+
+        return with_block(method, site, wrong)
+
+    def alpha(p, data, hyper):
+        right = bpmf.conditionals["alpha"](p, data, hyper)
+        return type(right)(right.concentration + len(data.y) / 2, right.rate)
+
+    def scaled(key, p, data, hyper):
+        from bayesfac.models.bpmf import stretch
+
+        return stretch(p, 0.3 * jax.random.normal(key, (p.U.shape[1],)))  # ignores the prior
+
+    return {
+        "pmf: noise forgotten": (pmf, rows(pmf, "U", weight=lambda w: jnp.ones_like(w))),
+        "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
+        "bpmf: mean of the prior forgotten": (bpmf, rows(bpmf, "U", shift=jnp.zeros_like)),
+        "bpmf: ratings counted twice in alpha": (bpmf, with_block(bpmf, "alpha", alpha)),
+        "bpmf: a scale move that ignores the prior": (bpmf, dataclasses.replace(bpmf, moves={"s": scaled})),
+    }
+
+
+@pytest.mark.parametrize("bug", planted())
+def test_a_planted_bug_shows(bug):
+    right, wrong = planted()[bug]
+    assert np.abs(z_scores(wrong, HYPER[right.name])).max() > THRESHOLD

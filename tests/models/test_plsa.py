@@ -1,0 +1,87 @@
+"""PLSA: one EM step by its explicit posterior, and what EM and the literature promise."""
+
+import jax
+import numpy as np
+
+import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+
+PLSA = REGISTRY["plsa"]
+
+
+def expected_step(n, A, C, a, c):
+    """Hofmann's eq. 3-6 with P(z | d, w) written out, word by word."""
+    posterior = np.einsum("ik,kw->iwk", A, C)
+    posterior /= posterior.sum(-1, keepdims=True)
+    counts = n[..., None] * posterior
+    A = a - 1 + counts.sum(1)
+    C = c - 1 + counts.sum(0).T
+    return A / A.sum(1, keepdims=True), C / C.sum(1, keepdims=True)
+
+
+def golden(method):
+    """One EM step on the example."""
+    data, h = method.example(jax.random.key(3))
+    p = method.init(jax.random.key(4), data, h)
+    (name,) = data.names
+    expected = expected_step(data[name].toarray(), np.array(p.A), np.array(p.C), h.a, h.c)
+    for mine, theirs in zip(expected, method.update(p, data, h), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-10)
+
+
+def test_golden_step():
+    golden(PLSA)
+
+
+def flat(data):
+    """The paper's maximum likelihood: concentrations of one."""
+    h = PLSA.prepare(data, PLSA.Hyper(3))
+    return h, PLSA.init(jax.random.key(1), data, h)
+
+
+def test_with_flat_priors_the_objective_is_the_papers_likelihood():
+    """So PLSA is the mode of LDA under a uniform Dirichlet prior (Girolami and Kaban, 2003)."""
+    data, _ = PLSA.example(jax.random.key(0))
+    h, p = flat(data)
+    n = data["x"].toarray()
+    np.testing.assert_allclose(
+        PLSA.objective(p, data, h), -np.sum(n * np.log(p.A @ p.C)), rtol=1e-12
+    )
+    smoothed = [PLSA.objective(p, data, h._replace(a=1 + e, c=1 + e)) for e in (1e-3, 1e-6)]
+    gaps = np.abs(np.array(smoothed) - PLSA.objective(p, data, h))
+    np.testing.assert_allclose(gaps[0] / gaps[1], 1000, rtol=1e-6)
+
+
+def test_em_never_lowers_the_likelihood_and_keeps_word_totals():
+    """After every step the model expects each word as often as it was seen."""
+    data, _ = PLSA.example(jax.random.key(0))
+    h, p = flat(data)
+    n, likelihood = data["x"].toarray(), []
+    for _ in range(30):
+        p = PLSA.update(p, data, h)
+        likelihood.append(np.sum(n * np.log(p.A @ p.C)))
+        np.testing.assert_allclose(n.sum(1) @ (p.A @ p.C), n.sum(0), rtol=1e-9)
+    assert np.diff(likelihood).min() >= -1e-10
+
+
+def test_it_finds_topics_that_share_no_word():
+    """Documents over three disjoint vocabularies, one of them a mixture of two."""
+    topics = np.kron(np.eye(3), np.ones(4)) / 4
+    weights = np.vstack([np.repeat(np.eye(3), 5, 0), [[0.5, 0.5, 0.0]]])
+    counts = np.random.default_rng(0).poisson(200 * weights @ topics)
+    fit = bf.fit("plsa", counts, bf.FixedPoint(restarts=3), n_components=3, progress=False)
+    order = np.argmax(np.asarray(fit.params.C) @ topics.T, 0)
+    np.testing.assert_allclose(fit.params.C[order], topics, atol=0.03)
+    np.testing.assert_allclose(fit.params.A[:, order], weights, atol=0.08)
+
+
+def test_rows_and_words_without_a_count_stay_probabilities():
+    """An empty document keeps its weights; a word that never occurs gets probability zero."""
+    counts = np.array([[3.0, 1, 0, 2], [0, 0, 0, 0], [1, 4, 0, 1]])
+    data = bf.Views(counts)
+    h = PLSA.prepare(data, PLSA.Hyper(2))
+    p = PLSA.init(jax.random.key(0), data, h)
+    new = PLSA.update(p, data, h)
+    np.testing.assert_array_equal(new.A[1], p.A[1])
+    np.testing.assert_allclose(new.C[:, 2], 0)
+    np.testing.assert_allclose([new.A.sum(1).min(), new.C.sum(1).min()], 1)
