@@ -39,7 +39,9 @@ def gap(name: str, one: Any, other: pd.DataFrame, own: pd.DataFrame) -> dict[str
         error = np.hypot(own[f"{what}_error"], other[f"{what}_error"])
         z = (own[what] - other[what]) / error
         row[f"largest |z| of {what}s"] = round(float(np.abs(z).max()), 2)
-    row["rms gap of means / sd"] = round(float(np.sqrt(np.mean(((own["mean"] - other["mean"]) / other["sd"]) ** 2))), 3)
+    row["rms gap of means / sd"] = round(
+        float(np.sqrt(np.mean(((own["mean"] - other["mean"]) / other["sd"]) ** 2))), 3
+    )
     row["median ratio of sds"] = round(float(np.median(own["sd"] / other["sd"])), 3)
     return row
 

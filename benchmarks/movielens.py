@@ -1,6 +1,6 @@
 """MovieLens-100K, random 90/10, seed 0: BPMF's joint mode beside its Gibbs draws.
 
-    python benchmarks/movielens.py            the figures of the changelog
+python benchmarks/movielens.py            the figures of the changelog
 """
 
 import argparse

@@ -72,8 +72,9 @@ print(scores[["RMSE", "MAE", "CRPS", "covers 50 %", "covers 90 %", "width"]].rou
 
 # %% [markdown]
 # RMSE and MAE hardly tell them apart; the point is even a shade better. Intervals do: of the held-out
-# ratings, 90 % should lie within the 90 % interval. The point's hold fewer. It adds the noise of a single rating to its prediction
-# but knows nothing of its own uncertainty, so its intervals are too narrow, and all of one width.
+# ratings, 90 % should lie within the 90 % interval, and fewer lie within the point's. It adds the noise
+# of a single rating to its prediction but knows nothing of its own uncertainty, so its intervals are
+# too narrow, and all of one width.
 #
 # ## Where it matters: users that are hardly known
 
@@ -145,8 +146,8 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 #   are wider where it knows less, and hold about what they promise.
 # - So: rank by either; when the answer is "show this" or "better ask first", use the posterior's
 #   probability, and look at the flag.
-# - The chains' verdict comes first. "Usable with care" here concerns the spectrum of the factors, which
-#   mixes slowly; predictions agree between the chains.
+# - The chains' verdict comes first. "Usable with care" means here: predictions agree to a small fraction
+#   of their uncertainty, while the spectrum of the factors mixes slowly and wants a longer run.
 #
 # Next: your own ratings by `bf.Ratings(frame)`, every method in `bf.methods()`, and all of this on one
 # page by `comparison.to_html("report.html")`.

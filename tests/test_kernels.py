@@ -1,100 +1,246 @@
-"""The Numba loops, their JAX halves and dense NumPy are one arithmetic."""
+"""The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+import bayesfac as bf
 from bayesfac.core import kernels
-from bayesfac.core.cells import CHUNK, Cells
+from bayesfac.core.cells import CHUNK, Cells, Grid, Query
+from bayesfac.core.math import inner, normalise, pick, safe_log
+from bayesfac.core.method import REGISTRY
 
-TOLERANCE = {np.float32: 3e-5, np.float64: 1e-12}
-
-
-def ragged(dtype, K=5):
-    """An empty row, a row of one cell, a row longer than a chunk, an empty column."""
-    rng = np.random.default_rng(0)
-    n, m = 9, 2 * CHUNK + 7
-    mask = rng.random((n, m)) < 0.3
-    mask[2], mask[:, 4] = False, False
-    mask[3], mask[5] = False, True
-    mask[3, 1], mask[5, 4] = True, False
-    row, col = np.nonzero(mask)
-    U, V = rng.normal(size=(n, K)).astype(dtype), rng.normal(size=(m, K)).astype(dtype)
-    y = (rng.random(len(row)) + 0.5).astype(dtype)
-    return mask, Cells(row, col, (n, m)), y, U, V
+K = 3
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+FUNCTIONS = ["dots", "spread by row", "spread by column", "ratio_step", "solve", "draw"]
 
 
-@pytest.fixture(params=TOLERANCE, ids=["float32", "float64"])
-def dtype(request):
-    return request.param
+@pytest.fixture(params=["float32", "float64"])
+def table(request):
+    """Cells of a table with an empty row, rows of one cell, of exactly 64, of 65 and of all 200."""
+    with jax.enable_x64(request.param == "float64"):
+        rng = np.random.default_rng(0)
+        seen = np.zeros((9, 200), bool)
+        for row, count in enumerate([7, 0, 1, CHUNK, CHUNK + 1, 200, 1, 0, 130]):
+            seen[row, rng.choice(200, count, replace=False)] = True
+        row, col = np.nonzero(seen)
+        assert (seen.sum(0) == 0).any() or seen.sum(0).min() >= 1
+        cells = Cells(row, col, seen.shape)
+        dtype = np.dtype(request.param)
+        arrays = {"U": rng.random((9, K)), "V": rng.random((200, K)), "y": rng.random(len(row))}
+        yield request.param, seen, cells, {k: jnp.asarray(v, dtype) for k, v in arrays.items()}
 
 
-@pytest.fixture(params=["numba", "jax"])
-def backend(request):
-    with kernels.use(request.param):
-        yield request.param
+def run(cells, U, V, y):
+    """Every loop once."""
+    P, s, w = jnp.eye(K, dtype=U.dtype) * 2 + 0.1, jnp.arange(K, dtype=U.dtype), U.dtype.type(1.7)
+    noise = jnp.asarray(np.random.default_rng(1).normal(size=(len(U), K)), U.dtype)
+    given = (cells.by_row, y, V, w, P, s)
+    return {
+        "dots": kernels.dots(cells, U, V),
+        "spread by row": kernels.spread(cells.by_row, y, V),
+        "spread by column": kernels.spread(cells.by_col, y, U),
+        "ratio_step": jnp.concatenate(kernels.ratio_step(cells, y, U, V)),
+        "solve": kernels.solve_rows(*given),
+        "draw": kernels.solve_rows(*given, noise),
+    }
 
 
-def close(got, want, dtype):
-    scale = np.abs(want).max()
-    np.testing.assert_allclose(np.asarray(got) / scale, want / scale, atol=TOLERANCE[dtype])
-    assert np.asarray(got).dtype == dtype
+def dense(seen, U, V, y):
+    """The same from a table, in numpy and float64."""
+    U, V, y = (np.asarray(x, np.float64) for x in (U, V, y))
+    P, s, w = np.eye(K) * 2 + 0.1, np.arange(K), 1.7
+    noise = np.random.default_rng(1).normal(size=U.shape)
+    Y = np.zeros(seen.shape)
+    Y[seen] = y
+    R = np.where(seen, Y / (U @ V.T), 0)
+    solve, draw = [], []
+    for i in range(len(U)):
+        v = V[seen[i]]
+        precision = P + w * v.T @ v
+        mean = np.linalg.solve(precision, s + w * v.T @ Y[i][seen[i]])
+        solve.append(mean)
+        draw.append(mean + np.linalg.solve(np.linalg.cholesky(precision).T, noise[i]))
+    return {
+        "dots": (U @ V.T)[seen],
+        "spread by row": Y @ V,
+        "spread by column": Y.T @ U,
+        "ratio_step": np.concatenate([R @ V, R.T @ U]),
+        "solve": np.array(solve),
+        "draw": np.array(draw),
+    }
 
 
-def test_dots(dtype, backend):
-    mask, cells, _, U, V = ragged(dtype)
-    close(kernels.dots(cells, jnp.asarray(U), jnp.asarray(V)), (U @ V.T)[mask], dtype)
+@pytest.mark.parametrize("way", ["numba", "jax", "jax, compiled"])
+def test_every_loop_agrees_with_a_dense_table(table, way):
+    precision, seen, cells, arrays = table
+    with kernels.use(way.split(",")[0]):
+        found = (jax.jit(run) if "compiled" in way else run)(cells, **arrays)
+    expected = dense(seen, **arrays)
+    for name in FUNCTIONS:
+        assert found[name].dtype == precision, name
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(
+            found[name], expected[name], rtol=0, atol=TOLERANCE[precision] * scale, err_msg=name
+        )
 
 
-def test_spread_is_the_gradient_of_a_loss_on_both_sides(dtype, backend):
-    mask, cells, y, U, V = ragged(dtype)
-    W = np.zeros(mask.shape, dtype)
-    W[mask] = y
-    close(kernels.spread(cells.by_row, jnp.asarray(y), jnp.asarray(V)), W @ V, dtype)
-    close(kernels.spread(cells.by_col, jnp.asarray(y), jnp.asarray(U)), W.T @ U, dtype)
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+def test_the_gradient_of_inner_is_the_dense_one(table, backend):
+    """`inner` has its own rule: the slope of any loss, spread to both sides."""
+    precision, seen, cells, arrays = table
+    U, V, y = arrays.values()
+
+    def loss(U, V):
+        return jnp.sum(jnp.sin(inner(U, V, cells)) * y)
+
+    with kernels.use(backend):
+        gU, gV = jax.grad(loss, (0, 1))(U, V)
+    slope = np.zeros(seen.shape)
+    slope[seen] = np.cos(np.asarray(U) @ np.asarray(V).T)[seen] * np.asarray(y)
+    tolerance = {"rtol": 0, "atol": 100 * TOLERANCE[precision]}
+    np.testing.assert_allclose(gU, slope @ np.asarray(V), **tolerance)
+    np.testing.assert_allclose(gV, slope.T @ np.asarray(U), **tolerance)
 
 
-def test_ratio_step(dtype, backend):
-    mask, cells, y, U, V = ragged(dtype)
-    A, G = np.abs(U) + dtype(0.1), np.abs(V) + dtype(0.1)
-    R = np.zeros(mask.shape, dtype)
-    R[mask] = y / (A @ G.T)[mask]
-    by_row, by_col = kernels.ratio_step(cells, *map(jnp.asarray, (y, A, G)))
-    close(by_row, R @ G, dtype)
-    close(by_col, R.T @ A, dtype)
+def test_the_order_of_cells_is_row_major_and_back(table):
+    _, seen, cells, _ = table
+    row, col = np.nonzero(seen)
+    np.testing.assert_array_equal(cells.row, row)
+    np.testing.assert_array_equal(cells.col, col)
+    by = cells.by_col
+    np.testing.assert_array_equal(np.asarray(cells.row)[by.order], by.index)
+    assert (np.diff(np.asarray(cells.col)[by.order]) >= 0).all()
+    flipped = cells.flip()
+    assert flipped.shape == (200, 9)
+    np.testing.assert_array_equal(flipped.by_row.index, cells.by_col.index)
+    np.testing.assert_array_equal(flipped.flip().row, row)
 
 
-@pytest.mark.parametrize("side", ["by_row", "by_col"])
-@pytest.mark.parametrize("K", [1, 5, 11])
-def test_solve_rows_is_a_ridge_regression_and_with_noise_a_draw(dtype, backend, side, K):
-    mask, cells, y, U, V = ragged(dtype, K)
-    T = np.zeros(mask.shape, dtype)
-    T[mask] = y
-    rows, other = getattr(cells, side), V
-    if side == "by_col":
-        mask, T, other = mask.T, T.T, U
-    prior = (np.eye(K) * 2 + 0.1).astype(dtype)
-    shift = np.linspace(-1, 1, K).astype(dtype)
-    noise = np.random.default_rng(1).normal(size=(len(mask), K)).astype(dtype)
-    given = (rows, *map(jnp.asarray, (y, other)), jnp.asarray(1.7, dtype), *map(jnp.asarray, (prior, shift)))
-    mean, draw = kernels.solve_rows(*given), kernels.solve_rows(*given, jnp.asarray(noise))
-    P = prior + 1.7 * np.einsum("ij,jk,jl->ikl", mask.astype(dtype), other, other)
-    b = shift + 1.7 * T @ other
-    want = np.linalg.solve(P, b[..., None])[..., 0]
-    close(mean, want.astype(dtype), dtype)
-    back = np.linalg.solve(np.swapaxes(np.linalg.cholesky(P), 1, 2), noise[..., None])[..., 0]
-    close(draw, (want + back).astype(dtype), dtype)
+def test_chunks_hold_every_cell_once(table):
+    _, _, cells, _ = table
+    for rows in (cells.by_row, cells.by_col):
+        chunk = np.asarray(rows.chunk)
+        assert chunk.shape[1] == CHUNK
+        np.testing.assert_array_equal(np.sort(chunk[chunk >= 0]), np.arange(len(cells)))
+        line = np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr))
+        at = np.where(chunk >= 0, line[chunk], np.asarray(rows.chunk_row)[:, None])
+        assert (at == np.asarray(rows.chunk_row)[:, None]).all()
 
 
-def test_a_wrong_backend_is_refused():
-    with pytest.raises(ValueError, match="Expected 'numba' or 'jax', got 'cuda'"), kernels.use("cuda"):
+def test_compilation_does_not_grow_with_ragged_rows():
+    """Shapes depend on the number of chunks only: other row lengths, same program."""
+    traced = []
+
+    @jax.jit
+    def step(by_row, y, V):
+        traced.append(1)
+        return kernels.spread(by_row, y, V)
+
+    with kernels.use("jax"):
+        for counts in ([3, 5, 2, 6], [4, 4, 4, 4], [1, 1, 1, 13]):
+            row = np.repeat(np.arange(4), counts)
+            col = np.concatenate([np.arange(c) for c in counts])
+            step(Cells(row, col, (4, 20)).by_row, jnp.ones(16), jnp.ones((20, K)))
+    assert len(traced) == 1
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_number(table):
+    """The engines look for NaN after every sweep and name the site."""
+    _, _, cells, arrays = table
+    V, y = arrays["V"], arrays["y"]
+    for backend in ("numba", "jax"):
+        with kernels.use(backend):
+            given = (
+                cells.by_row,
+                y,
+                V,
+                V.dtype.type(0),
+                -jnp.eye(K, dtype=V.dtype),
+                jnp.ones(K, V.dtype),
+            )
+            assert np.isnan(kernels.solve_rows(*given)).all()
+
+
+def test_backends_are_chosen_and_given_back():
+    assert kernels.backend() in ("numba", "jax")
+    before = kernels.backend()
+    with kernels.use("jax"), kernels.use("numba"):
+        assert kernels.backend() == "numba"
+    assert kernels.backend() == before
+    with (
+        pytest.raises(ValueError, match="Expected 'numba' or 'jax', got 'cuda'"),
+        kernels.use("cuda"),
+    ):
         pass
 
 
-def test_small_data_run_as_one_jax_program_and_large_ones_through_the_loops():
-    class Sized:
-        size = kernels.SMALL
+def test_whether_a_function_needs_loops_is_seen_without_running_it():
+    cells = Cells(np.array([0]), np.array([0]), (1, 1))
+    one = jnp.ones((1, K))
+    with kernels.use("numba"):
+        assert kernels.needs_loops(lambda U: kernels.dots(cells, U, one), one)
+        assert not kernels.needs_loops(lambda U: U + 1, one)
 
-    assert kernels.fitting(Sized) == "jax"
-    Sized.size += 1
-    assert kernels.fitting(Sized) == kernels.backend()
+
+# -- nothing is densified -------------------------------------------------------------------------
+def largest(jaxpr):
+    """The size of the largest array that a program makes on its way."""
+    sizes = [
+        int(np.prod(v.aval.shape))
+        for e in jaxpr.eqns
+        for v in e.outvars
+        if hasattr(v.aval, "shape")
+    ]
+    for eqn in jaxpr.eqns:
+        for inside in jax.tree.leaves(
+            list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")
+        ):
+            if hasattr(inside, "jaxpr"):
+                sizes.append(largest(inside.jaxpr))
+    return max(sizes, default=0)
+
+
+def sparse_example(method):
+    """2000 rows by 1500 columns, three cells in a row."""
+    n, m = 2000, 1500
+    rng = np.random.default_rng(0)
+    cells = np.repeat(np.arange(n), 3), np.concatenate([rng.choice(m, 3, False) for _ in range(n)])
+    x = sp.csr_matrix((1.0 + rng.random(3 * n), cells), shape=(n, m))
+    data = bf.Ratings(x) if method.data is bf.Ratings else bf.Views(x)
+    return data, method.prepare(data, method.Hyper()._replace(n_components=2)), n * m
+
+
+def test_no_program_makes_a_table(method):
+    """Objective, gradient and update of every method stay far below rows x columns."""
+    data, hyper, dense_size = sparse_example(method)
+    p = method.init(jax.random.key(0), data, hyper)
+    functions = [
+        method.objective,
+        jax.grad(method.objective),
+        *([method.update] if method.update else []),
+    ]
+    for function in functions:
+        with kernels.use("jax"):
+            program = jax.make_jaxpr(lambda p, data, f=function: f(p, data, hyper))(p, data)
+        assert 2000 < largest(program.jaxpr) < dense_size / 5
+
+
+# -- arithmetic -----------------------------------------------------------------------------------
+def test_inner_at_cells_queries_and_grids():
+    U, V = jnp.arange(6.0).reshape(3, 2), jnp.arange(8.0).reshape(4, 2)
+    np.testing.assert_allclose(inner(U, V, Grid(np.array([0, 2]), np.arange(4))), (U @ V.T)[[0, 2]])
+    asked = Query(np.array([2, -1, 0]), np.array([1, 0, -1]))
+    np.testing.assert_allclose(inner(U, V, asked), [(U @ V.T)[2, 1], 0, 0])
+    np.testing.assert_allclose(pick(jnp.arange(3.0), np.array([2, -1])), [2, 0])
+
+
+def test_normalise_and_safe_log_at_zero():
+    rows = normalise(jnp.array([[1.0, 3], [0, 0]]), jnp.array([[0.5, 0.5], [0.2, 0.8]]))
+    np.testing.assert_allclose(rows, [[0.25, 0.75], [0.2, 0.8]])
+    assert 0 * safe_log(jnp.zeros(())) == 0
+    assert np.isfinite(jax.grad(lambda x: 0 * safe_log(x))(0.0))
+    assert np.isfinite(jax.grad(lambda t: normalise(t, t).sum())(jnp.zeros((1, 2)))).all()
+    assert set(REGISTRY)  # every method rests on these

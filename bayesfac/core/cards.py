@@ -9,6 +9,7 @@ import pandas as pd
 
 from bayesfac.core.cells import Query
 from bayesfac.core.data import Ratings
+from bayesfac.core.reading import plain
 from bayesfac.core.views import Views
 
 PROBES = 100  # cells that diagnostics look at
@@ -91,7 +92,15 @@ def _ratings_card(data: Ratings) -> Card:
     user = np.concatenate([data.user[seen], users])
     item = np.concatenate([data.item[seen], items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
-    return Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe.drop_duplicates())
+    return Card(
+        "Ratings",
+        data.coords(),
+        summary,
+        data.levels,
+        rows,
+        cols,
+        probe.drop_duplicates(ignore_index=True),
+    )
 
 
 def _views_card(data: Views) -> Card:
@@ -147,9 +156,10 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
 def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
     codes = known.get_indexer(pd.Index(asked))
     if len(codes) and (codes < 0).all() and _texts(known) != _texts(pd.Index(asked)):
+        ours, theirs = plain(known[0]), plain(asked.iloc[0])
         raise TypeError(
-            f"Expected {what} labels like {known[0]!r} ({type(known[0]).__name__}), "
-            f"got {asked.iloc[0]!r} ({type(asked.iloc[0]).__name__})"
+            f"Expected {what} labels like {ours!r} ({type(ours).__name__}), "
+            f"got {theirs!r} ({type(theirs).__name__})"
         )
     return codes
 

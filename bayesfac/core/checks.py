@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from bayesfac.core.reading import plain
+
 
 def count(hyper: Any, name: str, limit: int, of: str) -> None:
     """A size: a whole number from 1 to `limit`."""
@@ -44,5 +46,5 @@ def counts(data: Any) -> None:
             row, col = int(data.cells[name].row[low]), int(data.cells[name].col[low])
             raise ValueError(
                 f"Expected counts of at least 0 in view {name!r}, got {float(y[low]):g} in row "
-                f"{data.rows[row]!r}, feature {data.features[name][col]!r}"
+                f"{plain(data.rows[row])!r}, feature {plain(data.features[name][col])!r}"
             )

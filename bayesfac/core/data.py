@@ -76,7 +76,7 @@ class Ratings:
             row = int(np.flatnonzero(~ok)[0])
             raise ValueError(
                 f"Expected one of the levels {levels}, got {value[row]:g} in row {row} "
-                f"(user {users[user[row]]!r}, item {items_[item[row]]!r})"
+                f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
             )
         user, item, value = _distinct(user, item, value, users, items_, duplicates)
         self._fill(user, item, value, users, items_, levels)
@@ -186,7 +186,7 @@ class Ratings:
 
     def take(self, rows: Any) -> "Ratings":
         """Some of the ratings (positions or a mask); users, items and levels stay the same."""
-        kept = np.arange(len(self))[np.asarray(rows)]
+        kept = np.arange(len(self))[reading.positions(rows)]
         if not len(kept):
             raise ValueError("Expected at least one rating to take, got none")
         part = object.__new__(Ratings)
@@ -298,7 +298,7 @@ def _distinct(
         earlier = int(first[which[row]])
         raise ValueError(
             f"Expected one rating per user and item, got a second in row {row} (user "
-            f"{users[user[row]]!r}, item {items[item[row]]!r}; the first is row {earlier}); "
+            f"{reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; the first is row {earlier}); "
             "duplicates='mean' averages them"
         )
     mean = np.bincount(which, value) / np.bincount(which)

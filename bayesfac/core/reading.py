@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     """Codes into the sorted distinct labels; a missing label is an error that names its row."""
-    flat = np.asarray(raw) if not isinstance(raw, pd.Series | pd.Index) else raw
+    # not np.asarray: it would turn a list of 1 and "a" into two strings
+    flat = raw if isinstance(raw, pd.Series | pd.Index | np.ndarray) else pd.Series(list(raw))
     if getattr(flat, "ndim", 1) != 1:
         raise ValueError(
             f"Expected a one-dimensional list of {what} labels, got shape {flat.shape}"
@@ -51,6 +52,17 @@ def numbers(raw: Any, what: str) -> np.ndarray:
     values = array.astype(np.float64)
     check_finite(values, what)
     return values
+
+
+def positions(rows: Any) -> np.ndarray:
+    """Positions or a mask; an empty list is no positions, not no type."""
+    array = np.asarray(rows)
+    return array if array.size else array.astype(np.int64)
+
+
+def plain(label: Any) -> Any:
+    """A label as the user wrote it: 7, not np.int64(7)."""
+    return label.item() if hasattr(label, "item") else label
 
 
 def check_finite(values: np.ndarray, what: str) -> None:

@@ -148,7 +148,7 @@ class Views:
 
     def take(self, rows: Any) -> "Views":
         """Some of the rows (positions or a mask)."""
-        kept = np.arange(self.n_rows)[np.asarray(rows)]
+        kept = np.arange(self.n_rows)[reading.positions(rows)]
         part = Views({name: self[name][kept] for name in self.names}, rows=self.rows[kept])
         part.host = replace(part.host, features=self.features)
         return part

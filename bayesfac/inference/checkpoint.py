@@ -23,7 +23,7 @@ FORMAT = 1
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """An NPZ with a JSON header in the member `header`, whole or not at all."""
-    plain: dict[str, Any] = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    plain: dict[str, Any] = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     head = {**header, "format": FORMAT, "sha256": {name: _digest(a) for name, a in plain.items()}}
     with atomic(path) as part, open(part, "wb") as file:
         np.savez(file, header=np.array(json.dumps(head)), **plain)

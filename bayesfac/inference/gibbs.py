@@ -91,10 +91,8 @@ class Gibbs:
                         if point.due():
                             point.save({"chain": chain, "done": done, "lp": lp, **sites(p)})
                 except KeyboardInterrupt:
-                    finished = (
-                        (chain, self.draws) if chain else (1, (done - self.warmup) // self.thin)
-                    )
-                    return _partial(writer, lp, *finished)
+                    written = int(np.isfinite(lp[0]).sum())
+                    return _partial(writer, lp, max(chain, 1), written)
         point.save({"chain": self.chains, "lp": lp})
         return Result(draws=writer.view(), trace=-lp.ravel(), stats={"lp": lp})
 

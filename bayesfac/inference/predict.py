@@ -217,9 +217,8 @@ def everywhere(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], shape: tuple[int, int], memory: int
 ) -> Everywhere:
     """One pass over the draws; sums are kept, predictions never. Rows go by in blocks that stay in cache."""
-    mean = np.zeros(shape, np.float32)
-    square = np.zeros(shape, np.float32)
-    noise = np.zeros(shape, np.float32)
+    dtype = next(iter(draws.values())).dtype
+    mean, square, noise = (np.zeros(shape, dtype) for _ in range(3))
     height = int(np.clip(2**21 // (4 * shape[1]), 1, shape[0]))
     total = 0
     for params in param_blocks(method, draws, 1, memory // 4):

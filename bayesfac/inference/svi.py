@@ -57,7 +57,7 @@ class SVI:
     Parameters
     ----------
     steps : int
-        Adam steps at most; the rate falls to a tenth on the way.
+        Adam steps at most; the rate falls to a hundredth on the way.
     guide : {"normal", "multivariate", "lowrank", "laplace", "flow"}
         Mean field, full covariance, low rank plus diagonal, curvature at the mode, autoregressive flow.
     learning_rate : float
@@ -129,7 +129,7 @@ class MAP:
     Parameters
     ----------
     steps : int
-        Adam steps at most; the rate falls to a tenth on the way.
+        Adam steps at most; the rate falls to a hundredth on the way.
     learning_rate : float
     patience : bool
         Stop when 1000 steps no longer improve on the 1000 before.
@@ -203,7 +203,7 @@ def _fit(
     at = init_to_value(values={k: jnp.asarray(v) for k, v in sites(p).items()})
     guide = GUIDES[engine.guide](model, init_loc_fn=at)
     blocks = max(1, -(-engine.steps // BLOCK))
-    decay = optim.Adam(lambda i: engine.learning_rate * 0.1 ** (i / engine.steps))
+    decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))
     svi = NumpyroSVI(model, guide, decay, Trace_ELBO())
     state = svi.init(key, data, {})
 

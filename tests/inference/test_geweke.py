@@ -114,7 +114,10 @@ def planted():
         "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
         "bpmf: mean of the prior forgotten": (bpmf, rows(bpmf, "U", shift=jnp.zeros_like)),
         "bpmf: ratings counted twice in alpha": (bpmf, with_block(bpmf, "alpha", alpha)),
-        "bpmf: a scale move that ignores the prior": (bpmf, dataclasses.replace(bpmf, moves={"s": scaled})),
+        "bpmf: a scale move that ignores the prior": (
+            bpmf,
+            dataclasses.replace(bpmf, moves={"s": scaled}),
+        ),
     }
 
 

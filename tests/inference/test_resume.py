@@ -47,7 +47,10 @@ def test_killed_and_resumed_is_bitwise_uninterrupted(tmp_path, name, saves):
         if count == saves:
             raise Killed
 
-    with patch.object(Checkpoint, "due", lambda self: True), patch.object(Checkpoint, "save", save_then_die):
+    with (
+        patch.object(Checkpoint, "due", lambda self: True),
+        patch.object(Checkpoint, "save", save_then_die),
+    ):
         with pytest.raises(Killed):
             run(ENGINES[name](folder))
     again = numbers(run(ENGINES[name](folder)))

@@ -69,15 +69,12 @@ def test_views_share_the_clusters():
     assert max(accuracy({name: view}) for name, view in views.items()) < 0.9
 
 
-def flops(n_rows, n_features, stored):
-    """Operations of one EM step as XLA counts them; every row has the same number of cells."""
-    per_row = stored // n_rows
-    col = np.concatenate(
-        [np.random.default_rng(i).choice(n_features, per_row, False) for i in range(n_rows)]
-    )
+def flops(n_features, per_row, n_rows=1000):
+    """Operations of one EM step as XLA counts them."""
+    rng = np.random.default_rng(0)
+    col = np.concatenate([rng.choice(n_features, per_row, replace=False) for _ in range(n_rows)])
     row = np.repeat(np.arange(n_rows), per_row)
-    x = sp.csr_matrix((np.ones(stored), (row, col)), shape=(n_rows, n_features))
-    data = bf.Views({"x": x})
+    data = bf.Views(sp.csr_matrix((np.ones(len(col)), (row, col)), shape=(n_rows, n_features)))
     h = MVPLSA.prepare(data, MVPLSA.Hyper(8, 4))
     p = MVPLSA.init(jax.random.key(0), data, h)
     with kernels.use("jax"):
@@ -86,8 +83,7 @@ def flops(n_rows, n_features, stored):
 
 
 def test_an_iteration_costs_what_is_stored_and_not_rows_times_features():
-    """O(nnz K + K Q M): twice the cells, about twice the work; ten times the features, hardly more.
-    Rows of 64 and 128 cells fill their chunks, so that padding is not counted."""
-    base = flops(100, 300, 6400)
-    assert 1.6 < flops(100, 300, 12800) / base < 2.1
-    assert flops(100, 3000, 6400) / base < 3  # 100 x 3000 cells would be 10 times as many
+    """O(nnz K + K Q M): twice the cells, twice the work; ten times the features, hardly more."""
+    base = flops(1280, 64)
+    assert 1.7 < flops(1280, 128) / base < 2.3
+    assert base / flops(128, 64) < 1.5

@@ -1,0 +1,262 @@
+"""What a user meets: fit, predict, save, load, and every wrong turn."""
+
+import errno
+import os
+import threading
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError, CorruptFile, UnknownName
+
+
+@pytest.fixture(scope="module")
+def frame():
+    data, _ = bf.datasets.make_gaussian(12, 9, 2, density=0.6, seed=0)
+    table = data.frame()
+    table["user"] = "u" + table["user"].astype(str)
+    table["item"] = "film " + table["item"].astype(str)
+    return table.sample(frac=1, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def point(frame):
+    return bf.fit("bpmf", frame, bf.FixedPoint(tol=1e-4), n_components=2)
+
+
+@pytest.fixture(scope="module")
+def draws(frame):
+    return bf.fit("bpmf", frame, bf.Gibbs(20, 30, 2), n_components=2)
+
+
+def test_predictions_stand_in_the_order_of_the_query(draws, frame):
+    some = frame.iloc[[5, 0, 7]]
+    whole, part = draws.predict(frame).mean, draws.predict(some).mean
+    np.testing.assert_allclose(part, whole[[5, 0, 7]], rtol=1e-10)
+    without_values = some[["user", "item"]].rename(columns=str.upper)
+    np.testing.assert_allclose(draws.predict(without_values).mean, part, rtol=1e-10)
+    table = draws.predict(some).frame(0.8)
+    assert list(table.columns) == ["user", "item", "mean", "sd", "lower", "upper", "flagged"]
+    assert (table["lower"] < table["mean"]).all()
+
+
+def test_unknown_labels_get_the_prior_and_a_flag(draws, point):
+    query = {"user": ["nobody", "u1", "nobody"], "item": ["film 1", "new", "new"]}
+    for fit in (draws, point):
+        found = fit.predict(query)
+        known = fit.predict({"user": ["u1"], "item": ["film 1"]})
+        assert found.flagged.all()
+        assert not known.flagged.any()
+        assert (found.sd > known.sd).all()
+    wrong_type = {"user": [1], "item": ["film 1"]}
+    with pytest.raises(TypeError, match=r"user labels like 'u0' \(str\), got 1"):
+        draws.predict(wrong_type)
+
+
+def test_a_user_without_training_ratings_is_flagged(frame):
+    data = bf.Ratings(frame)
+    gone = data.users[3]
+    train = data.take(data.users[data.user] != gone)
+    fit = bf.fit("pmf", train, n_components=2)
+    assert fit.predict({"user": [gone], "item": [data.items[0]]}).flagged.all()
+
+
+def test_a_point_predicts_its_plain_normal(point):
+    found = point.predict(point.data.probe)
+    sd = float(point.params.alpha) ** -0.5
+    np.testing.assert_allclose(found.sd, sd, rtol=1e-6)
+    assert not found.sd_mean.any()
+    lower, upper = found.interval(0.9)
+    np.testing.assert_allclose(upper - lower, 2 * 1.6449 * sd, rtol=5e-3)
+    scores = found.scores(found.mean)
+    np.testing.assert_allclose(scores["log_score"], -np.log(sd * np.sqrt(2 * np.pi)), rtol=1e-6)
+    np.testing.assert_allclose(scores["crps"], sd * 0.23370, rtol=1e-2)
+    np.testing.assert_allclose(scores["pit"], 0.5, atol=1e-6)
+
+
+def test_everywhere_is_predict_on_every_cell(draws):
+    users, items = draws.data.coords["user"], draws.data.coords["item"]
+    grid = pd.MultiIndex.from_product([users, items], names=["user", "item"]).to_frame(index=False)
+    one, all_ = draws.predict(grid), draws.everywhere(memory=2**16)
+    shape = (len(users), len(items))
+    np.testing.assert_allclose(all_.mean, one.mean.reshape(shape), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(all_.sd, one.sd.reshape(shape), rtol=1e-4)
+    np.testing.assert_allclose(all_.sd_mean, one.sd_mean.reshape(shape), rtol=1e-3, atol=1e-6)
+
+
+def test_blocks_do_not_change_the_answer(draws, frame):
+    whole, pieces = draws.predict(frame), draws.predict(frame)
+    pieces.memory = 2**15
+    np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-10)
+    np.testing.assert_allclose(pieces.sd_mean, whole.sd_mean, rtol=1e-8)
+
+
+def test_saved_and_loaded_is_the_same_fit(tmp_path, point, draws, frame):
+    for fit in (point, draws):
+        again = bf.load(fit.save(tmp_path / fit.engine.__class__.__name__))
+        assert repr(again) == repr(fit)
+        assert again.hyper == fit.hyper
+        assert again.engine == fit.engine
+        np.testing.assert_array_equal(again.predict(frame).mean, fit.predict(frame).mean)
+        np.testing.assert_array_equal(again.trace, fit.trace)
+        assert again.data.probe.equals(fit.data.probe)
+    assert np.shape(bf.load(tmp_path / "FixedPoint").params.alpha) == ()
+
+
+@pytest.mark.parametrize("file", ["header.json", "arrays.npz", "draws/U.npy"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_a_damaged_folder_is_never_wrong_numbers(tmp_path, draws, file, harm):
+    place = tmp_path / "fit" / file
+    draws.save(tmp_path / "fit")
+    raw = bytearray(place.read_bytes())
+    if harm == "flip" and file == "header.json":
+        raw[0] = ord("x")
+    elif harm == "flip":
+        raw[len(raw) // 2] ^= 1
+    place.write_bytes(bytes(raw[: len(raw) // 2] if harm == "cut" else raw))
+    if harm == "remove":
+        place.unlink()
+    with pytest.raises(CorruptFile, match="Expected"):
+        bf.load(tmp_path / "fit")
+
+
+def test_a_foreign_folder_is_neither_read_nor_overwritten(tmp_path, point):
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(CorruptFile, match=r"no header.json"):
+        bf.load(tmp_path)
+    with pytest.raises(FileExistsError, match="something else"):
+        point.save(tmp_path)
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_a_full_disk_leaves_the_old_fit_and_no_litter(tmp_path, point, draws):
+    place = tmp_path / "fit"
+    point.save(place)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with (
+        patch("bayesfac.saving.np.save", side_effect=full),
+        pytest.raises(OSError, match="No space left"),
+    ):
+        draws.save(place)
+    assert bf.load(place).is_point
+    assert [p.name for p in tmp_path.iterdir()] == ["fit"]
+    draws.save(place)
+    assert not bf.load(place).is_point
+    assert [p.name for p in tmp_path.iterdir()] == ["fit"]
+
+
+def test_init_from_any_other_fit(frame, point, draws):
+    from_point = bf.fit(
+        "bpmf", frame, bf.FixedPoint(max_iter=50, tol=1e-3), n_components=2, init=point
+    )
+    assert from_point.trace[0] <= point.trace[-1] + 1e-6
+    bf.fit("pmf", frame, n_components=2, init=draws)  # U and V fit; the rest begins afresh
+    bf.fit("bpmf", frame, bf.Gibbs(1, 1, 1), n_components=2, init=point.params)
+    with pytest.raises(ValueError, match="Expected an init with a site of bpmf"):
+        bf.fit("bpmf", frame, n_components=3, init={"W": np.zeros(2)})
+    others = frame.assign(user=frame["user"] + "x")
+    with pytest.raises(ValueError, match="same user labels"):
+        bf.fit("bpmf", others, n_components=2, init=point)
+    with pytest.raises(TypeError, match="Expected init to be a Fit"):
+        bf.fit("bpmf", frame, n_components=2, init=3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda d: bf.fit("bpfm", d), UnknownName, r"Unknown method 'bpfm'; did you mean 'bpmf'\?"),
+        (lambda d: bf.fit("bpmf", d, n_component=2), UnknownName, "did you mean 'n_components'"),
+        (lambda d: bf.fit("bpmf", d, "gibbs"), UnknownName, r"bf.Gibbs\(\)"),
+        (
+            lambda d: bf.fit("plsa", np.eye(3), bf.Gibbs()),
+            BayesfacError,
+            "plsa cannot run with Gibbs",
+        ),
+        (
+            lambda d: bf.fit("plsa", bf.Ratings(d)),
+            TypeError,
+            "Expected Views for plsa, got Ratings",
+        ),
+        (lambda d: bf.fit("bpmf", d, n_components=500), ValueError, "between 1 and 9 .*got 500"),
+        (lambda d: bf.fit("bpmf", d, n_components=2.5), ValueError, "n_components"),
+        (
+            lambda d: bf.fit("bpmf", d, n_components=2, alpha=-1),
+            ValueError,
+            "alpha .* above 0, got -1",
+        ),
+        (lambda d: bf.fit("pmf", d, n_components=2, noise="loud"), ValueError, "noise"),
+        (lambda d: bf.fit("bpmf", d, seed=2**32, n_components=2), ValueError, "seed from 0"),
+        (
+            lambda d: bf.fit("plsa", -np.eye(3), n_components=2),
+            ValueError,
+            "at least 0 in view 'x', got -1 in row 0",
+        ),
+        (
+            lambda d: bf.fit("plsa", np.zeros((3, 3)), n_components=2),
+            ValueError,
+            "at least one count",
+        ),
+        (lambda d: bf.fit("plsa", {"a": np.eye(3), "b": np.eye(3)}), ValueError, "one view, got 2"),
+        (
+            lambda d: bf.fit("plsa", np.eye(4), n_components=2, a=0.5),
+            ValueError,
+            "concentration a of at least 1",
+        ),
+        (
+            lambda d: bf.fit("bpmf", d, bf.SVI(guide="laplace"), n_components=2),
+            ValueError,
+            "may rotate",
+        ),
+    ],
+)
+def test_wrong_turns_are_one_clear_line(frame, call, error, said):
+    with pytest.raises(error, match=said) as caught:
+        call(frame)
+    assert "\n" not in str(caught.value)
+
+
+def test_attributes_that_a_fit_cannot_have_say_what_has_it(point, draws):
+    with pytest.raises(AttributeError, match=r"\.posterior has them"):
+        draws.params  # noqa: B018
+    with pytest.raises(AttributeError, match=r"\.params has it"):
+        point.posterior  # noqa: B018
+
+
+def test_one_rating_one_user_one_item():
+    fit = bf.fit("bpmf", bf.Ratings(["ann"], ["x"], [4]), bf.Gibbs(5, 5, 1), n_components=1)
+    assert np.isfinite(fit.predict({"user": ["ann", "bob"], "item": ["x", "x"]}).mean).all()
+
+
+def test_two_threads_are_refused(frame):
+    said = []
+
+    def second():
+        try:
+            bf.fit("pmf", frame, n_components=2)
+        except BayesfacError as error:
+            said.append(str(error))
+
+    from bayesfac.inference import fixed_point
+
+    check = fixed_point.check_sites
+
+    def meanwhile(params, where):
+        if not said:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+        check(params, where)
+
+    with patch.object(fixed_point, "check_sites", meanwhile):
+        bf.fit("pmf", frame, n_components=2)
+    assert "one fit at a time" in said[0]
+
+
+def test_methods_lists_every_method_with_its_paper():
+    table = bf.methods()
+    assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(table.index)
+    assert "Gibbs" in table.loc["bpmf", "engines"]
+    assert "Gibbs" not in table.loc["plsa", "engines"]

@@ -1,0 +1,187 @@
+"""The containers: whatever users have is read as meant, or refused with the row that is wrong."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import bayesfac as bf
+
+NAN = np.nan
+TABLE = pd.DataFrame(
+    {"user": ["bob", "ann", "ann"], "item": [30, 4, 30], "rating": [1.0, 5.0, 2.5]}
+)
+DENSE = np.array([[5.0, 2.5], [NAN, 1.0]])
+
+
+def same(ratings):
+    assert ratings.shape == (2, 2)
+    got = {(u, i): v for u, i, v in zip(ratings.user, ratings.item, ratings.value, strict=True)}
+    assert got == {(0, 0): 5.0, (0, 1): 2.5, (1, 1): 1.0}
+
+
+def test_every_form_is_the_same_data():
+    same(bf.Ratings(TABLE))
+    same(bf.Ratings(TABLE["user"], TABLE["item"], TABLE["rating"]))
+    same(bf.Ratings((list(TABLE["user"]), list(TABLE["item"]), list(TABLE["rating"]))))
+    same(bf.Ratings(DENSE))
+    same(bf.Ratings(np.asfortranarray(DENSE)))
+    same(bf.Ratings(sp.csr_matrix(np.nan_to_num(DENSE))))
+    same(bf.Ratings(sp.coo_array(np.nan_to_num(DENSE))))
+    same(bf.Ratings(TABLE.rename(columns={"user": "who", "item": "what", "rating": "how"})))
+    named = TABLE.rename(columns={"rating": "stars"})[["stars", "item", "user"]]
+    same(bf.Ratings(named, columns=("user", "item", "stars")))
+    same(bf.Ratings(TABLE.astype({"user": "string", "item": "Int64", "rating": "Float64"})))
+    same(bf.Ratings(TABLE.astype({"user": "category"})))
+    same(bf.Ratings(bf.Ratings(TABLE)))
+
+
+def test_labels_are_sorted_and_survive():
+    ratings = bf.Ratings(TABLE)
+    assert list(ratings.users) == ["ann", "bob"]
+    assert list(ratings.items) == [4, 30]
+    assert ratings.frame().equals(TABLE.astype({"user": ratings.frame()["user"].dtype}))
+    huge = bf.Ratings([2**40, 2**32 + 5], [0, 0], [1.0, 2.0])
+    assert list(huge.users) == [2**32 + 5, 2**40]  # JAX alone would wrap both
+    mixed = bf.Ratings([1, "a", 2.5], ["x", "x", "x"], [1, 2, 3])
+    assert set(mixed.users) == {1, "a", 2.5}
+
+
+def test_a_stored_zero_is_a_rating_of_zero():
+    ratings = bf.Ratings(sp.csr_matrix(([0.0, 3.0], ([0, 1], [1, 0])), shape=(2, 3)))
+    assert len(ratings) == 2
+    assert sorted(ratings.value) == [0.0, 3.0]
+    assert ratings.n_items == 3  # columns that nobody rated stay
+
+
+def test_the_users_arrays_are_copied():
+    value = np.array([1.0, 5.0, 2.5])
+    ratings = bf.Ratings(TABLE["user"], TABLE["item"], value)
+    value[:] = -9
+    same(ratings)
+    frozen = DENSE.copy()
+    frozen.setflags(write=False)
+    same(bf.Ratings(frozen))
+
+
+BAD = [
+    (lambda: bf.Ratings(TABLE.assign(rating=[1, NAN, 2])), ValueError, "finite ratings, got nan in row 1"),
+    (lambda: bf.Ratings(TABLE.assign(rating=[1, 2, np.inf])), ValueError, "got inf in row 2"),
+    (lambda: bf.Ratings(TABLE.assign(rating=["1", "five", "2"])), TypeError, "got 'five' in row 1"),
+    (lambda: bf.Ratings(TABLE.assign(rating=[1j, 2, 3])), TypeError, "real numbers"),
+    (lambda: bf.Ratings(TABLE.assign(rating=pd.to_datetime(["2020"] * 3))), TypeError, "Expected numbers"),
+    (lambda: bf.Ratings(TABLE.assign(user=["a", None, "b"])), ValueError, "user label in every row, got none in row 1"),
+    (lambda: bf.Ratings(TABLE.iloc[:0]), ValueError, "at least one rating, got none"),
+    (lambda: bf.Ratings(np.full((2, 2), NAN)), ValueError, "at least one rating, got none"),
+    (lambda: bf.Ratings(np.array([[1.0, np.inf]])), ValueError, "got inf in row 0, column 1"),
+    (lambda: bf.Ratings(TABLE[["user", "item"]]), ValueError, r"got 2 column\(s\)"),
+    (lambda: bf.Ratings(TABLE, columns=("user", "item", "stars")), ValueError, "no 'stars'"),
+    (lambda: bf.Ratings([1, 2], [1, 2], [1]), ValueError, r"one length, got \[2, 2, 1\]"),
+    (lambda: bf.Ratings([1, 2], [1, 2]), ValueError, "together"),
+    (lambda: bf.Ratings("ratings.csv"), TypeError, "got str"),
+    (lambda: bf.Ratings(TABLE, levels=5), ValueError, "got 2.5 in row 2 .user 'ann', item 30."),
+    (lambda: bf.Ratings(TABLE.assign(rating=[1, 6, 2]), levels=5), ValueError, "got 6 in row 1"),
+    (lambda: bf.Ratings(TABLE, levels=[3, 2]), ValueError, "rising levels"),
+    (lambda: bf.Ratings(TABLE, levels=1), ValueError, "at least two"),
+    (lambda: bf.Ratings(pd.concat([TABLE, TABLE.iloc[[1]]])), ValueError, "a second in row 3 .user 'ann', item 4; the first is row 1"),
+    (lambda: bf.Ratings(TABLE, duplicates="last"), ValueError, "duplicates='error' or 'mean'"),
+    (lambda: bf.Ratings(TABLE).take([]), ValueError, "at least one rating to take"),
+    (lambda: bf.Views({"a": [[1.0, NAN]]}), ValueError, "got nan in row 0, column 1"),
+    (lambda: bf.Views({"a": sp.csr_matrix([[1.0, np.inf]])}), ValueError, "got inf in row 0, column 1"),
+    (lambda: bf.Views({"a": np.eye(2), "b": np.eye(3)}), ValueError, "as many rows in every view"),
+    (lambda: bf.Views({"a/b": np.eye(2)}), ValueError, "got 'a/b'"),
+    (lambda: bf.Views({}), TypeError, "Expected views"),
+    (lambda: bf.Views({"a": np.zeros((0, 3))}), ValueError, "at least one row"),
+    (lambda: bf.Views({"a": [["x"]]}), TypeError, "real numbers in view 'a'"),
+    (lambda: bf.Views({"a": pd.DataFrame({"w": ["x", "y"]})}), TypeError, "in column 'w'"),
+    (lambda: bf.Views({"a": np.eye(2)}, rows=["x", "x"]), ValueError, "2 distinct row labels, got 1"),
+    (lambda: bf.Views({"a": np.ones(3)}), ValueError, "two-dimensional"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(BAD)))
+def test_bad_input_is_one_line_that_says_where(case):
+    call, error, said = BAD[case]
+    with pytest.raises(error, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_values_beyond_the_working_precision_are_refused():
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(ValueError, match=r"finite ratings, got 1e\+300 in row 1"):
+            bf.Ratings(TABLE.assign(rating=[1.0, 1e300, 2.0]))
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+def test_duplicates_can_be_averaged():
+    twice = pd.concat([TABLE, TABLE.iloc[[1]].assign(rating=4.0)])
+    merged = bf.Ratings(twice, duplicates="mean")
+    assert len(merged) == 3
+    assert merged.frame()["rating"].tolist() == [1.0, 4.5, 2.5]
+
+
+SHAPES = [(1, 1), (1, 5), (4, 1), (5, 7)]
+FINITE = st.floats(-100, 100, width=32)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.data(), st.sampled_from(SHAPES))
+def test_dense_to_ratings_and_back(data, shape):
+    values = data.draw(hnp.arrays(np.float64, shape, elements=FINITE))
+    seen = data.draw(hnp.arrays(bool, shape))
+    seen.flat[data.draw(st.integers(0, seen.size - 1))] = True
+    ratings = bf.Ratings(np.where(seen, values, NAN))
+    back = np.full(shape, NAN)
+    back[ratings.user, ratings.item] = ratings.value
+    np.testing.assert_array_equal(back, np.where(seen, values, NAN))
+    # both orientations list every cell once, in rows of the right length
+    for side, axis in ((ratings.cells.by_row, 1), (ratings.cells.by_col, 0)):
+        np.testing.assert_array_equal(np.diff(side.ptr), seen.sum(axis))
+        chunk = np.asarray(side.chunk)
+        assert sorted(chunk[chunk >= 0].tolist()) == list(range(len(ratings)))
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.permutations(range(6)))
+def test_the_order_of_rows_is_kept_and_changes_nothing_else(order):
+    table = pd.DataFrame({"user": list("aabbcd"), "item": list("xyxzyz"), "rating": range(6)})
+    plain, mixed = bf.Ratings(table), bf.Ratings(table.iloc[order])
+    assert mixed.frame()["rating"].tolist() == list(order)
+    np.testing.assert_array_equal(plain.y, mixed.y)  # row-major below, whatever the order above
+    np.testing.assert_array_equal(plain.cells.col, mixed.cells.col)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.data(), st.sampled_from(SHAPES))
+def test_views_keep_their_numbers(data, shape):
+    left = data.draw(hnp.arrays(np.float64, shape, elements=FINITE))
+    views = bf.Views({"b": left, "a": sp.csc_matrix(left)})
+    assert views.names == ("a", "b")
+    for name in views.names:
+        np.testing.assert_array_equal(views[name].toarray(), left)
+    assert views.size == 2 * np.count_nonzero(left)
+
+
+def test_views_keep_labels():
+    table = pd.DataFrame([[1, 0], [2, 3]], index=["d1", "d2"], columns=["cat", "dog"])
+    views = bf.Views({"words": table, "links": sp.eye(2)})
+    assert list(views.rows) == ["d1", "d2"]
+    assert list(views.features["words"]) == ["cat", "dog"]
+    assert views.take([1]).rows.tolist() == ["d2"]
+    with pytest.raises(ValueError, match="same row labels"):
+        bf.Views({"a": table, "b": table.rename(index={"d1": "other"})})
+
+
+def test_taking_keeps_the_labels_of_all():
+    ratings = bf.Ratings(TABLE)
+    part = ratings.take([0])
+    assert part.shape == ratings.shape
+    assert part.frame()["user"].tolist() == ["bob"]
+    assert part.fingerprint() != ratings.fingerprint() == bf.Ratings(TABLE).fingerprint()

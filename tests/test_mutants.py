@@ -1,0 +1,305 @@
+"""The contract is worth what it catches: known mistakes are planted, and each must be found.
+
+Every mutant names the check that has to find it; the slow test prints all the checks that do.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from bayesfac.core.cells import Grid
+from bayesfac.core.kernels import ratio_step
+from bayesfac.core.math import normalise
+from bayesfac.core.priors import normal_wishart_precision
+from bayesfac.models import bpmf, mvplsa, plsa, pmf
+from bayesfac.testing import CHECKS
+from tests.models.test_bpmf import golden as golden_bpmf
+from tests.models.test_mvplsa import golden as golden_mvplsa
+from tests.models.test_plsa import golden as golden_plsa
+from tests.models.test_pmf import golden as golden_pmf
+
+GOLDEN = {"pmf": golden_pmf, "bpmf": golden_bpmf, "plsa": golden_plsa, "mvplsa": golden_mvplsa}
+MUTANTS = {}
+
+
+def plant(method, field, check):
+    """Put the function below in place of a field of the record, as a mistake that `check` finds."""
+
+    def register(function):
+        name, _, key = field.partition(".")
+        wrong = {**getattr(method, name), key: function} if key else function
+        label = f"{method.name}: {function.__name__.replace('_', ' ')}"
+        MUTANTS[label] = check, replace(method, **{name: wrong})
+        return function
+
+    return register
+
+
+# -- pmf ------------------------------------------------------------------------------------------
+P = pmf.METHOD
+
+
+@plant(P, "objective", "joint")
+def a_whole_for_a_half(p, data, h):
+    return pmf.objective(p, data, h) + 0.5 * jnp.sum(p.U**2) / h.scale_user**2
+
+
+@plant(P, "objective", "joint")
+def a_mean_for_a_sum(p, data, h):
+    return pmf.objective(p, data, h) / len(data.y)
+
+
+@plant(P, "objective", "joint")
+def one_cell_is_forgotten(p, data, h):
+    i, j = data.cells.row[0], data.cells.col[0]
+    residual = data.y[0] - h.offset - p.bias_user[i] - p.bias_item[j] - p.U[i] @ p.V[j]
+    return pmf.objective(p, data, h) - 0.5 * (residual / h.noise) ** 2
+
+
+@plant(P, "model", "joint")
+def precision_for_scale_in_the_model(data, h):
+    pmf.model(data, h._replace(scale_user=h.scale_user**-2))
+
+
+@plant(P, "model", "map")
+def prior_of_the_biases_dropped_from_the_model(data, h):
+    pmf.model(data, h._replace(scale_bias=1e6))
+
+
+@plant(P, "objective", "slopes")
+def right_value_and_wrong_gradient(p, data, h):
+    still = jax.lax.stop_gradient(p.V)
+    return pmf.objective(p, data, h) + 0.5 * jnp.sum(still**2 - p.V**2)
+
+
+@plant(P, "update", "descent")
+def jacobi_sweep_with_stale_factors(p, data, h):
+    return p._replace(**{site: f(p, data, h).mean for site, f in P.conditionals.items()})
+
+
+@plant(P, "update", "optimum")
+def update_forgets_the_noise(p, data, h):
+    return pmf.update(p, data, h._replace(noise=1.0))
+
+
+@plant(P, "update", "optimum")
+def update_ignores_a_cell(p, data, h):
+    """The first rating counts as one of zero."""
+    return pmf.update(p, jax.tree.map(lambda x: x.at[0].set(0) if x is data.y else x, data), h)
+
+
+@plant(P, "update", "relabelling")
+def update_treats_the_first_row_apart(p, data, h):
+    q = pmf.update(p, data, h)
+    return q._replace(U=q.U.at[0].multiply(1.01))
+
+
+@plant(P, "update", "tree")
+def update_falls_back_to_single_precision(p, data, h):
+    return jax.tree.map(jnp.float32, pmf.update(p, data, h))
+
+
+@plant(P, "conditionals.U", "conditionals")
+def conditional_forgets_the_noise(p, data, h):
+    return pmf.conditional_U(p, data, h._replace(noise=1.0))
+
+
+def cost_of_zeros(p, data, h):
+    """What nobody rated counts as a rating of the mean."""
+    dense = p.bias_user[:, None] + p.bias_item + p.U @ p.V.T
+    seen = dense[data.cells.row, data.cells.col]
+    return 0.5 * (jnp.sum(dense**2) - jnp.sum(seen**2)) / h.noise**2
+
+
+def model_with_zeros(data, h):
+    with numpyro.handlers.trace() as trace:
+        pmf.model(data, h)
+    p = pmf.Params(*(trace[site]["value"] for site in pmf.Params._fields))
+    numpyro.factor("rating", -cost_of_zeros(p, data, h))
+
+
+@plant(replace(P, model=model_with_zeros), "objective", "mask")
+def missing_cells_are_zeros_everywhere(p, data, h):
+    return pmf.objective(p, data, h) + cost_of_zeros(p, data, h)
+
+
+@plant(P, "objective", "backends")
+def padding_is_read(p, data, h):
+    rows = data.cells.by_row
+    other = p.V[rows.index[rows.chunk], 0]
+    return pmf.objective(p, data, h) + jnp.sum(jnp.where(rows.chunk == -1, 0, other**2))
+
+
+@plant(P, "init", "sites")
+def init_leaves_sites_out(key, data, h):
+    return pmf.init(key, data, h._replace(biases=False))
+
+
+@plant(P, "model", "prior")
+def hidden_ratings_are_not_sampled(data, h):
+    pmf.model(data if data.y is not None else data.fill({"rating": data.host.value}), h)
+
+
+@plant(P, "predict", "predict")
+def blocks_are_predicted_upside_down(p, query, h):
+    upside_down = query._replace(row=query.row[::-1]) if isinstance(query, Grid) else query
+    return pmf.predict(p, upside_down, h)
+
+
+MUTANTS["pmf: axes exchanged"] = (
+    "structure",
+    replace(P, dims={**P.dims, "U": ("item", "component")}),
+)
+MUTANTS["pmf: U turns alone"] = "gauge", replace(P, gauge=(replace(P.gauge[0], axes={"U": 1}),))
+
+# -- bpmf -----------------------------------------------------------------------------------------
+B = bpmf.METHOD
+
+
+@plant(B, "objective", "joint")
+def log_alpha_counted_once_more(p, data, h):
+    return bpmf.objective(p, data, h) - 0.5 * jnp.log(p.alpha)
+
+
+@plant(B, "model", "joint")
+def prior_of_the_means_dropped(data, h):
+    bpmf.model(data, h._replace(beta0=1e-6))
+
+
+@plant(B, "update", "optimum")
+def wishart_mode_off_by_one(p, data, h):
+    """(nu - K) times the scale matrix, where nu - K - 1 = n belongs."""
+    q = bpmf.update(p, data, h)
+    return q._replace(Lambda_U=q.Lambda_U * (len(p.U) + 1) / len(p.U))
+
+
+@plant(B, "update", "optimum")
+def a_block_is_frozen(p, data, h):
+    return bpmf.update(p, data, h)._replace(alpha=p.alpha)
+
+
+@plant(B, "conditionals.Lambda_U", "conditionals")
+def the_mean_itself_is_no_row(p, data, h):
+    return normal_wishart_precision(p.U, p.mu_U, 0.0)
+
+
+@plant(B, "conditionals.alpha", "conditionals")
+def noise_from_half_the_cells(p, data, h):
+    right = bpmf.conditional_alpha(p, data, h)
+    return dist.Gamma(h.alpha_shape + 0.25 * len(data.y), right.rate)
+
+
+@plant(B, "moves.rescale", "moves")
+def one_side_moves_alone(key, p, data, h):
+    return bpmf.rescale(key, p, data, h)._replace(V=p.V)
+
+
+# -- plsa -----------------------------------------------------------------------------------------
+L = plsa.METHOD
+
+
+@plant(L, "update", "optimum")
+def concentration_a_for_a_minus_one(p, data, h):
+    return plsa.update(p, data, h._replace(a=h.a + 1))
+
+
+@plant(L, "update", "tree")
+def topics_are_not_normalised(p, data, h):
+    (cells,), (y,) = data.cells.values(), data.y.values()
+    RC, RA = ratio_step(cells, y, p.A, p.C.T)
+    return plsa.Params(normalise(h.a - 1 + p.A * RC, p.A), h.c - 1 + p.C * RA.T)
+
+
+@plant(L, "update", "optimum")
+def topics_are_frozen(p, data, h):
+    return plsa.update(p, data, h)._replace(C=p.C)
+
+
+@plant(L, "update", "golden")
+def step_is_over_relaxed(p, data, h):
+    """It descends and converges to the right place: only the step itself gives it away."""
+    q = plsa.update(p, data, h)
+    return q._replace(A=normalise(p.A * (q.A / p.A) ** 1.5, p.A))
+
+
+@plant(L, "model", "joint")
+def prior_of_the_topics_dropped(data, h):
+    plsa.model(data, h._replace(c=1.0))
+
+
+@plant(L, "objective", "gauge")
+def one_topic_is_dearer(p, data, h):
+    return plsa.objective(p, data, h) + p.A[0, 0]
+
+
+# -- mvplsa ---------------------------------------------------------------------------------------
+M = mvplsa.METHOD
+
+
+def crossed(tables):
+    return dict(zip(tables, list(tables.values())[::-1], strict=True))
+
+
+@plant(M, "objective", "joint")
+def topics_of_another_view(p, data, h):
+    return mvplsa.objective(p._replace(B=crossed(p.B)), data, h)
+
+
+@plant(M, "update", "descent")
+def update_takes_the_topics_of_another_view(p, data, h):
+    return mvplsa.update(p._replace(B=crossed(p.B)), data, h)
+
+
+@plant(M, "objective", "joint")
+def prior_of_the_clusters_once_per_view(p, data, h):
+    return mvplsa.objective(p, data, h) - (h.a - 1) * jnp.sum(jnp.log(p.A))
+
+
+@plant(M, "update", "tree")
+def topics_normalised_over_the_clusters(p, data, h):
+    q = mvplsa.update(p, data, h)
+    return q._replace(B={name: normalise(B.T, B.T).T for name, B in q.B.items()})
+
+
+@plant(M, "predict", "predict")
+def blocks_are_predicted_by_another_view(p, query, h):
+    q = p._replace(B=crossed(p.B)) if isinstance(query, Grid) else p
+    return mvplsa.predict(q, query, h)
+
+
+# -- who catches what -----------------------------------------------------------------------------
+def catches(check, method):
+    """Whether a check finds the mistake; anything but an AssertionError is a fault of the check."""
+    try:
+        if check == "golden":
+            GOLDEN[method.name](method)
+        else:
+            CHECKS[check](method, jax.random.key(0))
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_mistake_is_caught(name):
+    check, method = MUTANTS[name]
+    assert catches(check, method)
+
+
+def test_every_method_and_every_check_has_a_mutant():
+    assert {method.name for _, method in MUTANTS.values()} == set(GOLDEN)
+    assert {check for check, _ in MUTANTS.values()} == {*CHECKS, "golden"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_which_checks_catch_it(name, capsys):
+    _, method = MUTANTS[name]
+    found = [check for check in [*CHECKS, "golden"] if catches(check, method)]
+    with capsys.disabled():
+        print(f"\n{name}: {', '.join(found)}")
+    assert found
