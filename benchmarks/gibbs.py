@@ -20,7 +20,6 @@ whatever it is given. A sweep of SMURFF is what its own clock says, test predict
 import contextlib
 import io
 import json
-import os
 import sys
 import tempfile
 import time

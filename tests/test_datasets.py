@@ -357,7 +357,11 @@ def test_labelled_views_drop_the_header_and_keep_the_last_column_apart():
         readers.labelled_views({"mfeat-a.csv": text, "mfeat-b.csv": b"0,1,0\n1,1,1\n1,1,0\n"})
 
 
-@pytest.mark.parametrize("record", [r for r in registry.RECORDS.values() if r.sources], ids=str)
+@pytest.mark.parametrize(
+    "record",
+    [r for r in registry.RECORDS.values() if r.sources],
+    ids=lambda record: record.name,
+)
 def test_every_source_is_pinned(record):
     for one in record.sources:
         assert len(one.sha256) == 64

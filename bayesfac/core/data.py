@@ -297,9 +297,9 @@ def _distinct(
         row = int(np.flatnonzero(again)[0])
         earlier = int(first[which[row]])
         raise ValueError(
-            f"Expected one rating per user and item, got a second in row {row} (user "
-            f"{reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; the first is row {earlier}); "
-            "duplicates='mean' averages them"
+            f"Expected one rating per user and item, got a second in row {row} "
+            f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; "
+            f"the first is row {earlier}); duplicates='mean' averages them"
         )
     mean = np.bincount(which, value) / np.bincount(which)
     keep = np.sort(first)

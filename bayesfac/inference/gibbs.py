@@ -59,7 +59,7 @@ class Gibbs:
         run: str,
     ) -> Result:
         """Chains one after another: on a CPU each sweep already uses every core."""
-        sweep = _sweep(method, hyper, data, start_point(method, data, hyper, key, start))
+        sweep = sweep_of(method, hyper, data, start_point(method, data, hyper, key, start))
         objective = compiled(lambda p, data: method.objective(p, data, hyper))
         writer = Writer(self.folder, (self.chains, self.draws))
         lp = np.full((self.chains, self.draws), np.nan)
@@ -108,7 +108,7 @@ def _partial(writer: Writer, lp: np.ndarray, chains: int, draws: int) -> Result:
     return Result(draws=kept, trace=-lp.ravel(), stats={"lp": lp}, notes=[note], partial=True)
 
 
-def _sweep(method: Method, hyper: Any, data: Any, like: Any) -> Any:
+def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
     """(params, data, key) -> params: all blocks once, in the order that the method lists them.
 
     Where Numba runs the sparse loops, the blocks that need none are compiled one by one.

@@ -17,7 +17,7 @@ from bayesfac.core import kernels
 from bayesfac.core.cells import Query
 from bayesfac.core.method import REGISTRY, from_sites, sites
 from bayesfac.core.priors import GaussianRows
-from bayesfac.inference.gibbs import _sweep
+from bayesfac.inference.gibbs import sweep_of
 
 CHAINS, LENGTH, THRESHOLD = 400, 60, 4.5
 
@@ -49,7 +49,7 @@ def z_scores(method, hyper_of, key=0):
 
     with kernels.use("jax"):
         like = method.init(jax.random.key(0), data, hyper)
-        sweep = _sweep(method, hyper, data, like)
+        sweep = sweep_of(method, hyper, data, like)
 
         def chain(key):
             start, walk = jax.random.split(key)

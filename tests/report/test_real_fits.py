@@ -114,7 +114,10 @@ def test_ratings_are_compared_on_one_page() -> None:
     comparison = compare({"point": point, "Gibbs": draws}, test, about="random 80/20, seed 0")
     lower, upper = draws.predict(test).interval(0.9)
     inside = np.mean((test.value >= lower) & (test.value <= upper))
-    assert comparison.table.loc["Gibbs", "covers 90 %"] == pytest.approx(inside, abs=0.02)
+    assert comparison.table.loc["Gibbs", "covers 90 %"] == pytest.approx(
+        inside, abs=1.5 / len(test)
+    )
+    # the interval is simulated, the coverage exact: one rating may stand on the edge
     text = page(comparison)
     assert text.count("<figure>") >= 10 and len(text) < 5e6
 

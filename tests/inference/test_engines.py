@@ -1,0 +1,388 @@
+"""Every engine on problems whose answer is known: two Gaussian sides, and one precision."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.diagnostics import effective_sample_size, gelman_rubin
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError, ConvergenceWarning, NumericalError, UnknownName
+from bayesfac.core.method import REGISTRY, Method
+
+POINTS = [bf.FixedPoint(tol=1e-12), bf.LBFGS(tol=1e-12), bf.MAP(steps=6000)]
+SAMPLERS = [bf.Gibbs(50, 500, 4), bf.NUTS(200, 250, 4)]
+
+
+def name_of(engine):
+    return type(engine).__name__ + (f"-{engine.guide}" if isinstance(engine, bf.SVI) else "")
+
+
+# -- a precision: its support is half a line, so a Jacobian left out or put in shows --------------
+class Params(NamedTuple):
+    alpha: Any
+
+
+class Hyper(NamedTuple):
+    shape: float = 3.0
+    rate: float = 2.0
+
+
+def objective(p, data, h):
+    shape, rate = h.shape + 0.5 * len(data.y), h.rate + 0.5 * jnp.sum(data.y**2)
+    return rate * p.alpha - (shape - 1) * jnp.log(p.alpha)
+
+
+def model(data, h):
+    alpha = numpyro.sample("alpha", dist.Gamma(h.shape, h.rate))
+    numpyro.sample("rating", dist.Normal(jnp.zeros(len(data)), alpha**-0.5).to_event(1), obs=data.y)
+
+
+def conditional(p, data, h):
+    return dist.Gamma(h.shape + 0.5 * len(data.y), h.rate + 0.5 * jnp.sum(data.y**2))
+
+
+def mode(gamma):
+    return (gamma.concentration - 1) / gamma.rate
+
+
+PRECISION = Method(
+    "precision", "none", bf.Ratings, Params, Hyper,
+    init=lambda key, data, h: Params(jnp.exp(jax.random.normal(key))),
+    objective=objective,
+    update=lambda p, data, h: Params(mode(conditional(p, data, h))),
+    model=model,
+    predict=lambda p, query, h: dist.Normal(jnp.zeros(len(query.row)), p.alpha**-0.5),
+    example=lambda key: (bf.Ratings(np.asarray(jax.random.normal(key, (3, 2)))), Hyper()),
+    conditionals={"alpha": conditional},
+    dims={"alpha": ()},
+)  # fmt: skip
+
+
+# -- the answers ----------------------------------------------------------------------------------
+def gaussian(data, h):
+    """Mean and covariance of (b, c) | y for the skeleton's y_ij = m + b_i + c_j + noise."""
+    n, m = data.shape
+    X = np.zeros((len(data), n + m))
+    X[np.arange(len(data)), data.user] = X[np.arange(len(data)), n + data.item] = 1
+    prior = np.repeat([h.scale_user**-2, h.scale_item**-2], [n, m])
+    cov = np.linalg.inv(X.T @ X / h.noise**2 + np.diag(prior))
+    return cov @ X.T @ (data.value - h.offset) / h.noise**2, cov
+
+
+@pytest.fixture(params=["gaussian", "precision"])
+def problem(request, skeleton):
+    """(method, data, hyper, {site: mode}, {site: (mean, sd)}) of a problem with a known answer."""
+    method = skeleton if request.param == "gaussian" else PRECISION
+    data, h = method.example(jax.random.key(0))
+    if method is PRECISION:
+        exact = conditional(None, data, h)
+        known = {"alpha": (exact.mean, exact.variance**0.5)}
+        return method, data, h, {"alpha": mode(exact)}, known
+    mean, cov = gaussian(data, h)
+    parts = {"b": slice(0, data.n_users), "c": slice(data.n_users, None)}
+    known = {site: (mean[at], np.sqrt(np.diag(cov))[at]) for site, at in parts.items()}
+    return method, data, h, {site: mean[at] for site, at in parts.items()}, known
+
+
+def fit(method, data, hyper, engine, **settings):
+    return bf.fit(method, data, engine, progress=False, **hyper._asdict(), **settings)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("engine", POINTS, ids=name_of)
+def test_point_engines_find_the_mode(problem, engine):
+    """Of the density of the parameters themselves: no Jacobian."""
+    method, data, hyper, modes, _ = problem
+    found = fit(method, data, hyper, engine)
+    for site, expected in modes.items():
+        np.testing.assert_allclose(getattr(found.params, site), expected, atol=2e-4)
+    at = method.objective(method.Params(**modes), data, hyper)
+    assert found.trace[-1] == pytest.approx(float(at), abs=1e-6 * (1 + abs(float(at))))
+    assert found.trace[-1] < found.trace[0]
+    assert found.is_point
+    assert found.draws is None
+
+
+def check_draws(draws, known, least):
+    """Means and variances within 5 of their own standard errors, from at least so many draws."""
+    for site, (mean, sd) in known.items():
+        values = np.asarray(draws[site], np.float64)
+        size = np.minimum(effective_sample_size(values), values.shape[0] * values.shape[1])
+        assert np.min(size) > least, site
+        np.testing.assert_array_less(np.abs(values.mean((0, 1)) - mean), 5 * sd / np.sqrt(size))
+        error = sd**2 * np.sqrt(2.5 / size)  # 2 for a Gaussian; a Gamma's tails are heavier
+        np.testing.assert_array_less(np.abs(values.var((0, 1)) - sd**2), 5 * error)
+
+
+@pytest.mark.parametrize("engine", SAMPLERS, ids=name_of)
+def test_samplers_draw_from_the_posterior(problem, engine):
+    method, data, hyper, _, known = problem
+    found = fit(method, data, hyper, engine)
+    check_draws(found.draws, known, 150)
+    for site in known:
+        assert found.draws[site].shape[:2] == (4, engine.draws)
+        assert np.max(gelman_rubin(found.draws[site])) < 1.05
+    lp = found.stats["lp"]
+    first = method.Params(**{site: found.draws[site][0, 0] for site in known})
+    assert lp.shape == (4, engine.draws)
+    assert lp[0, 0] == pytest.approx(-float(method.objective(first, data, hyper)))
+    np.testing.assert_array_equal(found.trace, -lp.ravel())
+    if isinstance(engine, bf.NUTS):
+        assert not found.stats["diverging"].any()
+        assert set(found.stats) >= {"energy", "tree_depth", "n_steps", "acceptance_rate"}
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("guide", ["multivariate", "lowrank", "laplace"])
+def test_guides_that_can_be_exact_are(skeleton, guide):
+    """A Gaussian posterior is in the family: mean and sd within 5 errors of its own 1000 draws."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    mean, cov = gaussian(data, hyper)
+    found = fit(skeleton, data, hyper, bf.SVI(steps=6000, guide=guide, learning_rate=0.02))
+    draws = np.concatenate([found.draws["b"][0], found.draws["c"][0]], 1)
+    sd = np.sqrt(np.diag(cov))
+    assert found.draws["b"].shape == (1, 1000, data.n_users)
+    np.testing.assert_array_less(np.abs(draws.mean(0) - mean), 5 * sd / np.sqrt(1000))
+    if guide != "lowrank":  # rank sqrt(12) plus a diagonal is an approximation
+        np.testing.assert_array_less(np.abs(draws.std(0) / sd - 1), 5 / np.sqrt(2 * 1000))
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("batch", [None, 10])
+def test_mean_field_has_the_right_mean_and_its_own_sd(skeleton, batch):
+    """KL(q || p) is least where sd_i^2 = 1 / (precision)_ii; a minibatch has the same optimum."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    mean, cov = gaussian(data, hyper)
+    engine = bf.SVI(steps=6000, guide="normal", batch=batch, patience=False)
+    found = fit(skeleton, data, hyper, engine)
+    draws = np.concatenate([found.draws["b"][0], found.draws["c"][0]], 1)
+    sd = np.diag(np.linalg.inv(cov)) ** -0.5
+    loose = 1 if batch is None else 2  # the gradient's noise stays, smaller with the rate
+    np.testing.assert_array_less(np.abs(draws.mean(0) - mean), loose * 5 * sd / np.sqrt(1000))
+    np.testing.assert_array_less(np.abs(draws.std(0) / sd - 1), loose * 5 / np.sqrt(2 * 1000))
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_a_minibatch_counts_for_all_it_stands_for(method):
+    """Averaged over many batches, the weighted log likelihood is that of the data."""
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    from bayesfac.inference.svi import Weighted
+    from bayesfac.testing.tools import likelihood
+
+    @jax.jit
+    def weighted(key):
+        part, weights = data.batch(key, 6)
+        with numpyro.handlers.block():
+            given = numpyro.handlers.substitute(Weighted(method.model, weights), data=bf_sites(p))
+            trace = numpyro.handlers.trace(given).get_trace(part, hyper)
+        seen = [s for s in trace.values() if s["type"] == "sample" and s["is_observed"]]
+        return sum(s["scale"] * jnp.sum(s["fn"].log_prob(s["value"])) for s in seen)
+
+    several = np.asarray(jax.lax.map(weighted, jax.random.split(jax.random.key(2), 4000)))
+    error = several.std() / np.sqrt(len(several))
+    assert abs(several.mean() - likelihood(method, p, data, hyper)) < 5 * error
+
+
+def bf_sites(p):
+    from bayesfac.core.method import sites
+
+    return sites(p)
+
+
+# -- seeds ----------------------------------------------------------------------------------------
+QUICK = [
+    bf.FixedPoint(5, tol=0), bf.LBFGS(5), bf.MAP(100), bf.SVI(100), bf.NUTS(25, 25, 2), bf.Gibbs(5, 5, 2),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("engine", QUICK, ids=name_of)
+def test_a_seed_is_a_fit(skeleton, engine):
+    """The same seed gives the same numbers, whatever ran before; another seed gives others."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    runs = [fit(skeleton, data, hyper, engine, seed=seed) for seed in (7, 8, 7)]
+    values = [r.params.b if r.is_point else r.draws["b"] for r in runs]
+    np.testing.assert_array_equal(values[0], values[2])
+    np.testing.assert_array_equal(runs[0].trace, runs[2].trace)
+    assert np.any(np.asarray(values[0]) != np.asarray(values[1]))
+    if not runs[0].is_point and values[0].shape[0] > 1:
+        assert np.any(values[0][0] != values[0][1]), "two chains are one"
+
+
+def test_chains_do_not_depend_on_how_many_there_are(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    one, two = (fit(skeleton, data, hyper, bf.Gibbs(5, 5, chains)) for chains in (1, 2))
+    np.testing.assert_array_equal(one.draws["b"][0], two.draws["b"][0])
+
+
+def test_sequential_and_vectorised_chains_sample_the_same(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    mean, _ = gaussian(data, hyper)
+    found = fit(skeleton, data, hyper, bf.NUTS(100, 200, 2, chain_method="sequential"))
+    assert found.draws["b"].shape == (2, 200, data.n_users)
+    assert np.abs(found.draws["b"].mean((0, 1)) - mean[: data.n_users]).max() < 0.2
+
+
+def test_thinning_keeps_every_so_manieth_sweep(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    every = fit(skeleton, data, hyper, bf.Gibbs(4, 12, 1))
+    third = fit(skeleton, data, hyper, bf.Gibbs(4, 4, 1, thin=3))
+    np.testing.assert_array_equal(third.draws["b"][0], every.draws["b"][0, 2::3])
+
+
+# -- starts ---------------------------------------------------------------------------------------
+def test_every_engine_starts_where_it_is_told(skeleton):
+    """`init`: another fit, its Params, a mapping; a site of another shape is started afresh."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    point = fit(skeleton, data, hyper, bf.FixedPoint(tol=1e-12))
+    for start in (point, point.params, {"b": point.params.b, "c": point.params.c}):
+        again = fit(skeleton, data, hyper, bf.FixedPoint(), init=start)
+        assert again.trace[0] == pytest.approx(point.trace[-1], rel=1e-12)
+    lbfgs = fit(skeleton, data, hyper, bf.LBFGS(), init=point)
+    assert lbfgs.trace[0] == pytest.approx(point.trace[-1], rel=1e-12)
+    half = fit(
+        skeleton, data, hyper, bf.FixedPoint(), init={"c": point.params.c, "other": np.ones(3)}
+    )
+    assert half.trace[0] != pytest.approx(point.trace[-1])
+    sampled = fit(skeleton, data, hyper, bf.Gibbs(5, 5, 1), init=point)
+    again = fit(skeleton, data, hyper, bf.FixedPoint(1, tol=0.5), init=sampled)
+    last = skeleton.Params(*(jnp.asarray(sampled.draws[site][0, -1]) for site in ("b", "c")))
+    assert again.trace[0] == pytest.approx(float(skeleton.objective(last, data, hyper)))
+    with pytest.raises(ValueError, match="Expected an init with a site of skeleton_method"):
+        fit(skeleton, data, hyper, bf.FixedPoint(), init={"b": np.ones(3)})
+
+
+def test_a_chain_starts_at_the_point_it_is_given(skeleton):
+    """Far out, Gibbs leaves at once; with a frozen block it would not."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    far = {"b": np.full(data.n_users, 50.0), "c": np.full(data.n_items, 50.0)}
+    found = fit(skeleton, data, hyper, bf.Gibbs(0, 3, 1), init=far)
+    assert found.draws["b"][0, 0].mean() < -10  # what answers c = 50
+    assert abs(found.draws["b"][0, 2].mean()) < abs(found.draws["b"][0, 0].mean())
+
+
+# -- what goes wrong is said ----------------------------------------------------------------------
+BAD = [
+    (bf.FixedPoint, {"max_iter": 0}, "FixedPoint.max_iter=.*at least 1, got 0"),
+    (bf.FixedPoint, {"max_iter": 1.5}, "FixedPoint.max_iter=.*got 1.5"),
+    (bf.FixedPoint, {"tol": -1}, "FixedPoint.tol=.*got -1"),
+    (bf.FixedPoint, {"restarts": True}, "FixedPoint.restarts=.*got True"),
+    (bf.LBFGS, {"max_iter": -3}, "LBFGS.max_iter=.*got -3"),
+    (bf.LBFGS, {"tol": 2}, "LBFGS.tol=.*got 2"),
+    (bf.MAP, {"learning_rate": 0}, "positive learning_rate, got 0"),
+    (bf.SVI, {"guide": "delta"}, "one of .*'normal'.*got 'delta'"),
+    (bf.SVI, {"steps": 0}, "SVI.steps=.*got 0"),
+    (bf.SVI, {"batch": 0}, "SVI.batch=.*got 0"),
+    (bf.NUTS, {"chains": 0}, "NUTS.chains=.*got 0"),
+    (bf.NUTS, {"target_accept": 1.0}, "target_accept in .0, 1., got 1.0"),
+    (bf.NUTS, {"chain_method": "parallel"}, "chain_method in .*got 'parallel'"),
+    (bf.Gibbs, {"draws": "many"}, "Gibbs.draws=.*got 'many'"),
+    (bf.Gibbs, {"thin": 0}, "Gibbs.thin=.*got 0"),
+    (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*at least 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("engine", "settings", "message"), BAD)
+def test_settings_are_checked_when_they_are_made(engine, settings, message):
+    with pytest.raises(ValueError, match=message):
+        engine(**settings)
+
+
+def test_an_engine_that_a_method_has_not(skeleton):
+    counts = np.ones((3, 3))
+    with pytest.raises(
+        BayesfacError, match="plsa cannot run with Gibbs: the words' topics are summed out"
+    ):
+        bf.fit("plsa", counts, bf.Gibbs(), n_components=2)
+    data, hyper = skeleton.example(jax.random.key(0))
+    graded = replace(skeleton, update=None)
+    with pytest.raises(BayesfacError, match="declares no FixedPoint step. It runs with LBFGS, MAP"):
+        fit(graded, data, hyper, bf.FixedPoint())
+    assert type(fit(graded, data, hyper, None).engine) is bf.LBFGS
+    with pytest.raises(UnknownName, match="Unknown engine 'gibs'.*Known: bf.FixedPoint"):
+        fit(skeleton, data, hyper, "gibs")
+    assert type(fit(skeleton, data, hyper, bf.FixedPoint).engine) is bf.FixedPoint
+
+
+def test_every_pair_of_method_and_engine_is_listed():
+    for method in REGISTRY.values():
+        assert method.engines == tuple(bf.methods().loc[method.name, "engines"].split(", "))
+        assert ("Gibbs" in method.engines) == bool(method.conditionals)
+
+
+def spoil(method, at=3):
+    """An update that is right until something is NaN."""
+
+    def update(p, data, h):
+        new = method.update(p, data, h)
+        small = jnp.sum((new.b - p.b) ** 2) < 10.0**-at
+        return new._replace(c=jnp.where(small, jnp.nan, new.c))
+
+    return replace(method, update=update)
+
+
+def test_nan_stops_a_fit_and_names_the_site_and_the_sweep(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    with pytest.raises(NumericalError, match="got NaN or infinity in c after sweep [1-9]"):
+        fit(spoil(skeleton), data, hyper, bf.FixedPoint(tol=0))
+    nan = lambda p, data, h: dist.Normal(p.c * jnp.nan, 1.0).to_event(1)  # noqa: E731
+    broken = replace(skeleton, conditionals={**skeleton.conditionals, "c": nan})
+    with pytest.raises(NumericalError, match="in c in chain 0, sweep 1"):
+        fit(broken, data, hyper, bf.Gibbs(0, 3, 1))
+    flat = replace(skeleton, objective=lambda p, data, h: jnp.log(-jnp.sum(p.b**2)))
+    for engine in (bf.FixedPoint(), bf.LBFGS()):
+        with pytest.raises(
+            NumericalError, match="Expected a finite objective, got nan at the start"
+        ):
+            fit(flat, data, hyper, engine)
+
+
+def test_a_rising_objective_is_told(skeleton):
+    """An update that throws the parameters away every time."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    wild = replace(skeleton, update=lambda p, data, h: skeleton.Params(-2 * p.b, -2 * p.c))
+    with pytest.warns(ConvergenceWarning, match="the objective rose in 20 of 20 sweeps"):
+        found = fit(wild, data, hyper, bf.FixedPoint(20))
+    assert found.result.notes == found.info["notes"]
+
+
+def test_the_best_of_the_restarts_is_kept(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    with pytest.warns(ConvergenceWarning, match="best of 4 restarts, which ended at"):
+        several = fit(skeleton, data, hyper, bf.FixedPoint(1, tol=0, restarts=4))
+    ends = [float(x) for x in several.result.notes[0].split("ended at ")[1].split(", ")]
+    assert len(set(ends)) == 4
+    assert several.trace[-1] == pytest.approx(min(ends), rel=1e-5)
+
+
+def test_looking_at_the_objective_less_often_changes_nothing_else(skeleton):
+    data, hyper = skeleton.example(jax.random.key(0))
+    with pytest.warns(ConvergenceWarning):
+        often, seldom = (
+            fit(skeleton, data, hyper, bf.FixedPoint(7, tol=0, every=k)) for k in (1, 3)
+        )
+    assert (len(often.trace), len(seldom.trace)) == (8, 4)
+    np.testing.assert_allclose(often.params.b, seldom.params.b, rtol=1e-12)
+    np.testing.assert_allclose(seldom.trace, often.trace[[0, 3, 6, 7]], rtol=1e-12)
+
+
+# -- single precision -----------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_every_method_works_in_single_precision(method):
+    """What users have unless they ask for more: it converges, and stays what it is."""
+    with jax.enable_x64(False):
+        data, hyper = method.example(jax.random.key(0))
+        found = bf.fit(method, data, progress=False, **hyper._asdict())
+        assert {x.dtype for x in jax.tree.leaves(found.params)} == {np.dtype("float32")}
+        assert not [note for note in found.result.notes if "rose" in note]
+        assert found.predict(data).mean.shape == found.predict(data.frame()).mean.shape
+        if method.conditionals:
+            draws = bf.fit(method, data, bf.Gibbs(5, 5, 1), progress=False, **hyper._asdict()).draws
+            assert {draws[site].dtype for site in draws} == {np.dtype("float32")}
