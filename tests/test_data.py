@@ -68,6 +68,7 @@ def test_the_users_arrays_are_copied():
     same(bf.Ratings(frozen))
 
 
+TWICE = pd.concat([TABLE, TABLE.iloc[[1]]])
 BAD = [
     (lambda: bf.Ratings(TABLE.assign(rating=[1, NAN, 2])), ValueError, "finite ratings, got nan in row 1"),
     (lambda: bf.Ratings(TABLE.assign(rating=[1, 2, np.inf])), ValueError, "got inf in row 2"),
@@ -87,7 +88,7 @@ BAD = [
     (lambda: bf.Ratings(TABLE.assign(rating=[1, 6, 2]), levels=5), ValueError, "got 6 in row 1"),
     (lambda: bf.Ratings(TABLE, levels=[3, 2]), ValueError, "rising levels"),
     (lambda: bf.Ratings(TABLE, levels=1), ValueError, "at least two"),
-    (lambda: bf.Ratings(pd.concat([TABLE, TABLE.iloc[[1]]])), ValueError, "in row 3 .user 'ann', item 4; .* row 1"),
+    (lambda: bf.Ratings(TWICE), ValueError, "in row 3 .user 'ann', item 4; the first is row 1"),
     (lambda: bf.Ratings(TABLE, duplicates="last"), ValueError, "duplicates='error' or 'mean'"),
     (lambda: bf.Ratings(TABLE).take([]), ValueError, "at least one rating to take"),
     (lambda: bf.Views({"a": [[1.0, NAN]]}), ValueError, "got nan in row 0, column 1"),
