@@ -80,7 +80,7 @@ def _write(fit: Fit, folder: Path) -> None:
         "files": files,
     }
     with atomic(folder / "header.json") as part:
-        part.write_text(json.dumps(header, indent=1), encoding="utf-8")
+        part.write_text(json.dumps(header, indent=1, default=_plain_setting), encoding="utf-8")
 
 
 def load(path: str | os.PathLike[str]) -> Fit:
@@ -146,6 +146,11 @@ def _is_ours(folder: Path) -> bool:
 
 def _settings(engine: Any) -> dict[str, Any]:
     return {name: getattr(engine, name) for name in engine.__dataclass_fields__}
+
+
+def _plain_setting(value: Any) -> Any:
+    """Paths and NumPy's numbers among the settings of an engine."""
+    return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
 def _card_to_json(card: Card) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import os
 import threading
 from unittest.mock import patch
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -260,3 +262,69 @@ def test_methods_lists_every_method_with_its_paper():
     assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(table.index)
     assert "Gibbs" in table.loc["bpmf", "engines"]
     assert "Gibbs" not in table.loc["plsa", "engines"]
+
+
+def test_an_empty_query_has_no_answers(draws):
+    none = draws.predict({"user": [], "item": []})
+    assert (len(none), none.mean.shape, none.interval()[0].shape) == (0, (0,), (0,))
+    assert none.draws_of_mean().shape == (2, 30, 0)
+    assert none.scores([])["crps"].shape == none.frame()["sd"].shape == (0,)
+
+
+def test_numbers_of_numpy_and_paths_are_settings_like_any_other(tmp_path, frame):
+    settings = {
+        "n_components": np.int64(2),
+        "noise": np.float32(0.5),
+        "scale_user": jnp.asarray(0.7),
+    }
+    engine = bf.Gibbs(np.int64(3), np.int32(4), 1, folder=tmp_path / "run")
+    fit = bf.fit("pmf", frame, engine, **settings)
+    assert {type(value) for value in fit.hyper} <= {int, float, bool}
+    again = bf.load(fit.save(tmp_path / "fit"))
+    assert again.hyper == fit.hyper
+    assert again.engine.draws == 4
+    np.testing.assert_array_equal(again.predict(frame).mean, fit.predict(frame).mean)
+
+
+def test_a_fit_in_single_precision_answers_in_double(frame):
+    """A saved fit is read wherever it is wanted, whatever the precision there."""
+    with jax.enable_x64(False):
+        fit = bf.fit("bpmf", frame, bf.FixedPoint(20, tol=1e-2), n_components=2)
+        asked = {"user": ["u1", "nobody"], "item": ["film 1", "film 1"]}
+        expected = fit.predict(asked)
+        assert fit.params.U.dtype == "float32"
+        single = expected.mean, expected.sd
+    np.testing.assert_allclose(fit.predict(asked).mean, single[0], rtol=1e-5)
+    np.testing.assert_allclose(fit.predict(asked).sd, single[1], rtol=1e-5)
+    old = bf.fit("pmf", frame, n_components=2, init=fit, progress=False)
+    assert old.params.U.dtype == "float64"
+
+
+def test_views_are_predicted_by_row_view_and_feature():
+    x = np.random.default_rng(0).poisson(3.0, (6, 7)).astype(float)
+    views = bf.Views({"left": x[:, :4], "right": x[:, 4:]})
+    fit = bf.fit("mvplsa", views, bf.FixedPoint(500, tol=1e-4), n_components=2, n_topics=2)
+    whole = np.concatenate(
+        [fit.params.A @ fit.params.B[n] @ fit.params.C[n] for n in views.names], 1
+    )
+    frame = views.frame()
+    column = frame["feature"].astype(int) + np.where(frame["view"] == "right", 4, 0)
+    np.testing.assert_allclose(fit.predict(views).mean, whole[frame["row"], column], rtol=1e-9)
+    np.testing.assert_allclose(fit.everywhere().mean, whole, rtol=1e-5)
+    new = fit.predict({"row": [99], "view": ["right"], "feature": [1]})
+    assert new.flagged.all()
+    np.testing.assert_allclose(
+        new.mean, (fit.params.B["right"] @ fit.params.C["right"])[:, 1].mean()
+    )
+    with pytest.raises(ValueError, match="Expected a feature of view 'left', got 6"):
+        fit.predict({"row": [0], "view": ["left"], "feature": [6]})
+    with pytest.raises(ValueError, match="Expected views among .'left', 'right'., got 'up'"):
+        fit.predict({"row": [0], "view": ["up"], "feature": [1]})
+    with pytest.raises(BayesfacError, match="mvplsa predicts probabilities, not outcomes"):
+        fit.predict(views).scores(frame["value"])
+
+
+def test_a_fork_is_refused(frame, monkeypatch):
+    monkeypatch.setattr("bayesfac.api._HOME", -1)
+    with pytest.raises(BayesfacError, match="a fork after import: use spawn"):
+        bf.fit("pmf", frame, n_components=2)

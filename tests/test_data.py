@@ -1,6 +1,7 @@
 """The containers: whatever users have is read as meant, or refused with the row that is wrong."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +39,8 @@ def test_every_form_is_the_same_data():
     same(bf.Ratings(TABLE.astype({"user": "string", "item": "Int64", "rating": "Float64"})))
     same(bf.Ratings(TABLE.astype({"user": "category"})))
     same(bf.Ratings(bf.Ratings(TABLE)))
+    same(bf.Ratings(jnp.asarray(DENSE)))
+    same(bf.Ratings(np.ma.masked_array(np.where(np.isnan(DENSE), 9.0, DENSE), np.isnan(DENSE))))
 
 
 def test_labels_are_sorted_and_survive():
@@ -91,6 +94,11 @@ BAD = [
     (lambda: bf.Ratings(TWICE), ValueError, "in row 3 .user 'ann', item 4; the first is row 1"),
     (lambda: bf.Ratings(TABLE, duplicates="last"), ValueError, "duplicates='error' or 'mean'"),
     (lambda: bf.Ratings(TABLE).take([]), ValueError, "at least one rating to take"),
+    (lambda: bf.Ratings(np.ones((2, 2, 2))), TypeError, "got ndarray"),
+    (lambda: bf.Ratings(sp.coo_array(([1.0], ([0],)), shape=(3,))), ValueError, "two-dimensional"),
+    (lambda: bf.Ratings([1, 2], [1, 1], np.ma.masked_array([1, 2], [0, 1])), ValueError, "got nan in row 1"),
+    (lambda: bf.Views(np.ma.masked_array(np.eye(2), np.eye(2))), ValueError, "got nan in row 0, column 0"),
+    (lambda: bf.Views(pd.DataFrame(np.eye(2), columns=["w", "w"])), ValueError, "'x', got 'w' twice"),
     (lambda: bf.Views({"a": [[1.0, NAN]]}), ValueError, "got nan in row 0, column 1"),
     (lambda: bf.Views({"a": sp.csr_matrix([[1.0, np.inf]])}), ValueError, "got inf in row 0, column 1"),
     (lambda: bf.Views({"a": np.eye(2), "b": np.eye(3)}), ValueError, "as many rows in every view"),
@@ -117,6 +125,8 @@ def test_values_beyond_the_working_precision_are_refused():
     try:
         with pytest.raises(ValueError, match=r"finite ratings, got 1e\+300 in row 1"):
             bf.Ratings(TABLE.assign(rating=[1.0, 1e300, 2.0]))
+        with pytest.raises(ValueError, match=r"finite values in view 'x', got 1e\+300"):
+            bf.Views(sp.csr_matrix([[1.0, 1e300]]))
     finally:
         jax.config.update("jax_enable_x64", True)
 

@@ -1,5 +1,7 @@
 """The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,63 +13,80 @@ from bayesfac.core import kernels
 from bayesfac.core.cells import CHUNK, Cells, Grid, Query
 from bayesfac.core.math import inner, normalise, pick, safe_log
 
-K = 3
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
-FUNCTIONS = ["dots", "spread by row", "spread by column", "ratio_step", "solve", "draw"]
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=[("float32", 3), ("float64", 1), ("float64", 3), ("float64", 11)], ids=str)
 def table(request):
     """Empty rows and an empty column; rows of one cell, of exactly 64, of 65 and of 200."""
-    with jax.enable_x64(request.param == "float64"):
+    precision, K = request.param
+    with jax.enable_x64(precision == "float64"):
         rng = np.random.default_rng(0)
         seen = np.zeros((9, 201), bool)
         for row, count in enumerate([7, 0, 1, CHUNK, CHUNK + 1, 200, 1, 0, 130]):
             seen[row, rng.choice(200, count, replace=False)] = True
         row, col = np.nonzero(seen)
         cells = Cells(row, col, seen.shape)
-        dtype = np.dtype(request.param)
+        dtype = np.dtype(precision)
         arrays = {"U": rng.random((9, K)), "V": rng.random((201, K)), "y": rng.random(len(row))}
-        yield request.param, seen, cells, {k: jnp.asarray(v, dtype) for k, v in arrays.items()}
+        yield precision, seen, cells, {k: jnp.asarray(v, dtype) for k, v in arrays.items()}
+
+
+def prior(K):
+    """Precision, shift and weight of a row that has no cell."""
+    return np.eye(K) * 2 + 0.1, np.arange(K) - 0.5, 1.7
+
+
+def noise(n, K):
+    return np.random.default_rng(n).normal(size=(n, K))
 
 
 def run(cells, U, V, y):
     """Every loop once."""
-    P, s, w = jnp.eye(K, dtype=U.dtype) * 2 + 0.1, jnp.arange(K, dtype=U.dtype), U.dtype.type(1.7)
-    noise = jnp.asarray(np.random.default_rng(1).normal(size=(len(U), K)), U.dtype)
-    given = (cells.by_row, y, V, w, P, s)
+    P, s, w = (jnp.asarray(part, U.dtype) for part in prior(U.shape[1]))
+    z = [jnp.asarray(noise(*x.shape), U.dtype) for x in (U, V)]
+    by_row, by_col = (cells.by_row, y, V, w, P, s), (cells.by_col, y, U, w, P, s)
     return {
         "dots": kernels.dots(cells, U, V),
         "spread by row": kernels.spread(cells.by_row, y, V),
         "spread by column": kernels.spread(cells.by_col, y, U),
         "ratio_step": jnp.concatenate(kernels.ratio_step(cells, y, U, V)),
-        "solve": kernels.solve_rows(*given),
-        "draw": kernels.solve_rows(*given, noise),
+        "rows solved": kernels.solve_rows(*by_row),
+        "columns solved": kernels.solve_rows(*by_col),
+        "rows drawn": kernels.solve_rows(*by_row, z[0]),
+        "columns drawn": kernels.solve_rows(*by_col, z[1]),
     }
+
+
+def ridge(seen, Y, V, z):
+    """Row by row: the mean, and a draw with covariance P^-1 from the noise z."""
+    P, s, w = prior(V.shape[1])
+    means, draws = [], []
+    for here, y, e in zip(seen, Y, z, strict=True):
+        v = V[here]
+        precision = P + w * v.T @ v
+        mean = np.linalg.solve(precision, s + w * v.T @ y[here])
+        means.append(mean)
+        draws.append(mean + np.linalg.solve(np.linalg.cholesky(precision).T, e))
+    return np.array(means), np.array(draws)
 
 
 def dense(seen, U, V, y):
     """The same from a table, in numpy and float64."""
     U, V, y = (np.asarray(x, np.float64) for x in (U, V, y))
-    P, s, w = np.eye(K) * 2 + 0.1, np.arange(K), 1.7
-    noise = np.random.default_rng(1).normal(size=U.shape)
     Y = np.zeros(seen.shape)
     Y[seen] = y
     R = np.where(seen, Y / (U @ V.T), 0)
-    solve, draw = [], []
-    for i in range(len(U)):
-        v = V[seen[i]]
-        precision = P + w * v.T @ v
-        mean = np.linalg.solve(precision, s + w * v.T @ Y[i][seen[i]])
-        solve.append(mean)
-        draw.append(mean + np.linalg.solve(np.linalg.cholesky(precision).T, noise[i]))
+    rows, columns = ridge(seen, Y, V, noise(*U.shape)), ridge(seen.T, Y.T, U, noise(*V.shape))
     return {
         "dots": (U @ V.T)[seen],
         "spread by row": Y @ V,
         "spread by column": Y.T @ U,
         "ratio_step": np.concatenate([R @ V, R.T @ U]),
-        "solve": np.array(solve),
-        "draw": np.array(draw),
+        "rows solved": rows[0],
+        "columns solved": columns[0],
+        "rows drawn": rows[1],
+        "columns drawn": columns[1],
     }
 
 
@@ -77,7 +96,8 @@ def test_every_loop_agrees_with_a_dense_table(table, way):
     with kernels.use(way.split(",")[0]):
         found = (jax.jit(run) if "compiled" in way else run)(cells, **arrays)
     expected = dense(seen, **arrays)
-    for name in FUNCTIONS:
+    assert found.keys() == expected.keys()
+    for name in expected:
         assert found[name].dtype == precision, name
         scale = np.abs(expected[name]).max()
         np.testing.assert_allclose(
@@ -141,7 +161,7 @@ def test_compilation_does_not_grow_with_ragged_rows():
         for counts in ([3, 5, 2, 6], [4, 4, 4, 4], [1, 1, 1, 13]):
             row = np.repeat(np.arange(4), counts)
             col = np.concatenate([np.arange(c) for c in counts])
-            step(Cells(row, col, (4, 20)).by_row, jnp.ones(16), jnp.ones((20, K)))
+            step(Cells(row, col, (4, 20)).by_row, jnp.ones(16), jnp.ones((20, 2)))
     assert len(traced) == 1
 
 
@@ -149,16 +169,10 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_number(table):
     """The engines look for NaN after every sweep and name the site."""
     _, _, cells, arrays = table
     V, y = arrays["V"], arrays["y"]
+    wrong, shift = -jnp.eye(V.shape[1], dtype=V.dtype), jnp.ones(V.shape[1], V.dtype)
     for backend in ("numba", "jax"):
         with kernels.use(backend):
-            given = (
-                cells.by_row,
-                y,
-                V,
-                V.dtype.type(0),
-                -jnp.eye(K, dtype=V.dtype),
-                jnp.ones(K, V.dtype),
-            )
+            given = (cells.by_row, y, V, V.dtype.type(0), wrong, shift)
             assert np.isnan(kernels.solve_rows(*given)).all()
 
 
@@ -175,9 +189,17 @@ def test_backends_are_chosen_and_given_back():
         pass
 
 
+def test_small_data_run_as_one_jax_program_and_large_ones_through_the_loops():
+    small, large = (SimpleNamespace(size=kernels.SMALL + extra) for extra in (0, 1))
+    assert kernels.fitting(small) == "jax"
+    assert kernels.fitting(large) == kernels.backend()
+    with kernels.use("numba"):
+        assert kernels.fitting(small) == "numba"
+
+
 def test_whether_a_function_needs_loops_is_seen_without_running_it():
     cells = Cells(np.array([0]), np.array([0]), (1, 1))
-    one = jnp.ones((1, K))
+    one = jnp.ones((1, 2))
     with kernels.use("numba"):
         assert kernels.needs_loops(lambda U: kernels.dots(cells, U, one), one)
         assert not kernels.needs_loops(lambda U: U + 1, one)

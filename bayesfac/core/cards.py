@@ -65,7 +65,7 @@ class Card:
             code = _codes(index, labels["feature"][here], f"feature of {name}")
             if (code < 0).any():
                 bad = labels["feature"][here].iloc[int(np.flatnonzero(code < 0)[0])]
-                raise ValueError(f"Expected a feature of view {name!r}, got {bad!r}")
+                raise ValueError(f"Expected a feature of view {name!r}, got {plain(bad)!r}")
             col[here] = offset + code
             offset += len(index)
         return col

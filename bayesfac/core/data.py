@@ -233,6 +233,8 @@ def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None)
         if items is None or values is None:
             raise ValueError("Expected users, items and values together, got only some of them")
         data = (data, items, values)
+    if isinstance(data, np.ndarray | jax.Array):
+        data = reading.array(data)
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
         return _matrix_triplets(data)
     if isinstance(data, pd.DataFrame):
@@ -253,6 +255,8 @@ def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None)
 def _matrix_triplets(data: Any) -> tuple:
     if data.dtype.kind not in "biuf":
         raise TypeError(f"Expected real numbers as ratings, got dtype {data.dtype}")
+    if data.ndim != 2:
+        raise ValueError(f"Expected a two-dimensional matrix of ratings, got shape {data.shape}")
     if sp.issparse(data):
         coo = data.tocoo()
         user, item, value = coo.row, coo.col, coo.data.astype(np.float64)

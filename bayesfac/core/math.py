@@ -66,7 +66,8 @@ def bilinear(
     def variance(_: None) -> jax.Array:
         by_user = jnp.where(new_user, jnp.sum((v @ user[1]) * v, -1), 0)
         by_item = jnp.where(new_item, jnp.sum((u @ item[1]) * u, -1), 0)
-        return by_user + by_item + jnp.where(new_user & new_item, jnp.sum(user[1] * item[1]), 0)
+        both = jnp.where(new_user & new_item, jnp.sum(user[1] * item[1]), 0)
+        return (by_user + by_item + both).astype(U.dtype)
 
     def known(_: None) -> jax.Array:
         return jnp.zeros(u.shape[0], U.dtype)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bayesfac.core.errors import UnknownName
 
 REGISTRY: dict[str, "Method"] = {}
@@ -124,7 +126,9 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
             raise UnknownName(
                 unknown(f"hyper-parameter of {method.name}", name, method.Hyper._fields)
             )
-    return method.prepare(data, method.Hyper(**hyper))
+    # numbers of NumPy or JAX become Python's: hyper-parameters are hashed, compared and saved
+    plain = {k: v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for k, v in hyper.items()}
+    return method.prepare(data, method.Hyper(**plain))
 
 
 def sites(params: Any) -> dict[str, Any]:

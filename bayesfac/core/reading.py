@@ -37,19 +37,26 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     return rank[codes], distinct[order]
 
 
+def array(raw: Any) -> np.ndarray:
+    """As NumPy has it; what a masked array hides is NaN, not the number under the mask."""
+    if np.ma.isMaskedArray(raw):
+        return np.ma.filled(raw.astype(np.float64), np.nan)
+    return np.asarray(raw)
+
+
 def numbers(raw: Any, what: str) -> np.ndarray:
     """Finite float64 values of any numeric input (a fresh copy), or an error that names the row."""
-    array = np.asarray(raw)
-    if array.dtype.kind in "OUST" or array.dtype.kind in "mM":
+    found = array(raw)
+    if found.dtype.kind in "OUST" or found.dtype.kind in "mM":
         converted = pd.to_numeric(pd.Series(raw).reset_index(drop=True), errors="coerce")
         bad = converted.isna().to_numpy() & ~pd.isna(pd.Series(raw)).to_numpy()
-        if array.dtype.kind in "mM" or bad.any():
+        if found.dtype.kind in "mM" or bad.any():
             row = _first(bad) if bad.any() else 0
-            raise TypeError(f"Expected numbers as {what}, got {array[row]!r} in row {row}")
-        array = converted.to_numpy(dtype=np.float64, na_value=np.nan)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"Expected real numbers as {what}, got dtype {array.dtype}")
-    values = array.astype(np.float64)
+            raise TypeError(f"Expected numbers as {what}, got {found[row]!r} in row {row}")
+        found = converted.to_numpy(dtype=np.float64, na_value=np.nan)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers as {what}, got dtype {found.dtype}")
+    values = found.astype(np.float64)
     check_finite(values, what)
     return values
 
@@ -65,10 +72,14 @@ def plain(label: Any) -> Any:
     return label.item() if hasattr(label, "item") else label
 
 
+def beyond(values: np.ndarray) -> np.ndarray:
+    """Which of them the working precision cannot hold."""
+    return ~(np.abs(values) <= np.finfo(jax.dtypes.canonicalize_dtype(np.float64)).max)
+
+
 def check_finite(values: np.ndarray, what: str) -> None:
     """No NaN, no infinity, nothing that the working precision would turn into infinity."""
-    largest = np.finfo(jax.dtypes.canonicalize_dtype(np.float64)).max
-    bad = ~(np.abs(values) <= largest)
+    bad = beyond(values)
     if bad.any():
         where = np.argwhere(bad)[0]
         place = f"row {where[0]}" + (f", column {where[1]}" if values.ndim == 2 else "")
@@ -110,7 +121,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
             )
         raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
     if not sp.issparse(raw):
-        raw = np.asarray(raw)
+        raw = array(raw)
         if raw.ndim != 2:
             raise ValueError(f"Expected a two-dimensional {what}, got shape {raw.shape}")
     if raw.dtype.kind not in "biuf":
@@ -123,7 +134,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
         csr = sp.csr_matrix(raw, dtype=np.float64, copy=True)
         csr.sum_duplicates()
         coo = csr.tocoo()
-        bad = np.flatnonzero(~np.isfinite(coo.data))
+        bad = np.flatnonzero(beyond(coo.data))
         if len(bad):
             at = f"row {coo.row[bad[0]]}, column {coo.col[bad[0]]}"
             raise ValueError(f"Expected finite values in {what}, got {coo.data[bad[0]]} in {at}")

@@ -56,6 +56,11 @@ class Views:
                         f"Expected the same row labels in every view, got others in {name!r}"
                     )
                 index = row_labels
+            if not columns.is_unique:
+                again = reading.plain(columns[columns.duplicated()][0])
+                raise ValueError(
+                    f"Expected distinct features in view {name!r}, got {again!r} twice"
+                )
             features[name] = columns
             coo = csr.tocoo()
             self.cells[name] = Cells(coo.row, coo.col, csr.shape)

@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 import pandas as pd
 
 from bayesfac.core.cells import Grid, Query
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites
 
 MEMORY = 512 * 2**20  # bytes of intermediate results that one block may take
@@ -73,8 +74,8 @@ class Prediction:
                 f"Expected a query whose {chains * draws} draws fit in {4 * self.memory / 2**20:.0f} MiB, "
                 f"got {len(self)} cells; ask for fewer at a time"
             )
-        parts = [block["mean"] for _, block in self._blocks()]
-        return np.concatenate(parts, 1).reshape(chains, draws, len(self))
+        parts = [block["mean"].T for _, block in self._blocks()]
+        return _joined(parts).T.reshape(chains, draws, len(self))
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
         """Per cell, against what came true: mean, sd, log_score, crps, pit (randomised nowhere)."""
@@ -89,7 +90,7 @@ class Prediction:
             parts["pit"].append(block["cdf"].mean(0))
             parts["crps"].append(_crps(block["outcome"], truth[at]))
         moments = {"mean": self.mean, "sd": self.sd}
-        return moments | {name: np.concatenate(p) for name, p in parts.items()}
+        return moments | {name: _joined(p) for name, p in parts.items()}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:
         """Labels, mean, sd, interval and flag, as a table."""
@@ -113,7 +114,7 @@ class Prediction:
                 parts["mean"].append(mean.mean(0))
                 parts["sd_mean"].append(mean.std(0))
                 parts["sd"].append(np.sqrt(mean.var(0) + block["variance"].mean(0)))
-            self._kept["moments"] = {k: np.concatenate(p) for k, p in parts.items()}
+            self._kept["moments"] = {k: _joined(p) for k, p in parts.items()}
         return self._kept["moments"]
 
     def _blocks(
@@ -181,6 +182,8 @@ def _look(
             drawn = outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
         else:
             drawn = outcome.sample(key, (repeat,))
+        if scored and type(outcome).cdf is dist.Distribution.cdf:
+            raise BayesfacError(f"{method.name} predicts probabilities, not outcomes: no scores")
         seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         if scored:
             seen |= {"log_prob": outcome.log_prob(value), "cdf": outcome.cdf(value)}
@@ -189,6 +192,11 @@ def _look(
     draws = len(jax.tree.leaves(params)[0])
     seen = jax.vmap(one)(params, jax.random.split(key, draws))
     return {**seen, "outcome": jnp.reshape(seen["outcome"], (draws * repeat, -1))}
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Blocks of cells one after the other; none for an empty query."""
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _log_mean_exp(values: np.ndarray) -> np.ndarray:

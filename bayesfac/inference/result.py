@@ -122,3 +122,4 @@ def count_setting(engine: Any, **least: int) -> None:
             f"Expected {type(engine).__name__}({name}=...) to be a whole number of at least {low}, "
             f"got {value!r}",
         )
+        object.__setattr__(engine, name, int(value))  # files and digests know no NumPy numbers

@@ -111,15 +111,13 @@ class SVI:
             f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
             "curvature at the mode is zero in some directions and the Gaussian there has no width",
         )
-        guide, params, trace, converged, notes = _fit(
-            self, method, data, hyper, p, key, progress, run
-        )
+        guide, params, trace, outcome = _fit(self, method, data, hyper, p, key, progress, run)
         many = guide.sample_posterior(key, params, sample_shape=(self.draws,))
         draws = {site: np.asarray(many[site])[None] for site in sites(p)}
         for site, value in draws.items():
             require(bool(np.isfinite(value).all()), f"Expected finite draws of {site}, got NaN")
         stats = {"lp": log_joints(method, data, hyper, draws)}
-        return Result(draws=draws, trace=trace, converged=converged, stats=stats, notes=notes)
+        return Result(draws=draws, trace=trace, stats=stats, **outcome)
 
 
 @dataclass(frozen=True)
@@ -161,15 +159,13 @@ class MAP:
     ) -> Result:
         """Climb the log joint from the start."""
         p = start_point(method, data, hyper, key, start)
-        guide, params, trace, converged, notes = _fit(
-            self, method, data, hyper, p, key, progress, run
-        )
+        guide, params, trace, outcome = _fit(self, method, data, hyper, p, key, progress, run)
         values = guide.median(params)
         point = from_sites(method, {site: values[site] for site in sites(p)})
         check_sites(point, "at the end")
         # the loss is the objective plus a constant of the data: show it as the objective
         trace = trace - trace[-1] + float(method.objective(point, data, hyper))
-        return Result(point, None, trace, converged, notes=notes)
+        return Result(point, None, trace, **outcome)
 
 
 class Weighted(Messenger):
@@ -194,7 +190,7 @@ def _fit(
     progress: bool,
     run: str,
 ) -> tuple:
-    """The guide, its parameters, the trace of -ELBO, whether it settled, and what to say."""
+    """The guide, its parameters, the trace of -ELBO, and how it ended."""
 
     def model(data: Any, weights: Mapping[str, float]) -> None:
         with Weighted(None, weights):
@@ -238,11 +234,18 @@ def _fit(
                 if point.due():
                     point.save({"trace": trace, **freeze(state)})
         except KeyboardInterrupt:
-            notes.append(f"interrupted after {len(trace)} steps")
-    converged = converged or _settled(trace)
-    if not converged:
+            notes.append(_interrupted(trace))
+    outcome = {"converged": converged or _settled(trace), "partial": bool(notes), "notes": notes}
+    if not outcome["converged"]:
         notes.append(f"the ELBO was still moving after {len(trace)} steps: take more")
-    return guide, svi.get_params(state), np.asarray(trace), converged, notes
+    return guide, svi.get_params(state), np.asarray(trace), outcome
+
+
+def _interrupted(trace: list[float]) -> str:
+    """What to say of a run that was cut short; before its first steps there is nothing to give."""
+    if not trace:
+        raise KeyboardInterrupt("interrupted before the first steps: there is nothing to return")
+    return f"interrupted after {len(trace)} steps"
 
 
 def _settled(trace: list[float]) -> bool:

@@ -1,0 +1,150 @@
+"""Cut off anywhere: by a signal that gives no warning, or by the user's Ctrl-C."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.inference import result
+from bayesfac.inference.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+
+
+def engines(folder=None):
+    return {
+        "FixedPoint": bf.FixedPoint(12, tol=0, restarts=2, folder=folder),
+        "Gibbs": bf.Gibbs(3, 8, 2, folder=folder),
+        "NUTS": bf.NUTS(50, 75, 2, max_tree_depth=3, folder=folder),
+        "SVI": bf.SVI(800, draws=10, patience=False, folder=folder),
+    }
+
+
+class Killed(BaseException):
+    """No `except Exception` may stop it."""
+
+
+def run(engine, method="pmf"):
+    data, _ = bf.datasets.make_gaussian(8, 6, 2, density=0.7, seed=0)
+    return bf.fit(method, data, engine, n_components=2, progress=False)
+
+
+def numbers(fit):
+    if fit.is_point:
+        return {"trace": fit.trace, "U": fit.params.U, "V": fit.params.V}
+    return {"lp": fit.stats["lp"], **{site: np.asarray(fit.draws[site]) for site in fit.draws}}
+
+
+def cut(error, after, saves=()):
+    """Checkpoints are due at the looks in `saves`, and look number `after` ends it all."""
+    looks = iter(range(1, 10_000))
+
+    def due(self):
+        look = next(looks)
+        if look == after:
+            raise error
+        return self.path is not None and look in saves
+
+    return patch.object(Checkpoint, "due", due)
+
+
+@pytest.mark.parametrize("name", engines())
+def test_work_past_the_last_checkpoint_is_done_again(tmp_path, name):
+    """Killed some looks after it was saved: what came between is on the disk, or lost, or half."""
+    whole = numbers(run(engines()[name]))
+    engine = engines(str(tmp_path / "run"))[name]
+    after, saves = {
+        "NUTS": (4, (3,)),
+        "SVI": (6, (2, 4)),
+        "FixedPoint": (20, (5, 16)),
+        "Gibbs": (17, (7, 14)),
+    }[name]
+    with cut(Killed(), after, saves), pytest.raises(Killed):
+        run(engine)
+    found = numbers(run(engine))
+    for key, value in whole.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+INTERRUPTED = [
+    *[(name, engine) for name, engine in engines().items()],
+    ("MAP", bf.MAP(800, patience=False)),
+]
+
+
+@pytest.mark.parametrize(("name", "engine"), INTERRUPTED, ids=[name for name, _ in INTERRUPTED])
+def test_ctrl_c_gives_what_there_is_and_says_so(name, engine):
+    after = {"NUTS": 4}.get(name, 6)
+    with cut(KeyboardInterrupt(), after):
+        fit = run(engine)
+    assert fit.partial, "a fit that was cut short says so"
+    assert any("interrupted" in note for note in fit.result.notes)
+    assert "interrupted" in repr(fit)
+    assert np.isfinite(fit.predict({"user": [0], "item": [0]}).mean).all()
+    if not fit.is_point and name != "SVI":
+        chains, draws = fit.draws["U"].shape[:2]
+        assert fit.stats["lp"].shape == (chains, draws)
+        assert np.isfinite(fit.stats["lp"]).all()
+
+
+def test_ctrl_c_stops_lbfgs_where_it_is():
+    looks = iter(range(100))
+
+    def check(value, what, where):
+        if next(looks) == 3:
+            raise KeyboardInterrupt
+        return result.check_number(value, what, where)
+
+    with patch("bayesfac.inference.gradient.check_number", check):
+        fit = run(bf.LBFGS())
+    assert fit.partial
+    assert len(fit.trace) == 4
+
+
+def test_ctrl_c_in_the_second_chain_keeps_the_first():
+    with cut(KeyboardInterrupt(), 17):
+        fit = run(bf.Gibbs(3, 8, 2))
+    whole = run(bf.Gibbs(3, 8, 2))
+    np.testing.assert_array_equal(fit.draws["U"], whole.draws["U"][:1])
+
+
+@pytest.mark.parametrize(("engine", "after"), [(bf.Gibbs(5, 5, 2), 3), (bf.NUTS(75, 25, 1), 2)])
+def test_ctrl_c_in_the_warm_up_has_nothing_to_give(engine, after):
+    with cut(KeyboardInterrupt(), after), pytest.raises(KeyboardInterrupt, match="warm-up"):
+        run(engine)
+    assert run(bf.FixedPoint(3, tol=0.5)).is_point, "the next fit is not refused"
+
+
+@pytest.mark.parametrize("name", ["FixedPoint", "Gibbs", "SVI"])
+def test_what_ctrl_c_left_can_be_finished(tmp_path, name):
+    whole = numbers(run(engines()[name]))
+    engine = engines(str(tmp_path))[name]
+    with cut(KeyboardInterrupt(), 6, (4,)):
+        assert run(engine).partial
+    found = run(engine)
+    assert not found.partial
+    for key, value in numbers(found).items():
+        np.testing.assert_array_equal(value, whole[key], err_msg=key)
+
+
+@pytest.mark.parametrize("engine", [bf.SVI(300), bf.MAP(300)], ids=["SVI", "MAP"])
+def test_ctrl_c_before_the_first_step_is_ctrl_c(engine):
+    """Compilation takes seconds: that is where it is pressed."""
+    with patch("bayesfac.inference.svi.check_number", side_effect=KeyboardInterrupt):
+        fit = run(engine)
+    assert len(fit.trace) == 100
+    with patch("jax.lax.scan", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run(engine)
+
+
+def test_two_runs_never_share_a_folder(tmp_path):
+    """Other data, hyper-parameters, settings or seed: each is another run."""
+    run(bf.Gibbs(2, 2, 1, folder=str(tmp_path)))
+    for other in (bf.Gibbs(2, 3, 1, folder=str(tmp_path)), bf.Gibbs(3, 2, 1, folder=str(tmp_path))):
+        with pytest.raises(ValueError, match="name an empty folder"):
+            run(other)
+    with pytest.raises(ValueError, match="name an empty folder"):
+        run(bf.Gibbs(2, 2, 1, folder=str(tmp_path)), "bpmf")
+    moved = bf.Gibbs(2, 2, 1, folder=str(tmp_path.rename(tmp_path.with_name("moved"))))
+    assert run(moved).draws["U"].shape[:2] == (1, 2), "the place itself does not matter"
