@@ -1,5 +1,6 @@
 """A fit as a folder: a JSON header, NPZ arrays and one NPY file per site of draws; no pickle."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -79,8 +80,9 @@ def _write(fit: Fit, folder: Path) -> None:
         "data": _card_to_json(fit.data),
         "files": files,
     }
+    plain = json.loads(json.dumps(header, default=_plain_setting))
     with atomic(folder / "header.json") as part:
-        part.write_text(json.dumps(header, indent=1, default=_plain_setting), encoding="utf-8")
+        part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
 
 
 def load(path: str | os.PathLike[str]) -> Fit:
@@ -134,7 +136,14 @@ def _header(folder: Path) -> dict[str, Any]:
         raise CorruptFile(f"Expected JSON in {place}, got {error}") from error
     if kind != FORMAT:
         raise CorruptFile(f"Expected format {FORMAT!r} in {place}, got {kind!r}")
+    if header.pop("sha256", None) != _seal(header):
+        raise CorruptFile(f"Expected {place} unchanged since it was saved, got other text")
     return header
+
+
+def _seal(header: dict[str, Any]) -> str:
+    """A digest of the header itself: a changed digit in it would change predictions."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
 def _is_ours(folder: Path) -> bool:

@@ -82,7 +82,15 @@ class TableOfCounts(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         p = self.A @ self.G.T
         p = p / p.sum(-1, keepdims=True)
-        return jax.random.multinomial(key, self.totals, p, shape=(*sample_shape, *p.shape))
+        # row by row: versions of JAX differ in how they broadcast the totals
+        draw = jax.vmap(jax.random.multinomial)
+        if not sample_shape:
+            return draw(jax.random.split(key, len(p)), jnp.asarray(self.totals), p)
+        keys = jax.random.split(key, (*sample_shape, len(p)))
+        flat = jax.vmap(lambda k: draw(k, jnp.asarray(self.totals), p))(
+            jnp.reshape(keys, (-1, len(p)))
+        )
+        return jnp.reshape(flat, (*sample_shape, *p.shape))
 
 
 class RowAffine(Transform):

@@ -6,8 +6,10 @@ belongs to and the sha256 of every array. It is replaced atomically, at most eve
 
 import hashlib
 import json
+import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,11 @@ from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic
 
 FORMAT = 1
+# what NumPy, zipfile and json raise when the bytes are not what they were
+DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, MemoryError,
+    zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
 
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -36,7 +43,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop("header")))
         expected = header["sha256"]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise CorruptFile(f"Expected a bayesfac archive in {path}, got {error}") from error
     if header.get("format") != FORMAT:
         raise CorruptFile(f"Expected format {FORMAT} in {path}, got {header.get('format')!r}")
