@@ -108,38 +108,45 @@ def solve_rows(
 @njit(**OPTIONS)
 def _add_outer(P, x, F, t, count):
     """P += sum_e f_e f_e' (lower triangle) and x += sum_e t_e f_e, eight cells at a time."""
-    K = P.shape[0]
     for e in range(count, F.shape[0]):
-        for k in range(K):
-            F[e, k] = 0
+        F[e] = 0
         t[e] = 0
-    for k in range(K):
+    for k in range(len(x)):
         a0, a1, a2, a3 = F[0, k], F[1, k], F[2, k], F[3, k]
         a4, a5, a6, a7 = F[4, k], F[5, k], F[6, k], F[7, k]
         x[k] += (t[0] * a0 + t[1] * a1 + t[2] * a2 + t[3] * a3) + (
             t[4] * a4 + t[5] * a5 + t[6] * a6 + t[7] * a7
         )
-        for m in range(k + 1):
+        for m in range(_whole(k + 1)):
             P[k, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
                 a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
             )
 
 
 @njit(**OPTIONS)
+def _whole(n):
+    """The next multiple of 16: a loop of whole vectors has no slow remainder."""
+    return (n + 15) // 16 * 16
+
+
+@njit(**OPTIONS)
 def _factor(P, inverse):
-    """The lower Cholesky factor in place, row by row, and the reciprocals of its diagonal."""
-    K = P.shape[0]
-    for i in range(K):
-        for j in range(i):
+    """The lower Cholesky factor in place, but for its diagonal: that is zero, `inverse` has 1 / l_jj.
+
+    Column j looks back at j entries of every row; zeros in row j let it look at whole vectors.
+    """
+    for j in range(len(inverse)):
+        back = _whole(j)
+        s = P[j, j]  # NaN below when not positive definite: the engines look for it
+        P[j, j:back] = 0
+        for k in range(back):
+            s -= P[j, k] * P[j, k]
+        inverse[j] = 1 / np.sqrt(s)
+        for i in range(j + 1, len(inverse)):
             s = P[i, j]
-            for k in range(j):
+            for k in range(back):
                 s -= P[i, k] * P[j, k]
             P[i, j] = s * inverse[j]
-        s = P[i, i]
-        for k in range(i):
-            s -= P[i, k] * P[i, k]
-        P[i, i] = np.sqrt(s)  # NaN when not positive definite: the engines look for it
-        inverse[i] = 1 / P[i, i]
 
 
 @njit(parallel=True, **OPTIONS)
@@ -159,12 +166,12 @@ def _solve_rows(
     K = V.shape[1]
     root = np.sqrt(weight)
     for b in prange(len(block) - 1):
-        P = np.empty((K, K), V.dtype)
-        F = np.empty((8, K), V.dtype)
+        P = np.zeros((K, _whole(K)), V.dtype)
+        F = np.zeros((8, _whole(K)), V.dtype)
         t = np.empty(8, V.dtype)
+        x = np.empty(K, V.dtype)
         inverse = np.empty(K, V.dtype)
         for i in range(block[b], block[b + 1]):
-            x = out[i]
             for k in range(K):
                 x[k] = shift[k]
                 for m in range(k + 1):
@@ -193,4 +200,5 @@ def _solve_rows(
                 x[k] *= inverse[k]
                 for m in range(k):
                     x[m] -= P[k, m] * x[k]
+            out[i] = x
     return

@@ -39,7 +39,7 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays, or CorruptFile: a damaged file never becomes wrong numbers."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop("header")))
         expected = header["sha256"]
