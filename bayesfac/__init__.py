@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bayesfac.inference import SVI as SVI
     from bayesfac.inference import FixedPoint as FixedPoint
     from bayesfac.inference import Gibbs as Gibbs
+    from bayesfac.paths import path as path
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ _HOME = {
     **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
     **dict.fromkeys(("Ratings", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
+    "path": "bayesfac.paths",
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
 _MODULES = ("datasets", "split", "metrics", "report", "testing")
@@ -58,6 +60,7 @@ __all__ = [
     "load",
     "methods",
     "metrics",
+    "path",
     "split",
 ]
 

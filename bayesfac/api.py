@@ -22,8 +22,9 @@ from bayesfac.core.cards import Card, describe
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.method import REGISTRY, Method, lookup, settle, sites, unknown
 from bayesfac.inference import ENGINES
-from bayesfac.inference.predict import MEMORY, Everywhere, Prediction, everywhere
-from bayesfac.inference.result import Result
+from bayesfac.inference.everywhere import Everywhere, everywhere
+from bayesfac.inference.predict import MEMORY, Prediction
+from bayesfac.inference.result import Result, derived
 
 _BUSY = threading.Lock()
 _HOME = os.getpid()
@@ -118,7 +119,8 @@ class Fit:
         """
         cells, labels, flagged = self.data.locate(query)
         stored = self._as_draws()
-        return Prediction(self.method, self.hyper, stored, cells, labels, flagged, self.seed)
+        given = (cells, labels, flagged, self.seed, self.data.levels)
+        return Prediction(self.method, self.hyper, stored, *given)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
@@ -235,6 +237,7 @@ def fit(
                 progress=progress,
                 run=_identity(method, data, settled, engine, seed, start),
             )
+            result = derived(method, data, settled, result)
         seconds = time.perf_counter() - begun
     finally:
         _BUSY.release()

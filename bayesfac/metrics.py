@@ -2,7 +2,7 @@
 
 Every function takes plain arrays and checks them once: same shape, at least one value, no NaN.
 `value` is what was observed; scores called *error* or *score* are the smaller the better, except
-the log score and the two clustering measures, which are the larger the better.
+the log scores and the two clustering measures, which are the larger the better.
 """
 
 from collections.abc import Sequence
@@ -149,6 +149,66 @@ def log_score_mixture(means: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.n
     return logsumexp(terms, axis=0) - np.log(len(means))
 
 
+# -- distributions over levels ------------------------------------------------------------------
+def ordinal_log_score(
+    probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]
+) -> np.ndarray:
+    """Log mass of each value's level: comparable between all that predict one of the levels.
+
+    Parameters
+    ----------
+    probabilities : array (..., R)
+        The mass of each level.
+    value : array (...)
+        The levels observed, as they are written (not their codes).
+    levels : int or sequence
+        The scale, 1..R if a number.
+
+    Returns
+    -------
+    array (...)
+        Zero at best, minus infinity for what was held to be impossible.
+
+    Examples
+    --------
+    >>> ordinal_log_score([[0.5, 0.25, 0.25]], [1], levels=3).round(4).tolist()
+    [-0.6931]
+    """
+    probabilities, code, _ = _masses(probabilities, value, levels)
+    with np.errstate(divide="ignore"):
+        return np.log(np.take_along_axis(probabilities, code[..., None], -1)[..., 0])
+
+
+def rps(probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]) -> np.ndarray:
+    """Ranked probability score: the squared error of P(level <= r), summed over r.
+
+    Every r counts by the distance of its level from the next, so this is the continuous ranked
+    probability score of a distribution over the levels, in their unit.
+
+    Parameters
+    ----------
+    probabilities : array (..., R)
+        The mass of each level.
+    value : array (...)
+        The levels observed, as they are written (not their codes).
+    levels : int or sequence
+        The scale, 1..R if a number.
+
+    Returns
+    -------
+    array (...)
+        Zero at best; of a prediction that is sure of one level, the absolute error.
+
+    Examples
+    --------
+    >>> rps([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]], [1, 1], levels=3).tolist()
+    [0.3125, 2.0]
+    """
+    probabilities, code, scale = _masses(probabilities, value, levels)
+    below = np.cumsum(probabilities, -1)[..., :-1]
+    return (below - (code[..., None] <= np.arange(len(scale) - 1))) ** 2 @ np.diff(scale)
+
+
 # -- calibration --------------------------------------------------------------------------------
 def pit_normal(mean: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.ndarray:
     """Where each value falls in its normal prediction: uniform on (0, 1) when calibrated.
@@ -273,6 +333,24 @@ def _scale(levels: int | Sequence[float]) -> np.ndarray:
     if len(scale) < 2 or not np.isfinite(scale).all() or (np.diff(scale) <= 0).any():
         raise ValueError(f"Expected at least two rising levels (or how many), got {levels!r}")
     return scale
+
+
+def _masses(
+    probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities, the codes of the values and the scale, or what does not fit together."""
+    scale = _scale(levels)
+    p, value = _finite("probabilities", probabilities), _finite("value", value)
+    if p.shape != (*value.shape, len(scale)):
+        raise ValueError(
+            f"Expected probabilities of shape {(*value.shape, len(scale))}, got {p.shape}"
+        )
+    _refuse(p < 0, "probabilities >= 0", p)
+    total = p.sum(-1)
+    _refuse(np.abs(total - 1) > 1e-4, "probabilities that sum to one", total)
+    code = np.searchsorted(scale[:-1], value)
+    _refuse(scale[code] != value, f"one of the levels {scale.tolist()}", value)
+    return p, code, scale
 
 
 def _contingency(y: ArrayLike, assigned: ArrayLike) -> np.ndarray:

@@ -68,10 +68,11 @@ print(diagnosis)
 # %%
 comparison = bf.compare({"point": point, "posterior": posterior}, test)
 scores = comparison.table
-print(scores[["RMSE", "MAE", "CRPS", "covers 50 %", "covers 90 %", "width"]].round(3))
+print(scores[["RMSE", "MAE of level", "RPS", "covers 50 %", "covers 90 %", "width"]].round(3))
 
 # %% [markdown]
-# RMSE and MAE hardly tell them apart; the point is even a shade better. Intervals do: of the held-out
+# RMSE and the error of the nearest level hardly tell them apart, nor does RPS, which judges the
+# probabilities of all five levels; the point is even a shade better. Intervals do: of the held-out
 # ratings, 90 % should lie within the 90 % interval, and fewer lie within the point's. It adds the noise
 # of a single rating to its prediction but knows nothing of its own uncertainty, so its intervals are
 # too narrow, and all of one width.
@@ -121,7 +122,7 @@ best = int(point.predict(offers).mean.argmax())
 offer = {axis: labels[best : best + 1] for axis, labels in offers.items()}
 for name, fit in comparison.fits.items():
     answer = fit.predict(offer)
-    liked = 1 - answer.scores([3.5])["pit"][0]  # one minus the predictive probability of less
+    liked = answer.probabilities[0, 3:].sum()  # of four stars and of five
     lower, upper = answer.interval(0.9)
     print(f"{name}: {answer.mean[0]:.2f} stars, 90 % interval {lower[0]:.1f} to {upper[0]:.1f}; "
           f"four or more with probability {liked:.2f}")  # fmt: skip
@@ -141,7 +142,7 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 # %% [markdown]
 # ## What was learned
 #
-# - Point and posterior predict about equally well on average; RMSE cannot say which to trust.
+# - Point and posterior predict about equally well on average; an error cannot say which to trust.
 # - The point's intervals promise 90 % and hold less, least for users with few ratings. The posterior's
 #   are wider where it knows less, and hold about what they promise.
 # - So: rank by either; when the answer is "show this" or "better ask first", use the posterior's

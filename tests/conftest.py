@@ -56,3 +56,14 @@ def real_data():
         if folder and (Path(folder) / "movielens_100k.npz").exists():
             return Path(folder)
     pytest.skip("no real data: BAYESFAC_DATA names no folder with movielens_100k.npz")
+
+
+_run = iter(range(1, 1_000_000))
+
+
+@pytest.fixture(autouse=True)
+def _forget_programs():
+    """Every method compiles its own programs; kept until the end they would fill gigabytes."""
+    yield
+    if next(_run) % 100 == 0:
+        jax.clear_caches()

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 OPTIONS = {
     "gibbs": ["--data", "--components", "--warmup", "--draws", "--repeats"],
+    "margins": ["--data", "--components", "--iterations", "--repeats"],
     "plsa": ["--components", "--passes", "--repeats"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
 }
@@ -46,6 +47,7 @@ def test_unknown_options_are_refused(name):
     ("name", "said"),
     [
         ("gibbs", ["bayesfac float64", "SMURFF", "myFM", "test RMSE", "First call"]),
+        ("margins", ["NumPy/SciPy", "PMMMF", "separate fits", "relative"]),
         ("plsa", ["scikit-learn", "float32", "float64", "ms a pass"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],

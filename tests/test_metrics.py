@@ -20,7 +20,10 @@ def test_point_errors_by_hand():
     assert metrics.zero_one_error(value, predicted) == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize(("levels", "divisor"), [(5, 1.6), (6, 35 / 18), ((-1, 1), 1.0)])
+@pytest.mark.parametrize(
+    ("levels", "divisor"),
+    [(5, 1.6), (6, 35 / 18), ((-1, 1), 1.0), (np.arange(0.5, 5.5, 0.5), 1.65)],
+)
 def test_nmae_divides_by_the_gap_of_two_uniform_levels(levels, divisor):
     assert metrics.nmae([1.0, 1.0], [2.0, 1.0], levels) == pytest.approx(0.5 / divisor)
 
@@ -85,6 +88,50 @@ def test_pit_of_an_ensemble_counts_ties_half():
     assert metrics.pit_ensemble(draws, [1.0])[0] == pytest.approx((1 + 0.5 + 0.5) / 4)
 
 
+SCALE = (0.5, 1.0, 2.0, 5.0)
+
+
+def guesses(n=200, seed=3):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(4) * 0.5, n), rng.choice(SCALE, n)
+
+
+def test_the_ordinal_log_score_is_the_log_mass_of_the_true_level():
+    p, value = guesses()
+    expected = [np.log(row[SCALE.index(level)]) for row, level in zip(p, value, strict=True)]
+    np.testing.assert_allclose(metrics.ordinal_log_score(p, value, SCALE), expected)
+    assert metrics.ordinal_log_score([[1.0, 0.0]], [2], 2)[0] == -np.inf
+
+
+def test_rps_is_the_sum_of_its_definition_and_the_crps_on_the_levels():
+    p, value = guesses()
+    found = metrics.rps(p, value, SCALE)
+    for i in range(20):
+        F = [p[i, : r + 1].sum() for r in range(3)]
+        terms = [(F[r] - (value[i] <= SCALE[r])) ** 2 * (SCALE[r + 1] - SCALE[r]) for r in range(3)]
+        assert found[i] == pytest.approx(sum(terms))
+    scale = np.asarray(SCALE)
+    spread = np.einsum("ir,is,rs->i", p, p, np.abs(scale[:, None] - scale))
+    crps = (p * np.abs(scale - value[:, None])).sum(1) - spread / 2
+    np.testing.assert_allclose(found, crps, atol=1e-12)
+
+
+@pytest.mark.parametrize("score", [metrics.ordinal_log_score, lambda *a: -metrics.rps(*a)])
+def test_telling_the_truth_pays(score):
+    p = np.array([0.1, 0.5, 0.3, 0.1])
+    value = np.random.default_rng(4).choice(SCALE, 20_000, p=p)
+    other = np.roll(p, 1)
+    honest, tilted = (score(np.tile(q, (len(value), 1)), value, SCALE).mean() for q in (p, other))
+    assert honest > tilted + 0.02
+
+
+def test_a_sure_level_has_its_error_as_rps_and_any_shape_goes():
+    p = np.eye(5)[[[0, 4], [2, 2]]]
+    value = np.array([[1, 1], [3, 5]])
+    assert metrics.rps(p, value, 5).tolist() == [[0, 4], [0, 2]]
+    assert metrics.ordinal_log_score(p[:, 0], value[:, 0], 5).tolist() == [0, 0]
+
+
 def brute_accuracy(y, assigned):
     labels = sorted(set(y) | set(assigned))
     renamings = (dict(zip(labels, p, strict=True)) for p in itertools.permutations(labels))
@@ -127,6 +174,10 @@ def test_clustering_scores_take_any_labels_and_more_clusters_than_classes():
         (lambda: metrics.crps_ensemble([1.0, 2.0], [1.0]), r"shape \(draw, \*\(1,\)\)"),
         (lambda: metrics.pit_histogram([1.5]), r"within \[0, 1\], got 1.5"),
         (lambda: metrics.pit_histogram([0.5], bins=1), "two bins"),
+        (lambda: metrics.rps([[0.5, 0.5]], [1], 3), r"shape \(1, 3\), got \(1, 2\)"),
+        (lambda: metrics.rps([[0.5, 0.6]], [1], 2), "sum to one, got 1.1"),
+        (lambda: metrics.rps([[-0.5, 1.5]], [1], 2), "probabilities >= 0, got -0.5"),
+        (lambda: metrics.ordinal_log_score([[0.5, 0.5]], [1.5], 2), "levels .* got 1.5"),
         (lambda: metrics.clustering_accuracy([1, 2], [1]), "one length"),
         (lambda: metrics.normalized_mutual_information([], []), "non-empty"),
     ],

@@ -14,7 +14,7 @@ import pytest
 from bayesfac.core.cells import Grid
 from bayesfac.core.kernels import ratio_step
 from bayesfac.core.math import normalise
-from bayesfac.core.priors import normal_wishart_precision
+from bayesfac.core.wishart import normal_wishart_precision, rescale
 from bayesfac.models import bpmf, mvplsa, plsa, pmf
 from bayesfac.testing import CHECKS
 from tests.models.test_bpmf import golden as golden_bpmf
@@ -195,7 +195,7 @@ def noise_from_half_the_cells(p, data, h):
 
 @plant(B, "moves.rescale", "moves")
 def one_side_moves_alone(key, p, data, h):
-    return bpmf.rescale(key, p, data, h)._replace(V=p.V)
+    return rescale(key, p, data, h)._replace(V=p.V)
 
 
 # -- plsa -----------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_functions_stay_short(path):
 
 SIDE = {"models", "inference", "datasets", "metrics", "split"}
 BELOW = SIDE | {"core", "report", "testing"}
-FACADE = {"__init__", "api", "saving"}
+FACADE = {"__init__", "api", "paths", "saving"}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},
     **{name: {"core", name} for name in SIDE},

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from bayesfac.core.losses import SMOOTH
 from bayesfac.core.reading import plain
 
 
@@ -13,16 +14,34 @@ def count(hyper: Any, name: str, limit: int, of: str) -> None:
         raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
 
 
-def positive(hyper: Any, *names: str) -> None:
-    """Finite numbers above zero."""
+def positive(hyper: Any, *names: str, infinite: bool = False) -> None:
+    """Numbers above zero, finite ones unless `infinite` allows the limit."""
     for name in names:
         value = getattr(hyper, name)
         try:
-            fine = math.isfinite(value) and value > 0
+            fine = (math.isfinite(value) or infinite) and value > 0
         except TypeError:
             fine = False
         if not fine:
-            raise ValueError(f"Expected {name} to be a finite number above 0, got {value!r}")
+            kind = "a number" if infinite else "a finite number"
+            raise ValueError(f"Expected {name} to be {kind} above 0, got {value!r}")
+
+
+def one_of(hyper: Any, name: str, known: tuple[str, ...]) -> None:
+    """An option by its name."""
+    value = getattr(hyper, name)
+    if value not in known:
+        raise ValueError(f"Expected {name} to be one of {known}, got {value!r}")
+
+
+def smooth_loss(hyper: Any) -> None:
+    """A binary loss that a gradient can descend."""
+    if hyper.loss in ("hinge", "zero_one"):
+        raise ValueError(
+            f"Expected a loss with a slope everywhere, one of {SMOOTH}, got {hyper.loss!r}; gibbs_mmmf "
+            "takes the hinge as it is"
+        )
+    one_of(hyper, "loss", SMOOTH)
 
 
 def at_least_one(hyper: Any, *names: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
@@ -195,6 +196,13 @@ class Ratings:
         )
         return part
 
+    def above(self, level: float) -> "Ratings":
+        """The same cells as likes and dislikes: +1 where the rating is above `level`, else -1."""
+        if self.levels is None or level not in self.levels[:-1]:
+            raise ValueError(f"Expected one of {(self.levels or ())[:-1]} to cut at, got {level!r}")
+        host = replace(self.host, value=np.where(self.value > level, 1.0, -1.0), levels=(-1.0, 1.0))
+        return Ratings.tree_unflatten(host, (self.cells, jnp.where(self.y > level, 1.0, -1.0)))
+
     def fingerprint(self) -> str:
         """A digest of labels and values: two sets with the same one are the same data."""
         return reading.digest(
@@ -209,7 +217,8 @@ class Ratings:
     def fill(self, draw: Mapping[str, Any]) -> "Ratings":
         """The same cells with the values that a model drew at its site `rating`."""
         value = _restore(np.asarray(draw["rating"], np.float64), self.host.origin)
-        host = replace(self.host, value=value, levels=None)
+        ordinal = self.levels is not None and np.isin(value, self.levels).all()
+        host = replace(self.host, value=value, levels=self.levels if ordinal else None)
         return Ratings.tree_unflatten(host, (self.cells, reading.real(draw["rating"])))
 
     def batch(self, key: jax.Array, size: int) -> tuple["Ratings", dict[str, float]]:
@@ -220,11 +229,14 @@ class Ratings:
         return part, {"rating": len(self.y) / size}
 
 
-def few_ratings(key: jax.Array) -> Ratings:
+def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
     """Seven users, five items, three cells in four: what the contract tests run on."""
     kx, km = jax.random.split(key)
     seen = jax.random.uniform(km, (7, 5)) < 0.75
-    return Ratings(np.where(seen, jax.random.normal(kx, (7, 5)), np.nan))
+    value = jax.random.normal(kx, (7, 5))
+    if levels:
+        value = jax.random.randint(kx, (7, 5), 1, levels + 1)
+    return Ratings(np.where(seen, value, np.nan), levels=levels)
 
 
 # -- reading ------------------------------------------------------------------------------------

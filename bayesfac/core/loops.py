@@ -91,17 +91,17 @@ def solve_rows(
     index: np.ndarray,
     order: np.ndarray,
     target: np.ndarray,
+    weight: np.ndarray,
     V: np.ndarray,
     precision: np.ndarray,
     shift: np.ndarray,
     noise: np.ndarray,
-    weight: np.floating,
 ) -> np.ndarray:
     K = V.shape[1]
     out = np.empty((len(ptr) - 1, K), V.dtype)
-    _solve_rows(
-        blocks(ptr, K / 3), ptr, index, order, target, V, precision, shift, noise, weight, out
-    )
+    block = blocks(ptr, K / 3)
+    root = np.sqrt(weight)
+    _solve_rows(block, ptr, index, order, target, root, V, precision, shift, noise, out)
     return out
 
 
@@ -156,15 +156,15 @@ def _solve_rows(
     index,
     order,
     target,
+    root,
     V,
     precision,
     shift,
     noise,
-    weight,
     out,
 ):
     K = V.shape[1]
-    root = np.sqrt(weight)
+    several = len(root) > 1
     for b in prange(len(block) - 1):
         P = np.zeros((K, _whole(K)), V.dtype)
         F = np.zeros((8, _whole(K)), V.dtype)
@@ -178,9 +178,10 @@ def _solve_rows(
                     P[k, m] = precision[k, m]
             count = 0
             for p in range(ptr[i], ptr[i + 1]):
+                w = root[order[p]] if several else root[0]
                 for k in range(K):
-                    F[count, k] = root * V[index[p], k]
-                t[count] = root * target[order[p]]
+                    F[count, k] = w * V[index[p], k]
+                t[count] = w * target[order[p]]
                 count += 1
                 if count == 8:
                     _add_outer(P, x, F, t, count)
@@ -202,3 +203,102 @@ def _solve_rows(
                     x[m] -= P[k, m] * x[k]
             out[i] = x
     return
+
+
+@njit(**OPTIONS)
+def _binary(kind, z):
+    """Value and slope of a binary loss, in the order of `losses.BINARY`."""
+    if kind == 2:  # smooth hinge
+        if z >= 1:
+            return 0.0, 0.0
+        if z > 0:
+            return 0.5 * (1 - z) ** 2, z - 1
+        return 0.5 - z, -1.0
+    if kind == 4:  # logistic
+        e = np.exp(-abs(z))
+        return np.log1p(e) + max(-z, 0.0), -(e if z > 0 else 1.0) / (1 + e)
+    if kind == 0:
+        return (0.0 if z >= 0 else 1.0), 0.0
+    u = max(1 - z, 0.0)
+    if kind == 1:  # hinge
+        return u, (-1.0 if u > 0 else 0.0)
+    return u * u, -2 * u
+
+
+def ordinal_loss(
+    kind: int,
+    immediate: bool,
+    ptr: np.ndarray,
+    x: np.ndarray,
+    theta: np.ndarray,
+    code: np.ndarray,
+    weight: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    block = blocks(ptr, 1)
+    total, by_x, by_theta = np.zeros(len(block)), np.empty_like(x), np.zeros_like(theta)
+    _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta)
+    return total.sum().astype(x.dtype), by_x, by_theta
+
+
+@njit(parallel=True, **OPTIONS)
+def _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta):
+    several = len(weight) > 0
+    for b in prange(len(block) - 1):
+        cost = 0.0
+        for i in range(block[b], block[b + 1]):
+            for p in range(ptr[i], ptr[i + 1]):
+                w = weight[p] if several else x.dtype.type(1)
+                first, last = 0, theta.shape[1]
+                if immediate:
+                    first, last = max(code[p] - 1, 0), min(code[p] + 1, last)
+                slope = 0.0
+                for r in range(first, last):
+                    sign = -1 if r < code[p] else 1
+                    value, up = _binary(kind, sign * (theta[i, r] - x[p]))
+                    cost += w * value
+                    slope -= sign * up
+                    by_theta[i, r] += w * sign * up
+                by_x[p] = w * slope
+        total[b] = cost
+
+
+def proximal_loss(
+    ptr: np.ndarray, n_levels: int, x: np.ndarray, code: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    block = blocks(ptr, 1)
+    total, by_x = np.zeros(len(block)), np.empty_like(x)
+    _proximal_loss(block, ptr, n_levels, x, code, total, by_x)
+    return total.sum().astype(x.dtype), by_x
+
+
+@njit(parallel=True, **OPTIONS)
+def _proximal_loss(block, ptr, n_levels, x, code, total, by_x):
+    for b in prange(len(block) - 1):
+        theta, count, pull = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
+        cost = 0.0
+        for i in range(block[b], block[b + 1]):
+            theta[:] = 0
+            count[:] = 0
+            pull[:] = 0
+            for p in range(ptr[i], ptr[i + 1]):
+                theta[code[p]] += x[p]
+                count[code[p]] += 1
+            for r in range(n_levels):
+                theta[r] /= max(count[r], 1)
+            for p in range(ptr[i], ptr[i + 1]):
+                away = x[p] - theta[code[p]]
+                cost += away * away
+                slope = 2 * away
+                for r in range(n_levels):
+                    if r == code[p] or count[r] == 0:
+                        continue
+                    side = 1 if r < code[p] else -1
+                    value, up = _binary(2, side * (x[p] - theta[r]))
+                    cost += value
+                    slope += side * up
+                    pull[r] -= side * up
+                by_x[p] = slope
+            # every x is part of its own level's centre; the squares pull a mean by nothing
+            for p in range(ptr[i], ptr[i + 1]):
+                by_x[p] += pull[code[p]] / count[code[p]]
+        total[b] = cost

@@ -1,11 +1,13 @@
 """Small pieces of arithmetic that several methods share."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import kernels
-from bayesfac.core.cells import Cells, Grid, Query
+from bayesfac.core.cells import Cells, Grid, Query, Rows
 
 
 def inner(U: jax.Array, V: jax.Array, at: Cells | Query | Grid) -> jax.Array:
@@ -13,7 +15,9 @@ def inner(U: jax.Array, V: jax.Array, at: Cells | Query | Grid) -> jax.Array:
     if isinstance(at, Cells):
         return _cell_dots(at, U, V)
     if isinstance(at, Grid):
-        return U[at.row] @ V[at.col].T
+        return U[..., at.row, :] @ jnp.swapaxes(V[..., at.col, :], -1, -2)
+    if U.ndim > 2:  # several problems along a leading axis
+        return jax.vmap(lambda u, v: inner(u, v, at))(U, V)
     return jnp.sum(pick(U, at.row) * pick(V, at.col), -1)
 
 
@@ -39,6 +43,13 @@ def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array
 
 
 _cell_dots.defvjp(_forward, _backward)
+
+
+def row_sums(rows: Rows, values: jax.Array) -> jax.Array:
+    """Sums over the observed cells of every row; `values` is row-major, with any trailing axes."""
+    n = rows.ptr.shape[0] - 1
+    at = jnp.repeat(jnp.arange(n), jnp.diff(rows.ptr), total_repeat_length=len(values))
+    return jax.ops.segment_sum(values, at, n, indices_are_sorted=True)
 
 
 def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
@@ -73,3 +84,21 @@ def bilinear(
         return jnp.zeros(u.shape[0], U.dtype)
 
     return jnp.sum(u * v, -1), jax.lax.cond(jnp.any(new_user | new_item), variance, known, None)
+
+
+def metropolis(
+    key: jax.Array,
+    t: jax.Array,
+    step: jax.Array,
+    density: Callable[[jax.Array], jax.Array],
+    times: int,
+) -> jax.Array:
+    """Random-walk steps of the rows of t, each taken or not by its own log density (n)."""
+    now = density(t)
+    for number in range(times):
+        walk, coin = jax.random.split(jax.random.fold_in(key, number))
+        new = t + step * jax.random.normal(walk, t.shape, t.dtype)
+        there = density(new)
+        fine = jnp.log(jax.random.uniform(coin, now.shape, now.dtype)) < there - now
+        t, now = jnp.where(fine[:, None], new, t), jnp.where(fine, there, now)
+    return t

@@ -17,12 +17,14 @@ class Rotation:
     """The factors may be turned by any orthogonal R: `site @ R` along each axis in `axes`.
 
     `forms` are K x K sites that turn as R' M R. The sites of `factors` (two of them) make the
-    identified product, their rows paired by the data.
+    identified product, their rows paired by the data. With `each`, all of these have a
+    leading axis (already counted in `axes`), every entry of which turns by an R of its own.
     """
 
     factors: tuple[str, str]
     axes: Mapping[str, int]
     forms: tuple[str, ...] = ()
+    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,16 @@ class Method:
     predict(params, query, hyper)     -> Distribution of what is asked for, given one value of Params
     example(key)                      -> (data, hyper), tiny; the contract runs on it
     conditionals                      {site: f(params, data, hyper) -> Distribution}, in sweep order
-    moves                             {name: f(key, params, data, hyper) -> Params}: exact draws along a
-                                      gauge, which Gibbs makes after its blocks
+    augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
+                                      it first in every sweep; conditionals then take it as a fourth
+                                      argument. It lives only there
+    moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
+                                      leave the joint as it is, which Gibbs makes after its blocks
+    terms(params, data, hyper, which) -> vector: where the objective is a sum of independent problems,
+                                      one per entry of every site's first axis; those of `which` only
+    in_turn(hyper)                    -> whether these are to be solved one after another
+    derive(params, data, hyper)       -> {field: array}: what prediction needs beside the sites, a
+                                      function of these and the training data; kept with every fit
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
     gauge(data)                       -> what may be turned or relabelled without changing the joint
     dims                              {field: axis names}; "{key}" stands for a dict field's key
@@ -67,7 +77,11 @@ class Method:
     example: Callable[..., Any]
     update: Callable[..., Any] | None = None
     conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    augment: Callable[..., Any] | None = None
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    terms: Callable[..., Any] | None = None
+    in_turn: Callable[..., bool] = lambda hyper: False
+    derive: Callable[..., Mapping[str, Any]] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

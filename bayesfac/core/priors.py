@@ -1,5 +1,6 @@
 """Distributions that NumPyro lacks: what a conjugate block or a table of counts is made of."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -7,7 +8,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from numpyro.distributions.transforms import Transform
 
 from bayesfac.core import kernels
 from bayesfac.core.cells import Cells, Query, Rows
@@ -17,10 +17,11 @@ from bayesfac.core.math import inner, safe_log
 class GaussianRows(dist.Distribution):
     """One side of a bilinear Gaussian model given the other: independent rows.
 
-        x_i ~ N(P_i^-1 b_i, P_i^-1),   P_i = L + w sum_j v_j v_j',   b_i = s + w sum_j t_ij v_j.
+        x_i ~ N(P_i^-1 b_i, P_i^-1),   P_i = L + sum_j w_ij v_j v_j',   b_i = s + sum_j w_ij t_ij v_j.
 
-    It keeps the data instead of n matrices P_i: `mean` is one ridge sweep (ALS) and `sample` the same
-    sweep with noise (Gibbs), so the two can never differ. `log_prob` builds the P_i; it is for checks.
+    `weight` is one number, or one per cell. It keeps the data instead of n matrices P_i: `mean` is one
+    ridge sweep (ALS) and `sample` the same sweep with noise (Gibbs), so the two can never differ.
+    `log_prob` builds the P_i; it is for checks.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -50,8 +51,8 @@ class GaussianRows(dist.Distribution):
         return jax.vmap(self._sweep)(noise) if sample_shape else self._sweep(noise)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        P = self.precision + self.weight * kernels.gram(self.rows, self.V)
-        b = self.shift + self.weight * kernels.spread(self.rows, self.target, self.V)
+        given = (self.rows, self.target, self.V, self.weight, self.precision, self.shift)
+        P, b = kernels.normal_equations(*given)
         mean = jnp.linalg.solve(P, b[..., None])[..., 0]
         return dist.MultivariateNormal(mean, precision_matrix=P).log_prob(value).sum()
 
@@ -93,107 +94,99 @@ class TableOfCounts(dist.Distribution):
         return jnp.reshape(flat, (*sample_shape, *p.shape))
 
 
-class RowAffine(Transform):
-    """x = mu + root z for every row at once: one triangular solve, however many rows."""
+class InverseGaussian(dist.Distribution):
+    """g > 0 with density (2 pi g^3)^{-1/2} exp(-(g - m)^2 / (2 m^2 g)): mean m, shape 1."""
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.positive
+    pytree_data_fields = ("loc",)
 
-    def __init__(self, mu: jax.Array, root: jax.Array) -> None:
-        self.mu, self.root = mu, root
+    def __init__(self, loc: jax.Array) -> None:
+        self.loc = loc
+        super().__init__(jnp.shape(loc), ())
 
-    def __call__(self, z: jax.Array) -> jax.Array:
-        return self.mu + z @ self.root.T
+    @property
+    def mean(self) -> jax.Array:
+        return self.loc
 
-    def _inverse(self, x: jax.Array) -> jax.Array:
-        flat = jnp.reshape(x - self.mu, (-1, self.mu.shape[-1]))
-        z = jax.scipy.linalg.solve_triangular(self.root, flat.T, lower=True).T
-        return jnp.reshape(z, x.shape)
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        away = (value / self.loc - 1) ** 2 / value
+        return -0.5 * (jnp.log(2 * jnp.pi) + 3 * jnp.log(value) + away)
 
-    def log_abs_det_jacobian(
-        self, x: jax.Array, y: jax.Array, intermediates: Any = None
-    ) -> jax.Array:
-        return jnp.broadcast_to(jnp.sum(jnp.log(jnp.diag(self.root))), jnp.shape(x)[:-1])
-
-    def tree_flatten(self) -> tuple:
-        return (self.mu, self.root), (("mu", "root"), {})
-
-
-def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
-    """x ~ N(mu, precision^-1), written through its standard base so that NUTS may sample that."""
-    zero = jnp.zeros_like(mu)
-    root = dist.MultivariateNormal(zero, precision_matrix=precision).scale_tril
-    return dist.TransformedDistribution(dist.Normal(zero, 1).to_event(1), RowAffine(mu, root))
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Michael, Schucany & Haas 1976; the smaller root written so that nothing cancels. The tail, which
+        as a precision would leave a Cholesky factor no digits, ends at eps^-0.6 (1e4 in float32)."""
+        normal, uniform = jax.random.split(key)
+        shape, dtype = (*sample_shape, *self.batch_shape), self.loc.dtype
+        b = self.loc * jax.random.normal(normal, shape, dtype) ** 2 / 2
+        ratio = 1 / (1 + b + jnp.sqrt(b * (b + 2)))  # the smaller root over the mean
+        small = jax.random.uniform(uniform, shape, dtype) * (1 + ratio) <= 1
+        g = self.loc * jnp.where(small, ratio, 1 / ratio)
+        return jnp.minimum(g, jnp.finfo(dtype).eps ** -0.6)
 
 
-# -- Normal-Wishart: Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1), x_i ~ N(mu, Lambda^-1) ------
+def kl_bernoulli(z: jax.Array, pi: jax.Array) -> jax.Array:
+    """KL(z || pi) of two coins."""
+    xlogy = jax.scipy.special.xlogy
+    return xlogy(z, z / pi) + xlogy(1 - z, (1 - z) / (1 - pi))
 
 
-def sample_normal_wishart(name: str, plate: str, n: int, K: int, beta0: float) -> jax.Array:
-    """The three sites Lambda_NAME, mu_NAME and NAME (n x K)."""
-    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K))
-    precision = numpyro.sample(f"Lambda_{name}", wishart)
-    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=beta0 * precision)
-    mu = numpyro.sample(f"mu_{name}", spread)
-    with numpyro.plate(plate, n):
-        return numpyro.sample(name, normal_rows(mu, precision))
+class Membership(dist.Distribution):
+    """The factor exp(-KL(z || pi)) over probabilities z in (0, 1), without its normaliser (which knows
+    pi: a generalised prior). Samples and moments are of the density that it is proportional to."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.unit_interval
+    pytree_data_fields = ("pi",)
+    GRID = 512
+
+    def __init__(self, pi: jax.Array) -> None:
+        self.pi = pi
+        super().__init__(jnp.shape(pi), ())
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return -kl_bernoulli(value, self.pi)
+
+    def _table(self) -> tuple[jax.Array, jax.Array]:
+        """Midpoints of a grid, and the probability of each of its cells: (..., GRID)."""
+        z = (jnp.arange(self.GRID, dtype=self.pi.dtype) + 0.5) / self.GRID
+        return z, jax.nn.softmax(-kl_bernoulli(z, self.pi[..., None]), -1)
+
+    @property
+    def mean(self) -> jax.Array:
+        z, p = self._table()
+        return p @ z
+
+    @property
+    def variance(self) -> jax.Array:
+        z, p = self._table()
+        return p @ z**2 - (p @ z) ** 2
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        which, where = jax.random.split(key)
+        shape = (*sample_shape, *self.batch_shape)
+        cell = jax.random.categorical(which, jnp.log(self._table()[1]), shape=shape)
+        return (cell + jax.random.uniform(where, shape, self.pi.dtype)) / self.GRID
 
 
-def normal_wishart_energy(
-    x: jax.Array, mu: jax.Array, precision: jax.Array, beta0: float
-) -> jax.Array:
-    """Minus the log density of rows, mean and precision, without constants.
-
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + 1/2 tr L + 1/2 log|L|,
-    the last term from (nu0 - K - 1)/2 = -1/2 at nu0 = K: it cancels the one before.
-    """
-    logdet = jnp.linalg.slogdet(precision)[1]
-    rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
-    return 0.5 * (rows + beta0 * mu @ precision @ mu + jnp.trace(precision))
+def start_factors(
+    key: jax.Array, shape: tuple[int, int], K: int, stack: tuple[int, ...] = ()
+) -> tuple[jax.Array, jax.Array]:
+    """Normal factors whose products have a standard deviation of 1/4: small beside a margin of 1."""
+    ku, kv = jax.random.split(key)
+    scale = 0.5 * K**-0.25
+    U = scale * jax.random.normal(ku, (*stack, shape[0], K))
+    return U, scale * jax.random.normal(kv, (*stack, shape[1], K))
 
 
-@jax.jit
-def normal_wishart_mean(
-    x: jax.Array, precision: jax.Array, beta0: float
-) -> dist.MultivariateNormal:
-    """mu | x, Lambda."""
-    n = x.shape[0]
-    return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
-
-
-@jax.jit
-def normal_wishart_precision(x: jax.Array, mu: jax.Array, beta0: float) -> dist.Wishart:
-    """Lambda | x, mu: each row of x, and mu itself, adds one degree of freedom."""
-    n, K = x.shape
-    rate = jnp.eye(K, dtype=x.dtype) + (x - mu).T @ (x - mu) + beta0 * jnp.outer(mu, mu)
-    return dist.Wishart(K + n + 1.0, rate_matrix=rate)
-
-
-def mode(conditional: dist.Distribution) -> jax.Array:
-    """Where a full conditional is highest: iterated conditional modes go there, Gibbs samples it."""
-    if isinstance(conditional, dist.Wishart):
-        K, nu = conditional.event_shape[0], conditional.concentration
-        return (nu - K - 1) / nu * conditional.mean
-    if isinstance(conditional, dist.Gamma):
-        return (conditional.concentration - 1) / conditional.rate
-    return conditional.mean
-
-
-def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """t with density exp(-a e^{-2t} - b e^{2t}): exp(-c cosh 2(t - t0)), c = 2 sqrt(a b), e^{4 t0} = a/b.
-
-    Drawn by rejection: cosh x >= 1 + x^2/2 makes N(0, 1/c) an envelope, tight where c is large.
-    """
-    c = 2 * jnp.sqrt(a * b)
-
-    def attempt(state: tuple) -> tuple:
-        key, x, open_ = state
-        key, kx, ku = jax.random.split(key, 3)
-        new = jax.random.normal(kx, c.shape, c.dtype) / jnp.sqrt(c)
-        excess = c * (jnp.cosh(new) - 1 - new**2 / 2)
-        fine = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
-        return key, jnp.where(open_ & fine, new, x), open_ & ~fine
-
-    start = (key, jnp.zeros_like(c), jnp.isfinite(c))  # NaN stays NaN instead of looping for ever
-    x = jax.lax.while_loop(lambda s: jnp.any(s[2]), attempt, start)[1]
-    return jnp.log(a / b) / 4 + x / 2
+def sample_factors(
+    shape: tuple[int, int], K: int, scale: Any, stack: tuple[str, int] | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """The sites U (users x K) and V (items x K), standard normal times `scale`; with `stack` (plate
+    name, size) as many independent pairs along a leading axis."""
+    one = jnp.asarray(scale) * jnp.ones(K)
+    found = []
+    for name, plate, n in (("U", "user", shape[0]), ("V", "item", shape[1])):
+        with numpyro.plate(*stack, dim=-2) if stack else nullcontext(), numpyro.plate(plate, n):
+            found.append(numpyro.sample(name, dist.Normal(0, one).to_event(1)))
+    return found[0], found[1]

@@ -114,21 +114,31 @@ def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
     Where Numba runs the sparse loops, the blocks that need none are compiled one by one.
     """
 
-    def block(site: str, p: Any, data: Any, key: jax.Array) -> Any:
-        return method.conditionals[site](p, data, hyper).sample(key)
+    def auxiliary(p: Any, data: Any, key: jax.Array) -> tuple:
+        return (method.augment(p, data, hyper).sample(key),) if method.augment else ()
+
+    def block(site: str, p: Any, data: Any, key: jax.Array, *given: Any) -> Any:
+        return method.conditionals[site](p, data, hyper, *given).sample(key)
 
     blocks: dict[str, Any] = {
         s: partial(block, s) for s in method.conditionals if pick_params(like, s) is not None
     }
     if kernels.backend() == "numba":
-        given = (like, data, jax.random.key(0))
-        blocks = {s: f if kernels.needs_loops(f, *given) else jax.jit(f) for s, f in blocks.items()}
+        key = jax.random.key(0)
+        given = jax.eval_shape(auxiliary, like, data, key)
+        if not kernels.needs_loops(auxiliary, like, data, key):
+            auxiliary = jax.jit(auxiliary)
+        blocks = {
+            s: f if kernels.needs_loops(f, like, data, key, *given) else jax.jit(f)
+            for s, f in blocks.items()
+        }
 
     moves = {name: jax.jit(partial(move, hyper=hyper)) for name, move in method.moves.items()}
 
     def sweep(p: Any, data: Any, key: jax.Array) -> Any:
+        given = auxiliary(p, data, key)
         for number, (site, draw) in enumerate(blocks.items()):
-            p = replace_sites(p, {site: draw(p, data, jax.random.fold_in(key, number))})
+            p = replace_sites(p, {site: draw(p, data, jax.random.fold_in(key, number), *given)})
         for number, move in enumerate(moves.values(), len(blocks)):
             p = move(jax.random.fold_in(key, number), p, data)
         return p

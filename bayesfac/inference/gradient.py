@@ -1,14 +1,16 @@
 """L-BFGS on the objective, in unconstrained coordinates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from scipy.optimize import minimize
 
+from bayesfac.core import kernels
 from bayesfac.core.method import Method
+from bayesfac.inference.descent import STUCK, Descent, advance, begin
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -24,7 +26,10 @@ from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Limited-memory BFGS (SciPy) through the model's supports; no Jacobian, so it finds the MAP.
+    """Limited-memory BFGS through the model's supports; no Jacobian, so it finds the MAP.
+
+    A method whose objective is a sum of independent problems (its `terms`) has them solved side by
+    side: each with its own history and step length, and no more work once it is done.
 
     Parameters
     ----------
@@ -38,7 +43,7 @@ class LBFGS:
 
     max_iter: int = 1000
     tol: float = 1e-9
-    memory: int = 20
+    memory: int = 10
 
     def __post_init__(self) -> None:
         count_setting(self, max_iter=1, memory=1)
@@ -58,50 +63,90 @@ class LBFGS:
         """Descend from the start; the trace has the objective of every iteration."""
         p = start_point(method, data, hyper, key, start)
         transforms = supports(method, data, hyper, p)
-        free, restore = ravel_pytree(unconstrain(transforms, p))
+        z, restore = as_rows(unconstrain(transforms, p), several=method.terms is not None)
 
-        def objective(z: jax.Array, data: Any) -> jax.Array:
-            return method.objective(constrain(method, transforms, restore(z)), data, hyper)
+        def params(z: jax.Array) -> Any:
+            return constrain(method, transforms, restore(z))
 
-        slope = compiled(jax.value_and_grad(objective))
-
-        def both(z: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = slope(jax.numpy.asarray(z, free.dtype), data)
-            return float(value), np.asarray(gradient, np.float64)
-
-        trace = [both(np.asarray(free))[0]]
+        look = _looker(method, params, data, hyper)
+        at = begin(look, np.array(z))
+        trace = [float(at.value.sum())]
         check_number(trace[0], "objective", "at the start")
-        latest = np.asarray(free, np.float64)
+        in_turn = method.terms is not None and method.in_turn(hyper)
         partial = False
         with bar(progress, self.max_iter, method.name) as shown:
-
-            def record(intermediate_result: Any) -> None:
-                nonlocal latest
-                latest = intermediate_result.x.copy()
-                trace.append(float(intermediate_result.fun))
-                check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
-                shown.update(1)
-                shown.set_postfix(objective=f"{trace[-1]:.6g}")
-
-            options = {
-                "maxiter": self.max_iter,
-                "maxcor": self.memory,
-                "ftol": self.tol,
-                "gtol": 1e-8,
-                "maxfun": 20 * self.max_iter,
-            }
             try:
-                answer = minimize(
-                    both, latest, jac=True, method="L-BFGS-B", callback=record, options=options
-                )
-                latest, converged, message = answer.x, bool(answer.success), str(answer.message)
+                for group in [[b] for b in at.live] if in_turn else [list(at.live)]:
+                    waiting = {b: "waiting" for b in at.live if b not in group}
+                    _wait(at, waiting)
+                    self._descend(look, at, trace, shown)
+                    _wait(at, dict.fromkeys(waiting, ""))
             except KeyboardInterrupt:
-                partial, converged, message = (
-                    True,
-                    False,
-                    f"interrupted after {len(trace) - 1} iterations",
-                )
-        p = constrain(method, transforms, restore(jax.numpy.asarray(latest, free.dtype)))
+                partial = True
+        p = params(jnp.asarray(at.z))
         check_sites(p, "at the end")
-        notes = [] if converged else [f"L-BFGS: {message}"]
-        return Result(p, None, np.asarray(trace), converged, notes=notes, partial=partial)
+        notes = [f"L-BFGS: {STUCK}"] if STUCK in at.why else []
+        if len(at.live):
+            notes.append(f"L-BFGS: {self.max_iter} iterations were not enough")
+        if partial:
+            notes = [f"interrupted after {len(trace) - 1} iterations"]
+        return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
+
+    def _descend(self, look: Any, at: Descent, trace: list[float], shown: Any) -> None:
+        for _ in range(self.max_iter):
+            advance(look, at, self.memory, self.tol, gtol=1e-8)
+            trace.append(float(at.value.sum()))
+            check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
+            shown.update(1)
+            shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
+            if not len(at.live):
+                return
+
+
+def _wait(at: Descent, why: dict[int, str]) -> None:
+    for b, reason in why.items():
+        at.why[b] = reason
+
+
+def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
+    """Free parameters as a matrix, one row per independent problem, and the way back."""
+    if not several:
+        free = {name: value[None] for name, value in free.items()}
+    shapes = {name: value.shape[1:] for name, value in free.items()}
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    flat = [jnp.reshape(value, (len(value), -1)) for value in free.values()]
+
+    def restore(z: jax.Array) -> dict[str, jax.Array]:
+        parts = jnp.split(z, np.cumsum(sizes)[:-1], axis=1)
+        back = {
+            n: jnp.reshape(part, (-1, *shapes[n])) for n, part in zip(shapes, parts, strict=True)
+        }
+        return back if several else {name: value[0] for name, value in back.items()}
+
+    return jnp.concatenate(flat, 1), restore
+
+
+def _looker(method: Method, params: Callable, data: Any, hyper: Any) -> Callable:
+    """(points, their numbers) -> values and slopes."""
+
+    def total(z: jax.Array, which: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+        if method.terms is None:
+            terms = method.objective(params(z), data, hyper)[None]
+        else:
+            terms = method.terms(params(z), data, hyper, which)
+        return jnp.sum(terms), terms
+
+    both = compiled(jax.value_and_grad(total, has_aux=True))
+    # loops look only at the problems asked for; a compiled program keeps one shape instead
+    whole: dict[str, np.ndarray] = {}
+
+    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if kernels.backend() == "numba":
+            (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), data)
+            return np.asarray(terms), np.asarray(slope)
+        everyone = whole.setdefault("z", np.array(z))
+        everyone[live] = z
+        (_, terms), slope = both(jnp.asarray(everyone), jnp.arange(len(everyone)), data)
+        return np.asarray(terms)[live], np.asarray(slope)[live]
+
+    return look

@@ -21,7 +21,7 @@ from bayesfac.inference.result import (
     require,
     start_point,
 )
-from bayesfac.inference.unconstrained import supports, unconstrain
+from bayesfac.inference.unconstrained import require_proper, supports, unconstrain
 
 STATISTICS = {  # ours -> NumPyro's
     "diverging": "diverging",
@@ -130,6 +130,7 @@ class NUTS:
         """Some chains side by side: {site or statistic: (chain, draw, ...)}, and whether cut short."""
         keys = jnp.stack([jax.random.fold_in(key, chain) for chain in chains])
         points = [start_point(method, data, hyper, k, start) for k in keys]
+        require_proper(method, data, hyper, points[0])
         free = [self._free(method, data, hyper, p, k) for p, k in zip(points, keys, strict=True)]
         wanted = list(sites(points[0]))
 

@@ -11,9 +11,11 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 
-from bayesfac.core.cells import Grid, Query
+from bayesfac.core.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites
+from bayesfac.core.ordinal import Levels
+from bayesfac.inference.levels import CELLS, Tally, codes, tally
 
 MEMORY = 512 * 2**20  # bytes of intermediate results that one block may take
 OUTCOMES = 2000  # simulated outcomes per cell behind intervals and CRPS, at least
@@ -25,7 +27,8 @@ class Prediction:
 
     `mean`, `sd` and `interval` are of the outcome itself, noise included; `sd_mean` is the posterior
     uncertainty about its expected value alone (zero for a point fit). Where `flagged`, a label (or all
-    its training data) was missing and the answer comes from the prior.
+    its training data) was missing and the answer comes from the prior. Ratings on a scale of `levels`
+    also have `probabilities` and `votes`, cells by levels, and `level`.
     """
 
     method: Method
@@ -35,6 +38,7 @@ class Prediction:
     labels: pd.DataFrame
     flagged: np.ndarray
     seed: int = 0
+    levels: tuple[float, ...] | None = None
     memory: int = MEMORY
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -62,9 +66,31 @@ class Prediction:
             raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
         if level not in self._kept:
             tails = [(1 - level) / 2, (1 + level) / 2]
-            ends = [np.quantile(b["outcome"], tails, axis=0) for _, b in self._blocks()]
+            ends = [  # nearest: an end is an outcome that may come true
+                np.quantile(b["outcome"], tails, axis=0, method="nearest")
+                for _, b in self._blocks()
+            ]
             self._kept[level] = tuple(np.concatenate(ends, 1)) if ends else (np.zeros(0),) * 2
         return self._kept[level]
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """(cell, level) predictive mass of each level, averaged over the draws.
+
+        Of a method that predicts a continuous rating: the mass nearest to the level.
+        """
+        return np.exp(self._tally().log_mass)
+
+    @property
+    def votes(self) -> np.ndarray:
+        """(cell, level) share of the draws whose own rule names the level."""
+        votes = self._tally().votes
+        return votes / votes.sum(1, keepdims=True)
+
+    @property
+    def level(self) -> np.ndarray:
+        """The method's own answer, a level: a point's rule, or the median of the draws' votes."""
+        return np.asarray(self.levels)[self._tally().median]
 
     def draws_of_mean(self) -> np.ndarray:
         """(chain, draw, cell) expected outcomes, for a query small enough to hold them all."""
@@ -78,19 +104,33 @@ class Prediction:
         return _joined(parts).T.reshape(chains, draws, len(self))
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
-        """Per cell, against what came true: mean, sd, log_score, crps, pit (randomised nowhere)."""
+        """Per cell, against what came true: mean, sd, log_score, crps, pit.
+
+        The PIT of an outcome that has mass of its own is uniform between P(Y < y) and P(Y <= y), drawn
+        from the seed. On a scale of levels also ordinal_log_score, the log mass of the true level, and
+        rps, the CRPS of the masses of all levels; both mean the same for every method.
+        """
         truth = np.asarray(value, np.float64)
         if truth.shape != (len(self),) or not np.isfinite(truth).all():
             raise ValueError(
                 f"Expected {len(self)} finite outcomes, got shape {truth.shape} or NaN in it"
             )
-        parts: dict[str, list[np.ndarray]] = {k: [] for k in ("log_score", "crps", "pit")}
+        of_levels = {}
+        if self.levels is not None:
+            of_levels = self._tally().scores(self.levels, codes(self.levels, truth))
+        names = ("log_score", "crps", "cdf", "below")
+        parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for at, block in self._blocks(truth):
             parts["log_score"].append(_log_mean_exp(block["log_prob"]))
-            parts["pit"].append(block["cdf"].mean(0))
             parts["crps"].append(_crps(block["outcome"], truth[at]))
-        moments = {"mean": self.mean, "sd": self.sd}
-        return moments | {name: _joined(p) for name, p in parts.items()}
+            for name in ("cdf", "below"):
+                parts[name].append(block[name].astype(np.float64).mean(0))
+        found = {name: _joined(p) for name, p in parts.items()}
+        cdf, below = found.pop("cdf"), found.pop("below")
+        # not the numbers that a split of the same seed drew
+        u = np.random.default_rng((self.seed, 1)).random(len(self))
+        pit = np.clip(below + u * (cdf - below), 0, 1)
+        return {"mean": self.mean, "sd": self.sd, **found, "pit": pit, **of_levels}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:
         """Labels, mean, sd, interval and flag, as a table."""
@@ -117,6 +157,31 @@ class Prediction:
             self._kept["moments"] = {k: _joined(p) for k, p in parts.items()}
         return self._kept["moments"]
 
+    def _tally(self) -> Tally:
+        if self.levels is None:
+            what = "counts" if "view" in self.labels else "real values"
+            raise ValueError(
+                f"Expected ordinal ratings, got {what}: the levels of Ratings(..., levels=5) are known "
+                "to predictions of every method that is fitted to them"
+            )
+        if "tally" not in self._kept:
+            width = max(1, min(len(self), CELLS, self.memory // (1024 * len(self.levels))))
+            shape = (0, len(self.levels))
+            parts = [Tally(np.zeros(shape), np.zeros(shape))]
+            for at, query in self._cells(width):
+                blocks = param_blocks(self.method, self.draws, width, self.memory)
+                seen = tally(self.method, self.hyper, self.levels, blocks, query)
+                parts.append(Tally(*(part[: at.stop - at.start] for part in seen)))
+            self._kept["tally"] = Tally(*map(np.concatenate, zip(*parts, strict=True)))
+        return self._kept["tally"]
+
+    def _cells(self, width: int) -> Iterator[tuple[slice, Query]]:
+        """The query, some cells at a time; the last part is filled up: one compilation."""
+        for start in range(0, len(self), width):
+            at = slice(start, min(start + width, len(self)))
+            pad = (0, width - (at.stop - start))
+            yield at, Query(*(np.pad(np.asarray(c)[at], pad) for c in self.query))
+
     def _blocks(
         self, value: np.ndarray | None = None
     ) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
@@ -124,21 +189,19 @@ class Prediction:
         total = int(np.prod(self._shape))
         repeat = -(-OUTCOMES // total)
         width = max(1, min(len(self), self.memory // (16 * total * (4 + repeat)), 2**16))
-        for start in range(0, len(self), width):
-            at = slice(start, min(start + width, len(self)))
-            pad = (0, width - (at.stop - start))  # the last block is filled up: one compilation
-            rows, cols = (np.pad(np.asarray(c)[at], pad) for c in self.query)
-            truth = np.pad(np.zeros(at.stop - start) if value is None else value[at], pad)
-            key = jax.random.fold_in(jax.random.key(self.seed), start)
+        for at, query in self._cells(width):
+            size = at.stop - at.start
+            truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
+            key = jax.random.fold_in(jax.random.key(self.seed), at.start)
             parts = []
             for number, params in enumerate(
                 param_blocks(self.method, self.draws, width, self.memory)
             ):
                 sub = jax.random.fold_in(key, number)
-                given = (params, Query(rows, cols), jnp.asarray(truth), sub)
+                given = (params, query, jnp.asarray(truth), sub)
                 parts.append(_look(self.method, self.hyper, repeat, value is not None, *given))
             merged = {k: np.concatenate([np.asarray(p[k]) for p in parts]) for k in parts[0]}
-            yield at, {k: v[:, : at.stop - start] for k, v in merged.items()}
+            yield at, {k: v[:, :size] for k, v in merged.items()}
 
 
 def param_blocks(
@@ -187,11 +250,20 @@ def _look(
         seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         if scored:
             seen |= {"log_prob": outcome.log_prob(value), "cdf": outcome.cdf(value)}
+            seen |= {"below": _below(outcome, value, seen)}
         return {**seen, "outcome": drawn}
 
     draws = len(jax.tree.leaves(params)[0])
-    seen = jax.vmap(one)(params, jax.random.split(key, draws))
+    # one draw after the other: a method's `cond` stays one, and its levels need little memory
+    seen = jax.lax.map(lambda given: one(*given), (params, jax.random.split(key, draws)))
     return {**seen, "outcome": jnp.reshape(seen["outcome"], (draws * repeat, -1))}
+
+
+def _below(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> jax.Array:
+    """P(Y < value): less than the CDF where the value has mass of its own."""
+    if isinstance(outcome, Levels):
+        return outcome.below(value)
+    return seen["cdf"] - jnp.exp(seen["log_prob"]) if outcome.is_discrete else seen["cdf"]
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -210,51 +282,3 @@ def _crps(outcome: np.ndarray, truth: np.ndarray) -> np.ndarray:
     rank = 2 * np.arange(1, m + 1) - m - 1
     spread = rank @ np.sort(outcome, axis=0) / (m * (m - 1))
     return np.abs(outcome - truth).mean(0) - spread
-
-
-@dataclass(frozen=True)
-class Everywhere:
-    """Mean, sd (noise included) and sd_mean of every cell, rows by columns."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    sd_mean: np.ndarray
-
-
-def everywhere(
-    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], shape: tuple[int, int], memory: int
-) -> Everywhere:
-    """One pass over the draws; sums are kept, predictions never. Rows go by in blocks that stay in cache."""
-    dtype = next(iter(draws.values())).dtype
-    mean, square, noise = (np.zeros(shape, dtype) for _ in range(3))
-    height = int(np.clip(2**21 // (4 * shape[1]), 1, shape[0]))
-    total = 0
-    for params in param_blocks(method, draws, 1, memory // 4):
-        count = len(jax.tree.leaves(params)[0])
-        for start in range(0, shape[0], height):
-            rows = np.arange(start, min(start + height, shape[0]))
-            sums = (mean[rows], square[rows], noise[rows])
-            grid = Grid(rows, np.arange(shape[1]))
-            new = _add(method, hyper, params, grid, sums, float(total))
-            mean[rows], square[rows], noise[rows] = map(np.asarray, new)
-        total += count
-    spread = square / total
-    return Everywhere(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _add(
-    method: Method, hyper: Any, params: Any, grid: Grid, sums: tuple, seen: float
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Welford's update: mean, sum of squared deviations and summed noise, draw by draw."""
-
-    def one(carry: tuple, p: Any) -> tuple[tuple, None]:
-        mean, square, noise, n = carry
-        outcome = method.predict(p, grid, hyper)
-        delta = outcome.mean - mean
-        mean = mean + delta / (n + 1)
-        square = square + delta * (outcome.mean - mean)
-        return (mean, square, noise + outcome.variance, n + 1), None
-
-    (mean, square, noise, _), _ = jax.lax.scan(one, (*sums, seen), params)
-    return mean, square, noise

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -86,6 +86,24 @@ def replace_sites(params: Any, values: Mapping[str, Any]) -> Any:
         new = jax.numpy.asarray(value, dtype=old.dtype)
         fields[name] = {**fields[name], key: new} if dot else new
     return type(params)(**fields)
+
+
+def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
+    """The result with what the method derives from parameters and training data, of every draw."""
+    if method.derive is None:
+        return result
+    if result.draws is None:
+        more = method.derive(result.params, data, hyper)
+        return replace(result, params=result.params._replace(**more))
+    shape = next(iter(result.draws.values())).shape[:2]
+    more_of = compiled(lambda p, data: method.derive(p, data, hyper))
+    rows = [
+        more_of(from_sites(method, {s: v[at] for s, v in result.draws.items()}), data)
+        for at in np.ndindex(*shape)
+    ]
+    stacked = {n: np.stack([np.asarray(row[n]) for row in rows]) for n in rows[0]}
+    more = {n: value.reshape(*shape, *value.shape[1:]) for n, value in stacked.items()}
+    return replace(result, draws={**result.draws, **more})
 
 
 def log_joints(

@@ -26,6 +26,7 @@ from bayesfac.inference.result import (
     require,
     start_point,
 )
+from bayesfac.inference.unconstrained import require_proper
 
 
 class Flow(autoguide.AutoIAFNormal):
@@ -105,6 +106,7 @@ class SVI:
     ) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
         p, key = start_point(method, data, hyper, key, start), jax.random.fold_in(key, 1)
+        require_proper(method, data, hyper, p)
         turns = any(isinstance(g, Rotation) for g in gauge_of(method, sites(p)))
         require(
             self.guide != "laplace" or not turns,

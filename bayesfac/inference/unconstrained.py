@@ -9,13 +9,29 @@ from numpyro.distributions import biject_to
 from bayesfac.core.method import Method, from_sites, sites
 
 
-def supports(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
-    """{site: the transform from real numbers to its support}; the model is traced once."""
+def _trace(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
+    """The model's sites at these parameters."""
     given = numpyro.handlers.substitute(method.model, data=sites(params))
     with numpyro.handlers.block():
-        trace = numpyro.handlers.trace(numpyro.handlers.seed(given, 0)).get_trace(data, hyper)
+        return numpyro.handlers.trace(numpyro.handlers.seed(given, 0)).get_trace(data, hyper)
+
+
+def supports(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
+    """{site: the transform from real numbers to its support}; the model is traced once."""
+    trace = _trace(method, data, hyper, params)
     latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     return {name: biject_to(site["fn"].support) for name, site in latent.items()}
+
+
+def require_proper(method: Method, data: Any, hyper: Any, params: Any) -> None:
+    """No flat prior: a posterior that cannot be normalised must not be sampled."""
+    for name, site in _trace(method, data, hyper, params).items():
+        flat = site["type"] == "sample" and getattr(site["fn"], "base_dist", site["fn"])
+        if isinstance(flat, numpyro.distributions.ImproperUniform):
+            raise ValueError(
+                f"Expected a posterior to sample, but {name} has a flat prior, so the posterior of "
+                f"{method.name} is improper: give it a finite scale, or fit a point"
+            )
 
 
 def unconstrain(transforms: dict[str, Any], params: Any) -> dict[str, jax.Array]:

@@ -28,20 +28,12 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
+from bayesfac.core import checks, wishart
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.math import bilinear, inner
-from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.priors import (
-    GaussianRows,
-    balance,
-    mode,
-    normal_wishart_energy,
-    normal_wishart_mean,
-    normal_wishart_precision,
-    sample_normal_wishart,
-)
+from bayesfac.core.method import Method, register
+from bayesfac.core.priors import GaussianRows
 
 
 class Params(NamedTuple):
@@ -92,8 +84,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = 0.5 * alpha * jnp.sum(residual**2) - 0.5 * len(residual) * jnp.log(alpha)
     if p.alpha is not None:
         fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
-    fit += normal_wishart_energy(p.U, p.mu_U, p.Lambda_U, hyper.beta0)
-    return fit + normal_wishart_energy(p.V, p.mu_V, p.Lambda_V, hyper.beta0)
+    return fit + wishart.energy(p, hyper.beta0)
 
 
 def conditional_U(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
@@ -113,52 +104,19 @@ def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
     return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
 
 
-CONDITIONALS = {  # eq. 14 for both sides, then the factors
-    "Lambda_U": lambda p, _, h: normal_wishart_precision(p.U, p.mu_U, h.beta0),
-    "mu_U": lambda p, _, h: normal_wishart_mean(p.U, p.Lambda_U, h.beta0),
-    "U": conditional_U,
-    "Lambda_V": lambda p, _, h: normal_wishart_precision(p.V, p.mu_V, h.beta0),
-    "mu_V": lambda p, _, h: normal_wishart_mean(p.V, p.Lambda_V, h.beta0),
-    "V": conditional_V,
-    "alpha": conditional_alpha,
-}
+CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"alpha": conditional_alpha}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Each block jumps to the mode of its conditional; a Gibbs sweep samples the same ones."""
     for site, conditional in CONDITIONALS.items():
         if getattr(p, site) is not None:
-            p = p._replace(**{site: mode(conditional(p, data, hyper))})
-    return stretch(p, lowest_scale(p))
-
-
-def lowest_scale(p: Params) -> jax.Array:
-    """The log c_k with the least J along u_k -> c_k u_k, v_k -> v_k / c_k. Of s = c_k^2 there is left
-    (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2; it ends where Lambda_V s^2 + (n - m) s = Lambda_U."""
-    a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
-    return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
-
-
-def stretch(p: Params, t: jax.Array) -> Params:
-    """u_k -> c_k u_k, v_k -> v_k / c_k with c = e^t, and their priors with them: u.v stays."""
-    c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
-    p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
-    return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
-
-
-def rescale(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """An exact draw along the gauge u_k -> c_k u_k, v_k -> v_k / c_k, for every component k.
-
-    Likelihood, rows and means keep their density under it, Jacobians included; with t = log c_k only
-    exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) is left of the two Wisharts (Liu & Sabatti 2000).
-    """
-    return stretch(p, balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2))
+            p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
+    return wishart.stretch(p, wishart.lowest_scale(p))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    n, m = data.shape
-    U = sample_normal_wishart("U", "user", n, hyper.n_components, hyper.beta0)
-    V = sample_normal_wishart("V", "item", m, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
     alpha = hyper.alpha
     if alpha is None:
         alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
@@ -169,9 +127,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     """The rating; a user or item without training data is still a draw from N(mu, Lambda^-1)."""
-    user = (p.mu_U, jnp.linalg.inv(p.Lambda_U))
-    item = (p.mu_V, jnp.linalg.inv(p.Lambda_V))
-    mean, variance = bilinear(p.U, p.V, query, user, item)
+    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
     noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
 
@@ -186,14 +142,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     "bpmf", "salakhutdinov2008bpmf", Ratings, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare,
-    conditionals=CONDITIONALS, moves={"rescale": rescale}, noncentred=("U", "V"),
-    gauge=(
-        Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V")),
-    ),
-    dims={
-        "U": ("user", "component"), "mu_U": ("component",), "Lambda_U": ("component", "component_"),
-        "V": ("item", "component"), "mu_V": ("component",), "Lambda_V": ("component", "component_"),
-        "alpha": (),
-    },
+    conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
+    gauge=(wishart.GAUGE,),
+    dims=wishart.DIMS | {"alpha": ()},
 ))
 # fmt: on

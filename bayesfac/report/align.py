@@ -25,7 +25,10 @@ from bayesfac.report.match import align_rotation as align_rotation
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Draws in one frame: `draws` by site with dims (chain, draw, ...), `residual` per draw."""
+    """Draws in one frame: `draws` by site with dims (chain, draw, ...), `residual` per draw.
+
+    Of several gauges, or entries (stages, members) that turn by themselves: the worst of them.
+    """
 
     draws: dict[str, np.ndarray]
     residual: np.ndarray
@@ -96,6 +99,8 @@ def _apply(
     point: Mapping[str, np.ndarray] | None,
 ) -> Match:
     """Match on the telling sites, then move every site of the gauge, in place in `flat`."""
+    if isinstance(free, Rotation) and free.each:
+        return _entries(free, flat, point)
     if isinstance(free, Rotation):
         pivot = None if point is None else [point[name] for name in free.factors]
         match = align_rotation([flat[name] for name in free.factors], pivot)
@@ -114,6 +119,31 @@ def _apply(
         if name not in clean and name in flat:
             flat[name] = relabel(flat[name], axis, match.moves)
     return match
+
+
+def _entries(
+    free: Rotation, flat: dict[str, np.ndarray], point: Mapping[str, np.ndarray] | None
+) -> Match:
+    """Every entry of the sites' leading axis by itself: its own matches, the worst of their residuals."""
+    mine = {name: flat[name] for name in (*free.factors, *free.axes, *free.forms) if name in flat}
+    one = Rotation(free.factors, {name: axis - 1 for name, axis in free.axes.items()}, free.forms)
+    matches, turned = [], {name: np.empty_like(site) for name, site in mine.items()}
+    for entry in range(mine[free.factors[0]].shape[1]):
+        part = {name: site[:, entry] for name, site in mine.items()}
+        pivot = None if point is None else {name: point[name][entry] for name in free.factors}
+        matches.append(_apply(one, part, [], pivot))
+        for name, site in part.items():
+            turned[name][:, entry] = site
+    flat |= turned
+    return Match(
+        draws=[turned[name] for name in free.factors],
+        moves=np.stack([match.moves for match in matches], 1),
+        residual=np.max([match.residual for match in matches], 0),
+        ambiguous=any(match.ambiguous for match in matches),
+        notes=tuple(
+            f"Entry {i}: {note}" for i, match in enumerate(matches) for note in match.notes
+        ),
+    )
 
 
 def _settled(

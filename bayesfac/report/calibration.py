@@ -9,15 +9,19 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+from bayesfac.metrics import nmae
+
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
+LARGER_IS_BETTER = ("log score", "ordinal log score")  # tables show them so, losses are minus them
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """A fit's predictions of ratings beside what came true; every array in the test set's order.
 
-    pit       the predictive distribution function at the truth: uniform when calibrated
+    pit       the predictive distribution function at the truth, at random within its jump where it
+              has one: uniform when calibrated
     width     of the 90 % predictive interval
     activity  how many ratings of the same user training had seen
     cluster   the user, whose ratings are not independent of one another
@@ -66,7 +70,8 @@ class Scores:
 
     def _part(self, rows: Any) -> dict[str, float]:
         means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
-        means["RMSE"], means["log score"] = means["RMSE"] ** 0.5, -means["log score"]
+        means["RMSE"] = means["RMSE"] ** 0.5
+        means |= {name: -mean for name, mean in means.items() if name in LARGER_IS_BETTER}
         covered = {coverage(level): float(self.inside(level)[rows].mean()) for level in LEVELS}
         return {**means, **covered, "width": float(self.width[rows].mean())}
 
@@ -102,6 +107,43 @@ class Scores:
         running = np.cumsum(self.losses["RMSE"][order]) / np.arange(1, len(self) + 1)
         at = np.clip((kept * len(self)).astype(int) - 1, 0, None)
         return pd.DataFrame({"answered": kept, "RMSE": np.sqrt(running[at])})
+
+
+@dataclass(frozen=True, eq=False)
+class LevelScores(Scores):
+    """The same for ratings on a scale, where every method is judged by the levels that it tells.
+
+    A density cannot be compared with a mass, so only scores of masses are shown.
+    """
+
+    levels: tuple[float, ...]
+    level: np.ndarray
+    probabilities: np.ndarray
+    ordinal_log_score: np.ndarray
+    rps: np.ndarray
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        """What each row costs; lower is better."""
+        parts = {
+            "RMSE": (self.mean - self.value) ** 2,
+            "MAE of level": np.abs(self.level - self.value),
+        }
+        parts["zero-one"] = (self.level != self.value).astype(float)
+        return {**parts, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
+
+    def _part(self, rows: Any) -> dict[str, float]:
+        found = super()._part(rows)
+        first = {name: found.pop(name) for name in ("RMSE", "MAE of level")}
+        return {**first, "NMAE": nmae(self.value[rows], self.level[rows], self.levels), **found}
+
+    def reliability(self, bins: int = 10) -> pd.DataFrame:
+        """How often a level came true that was given about so much probability, all levels together."""
+        told = self.probabilities.ravel()
+        came = (self.value[:, None] == np.asarray(self.levels)).ravel()
+        which = np.minimum((told * bins).astype(int), bins - 1)
+        table = pd.DataFrame({"predicted": told, "observed": came}).groupby(which)
+        return table.mean().assign(n=table.size()).reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,18 +233,13 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
         )
     lower, upper = prediction.interval(WIDTH)
     given = prediction.scores(test.value)
-    parts = {
-        name: np.asarray(given[name], float) for name in ("mean", "sd", "log_score", "crps", "pit")
-    }
-    flagged = np.asarray(prediction.flagged)
-    return Scores(
-        test.value,
-        **parts,
-        width=upper - lower,
-        activity=activity,
-        cluster=cluster,
-        flagged=flagged,
-    )
+    parts: dict[str, Any] = {name: np.asarray(part, float) for name, part in given.items()}
+    parts |= {"width": upper - lower, "activity": activity, "cluster": cluster}
+    parts |= {"value": test.value, "flagged": np.asarray(prediction.flagged)}
+    if fit.data.levels is None:
+        return Scores(**parts)
+    told = {"level": prediction.level, "probabilities": prediction.probabilities}
+    return LevelScores(**parts, **told, levels=fit.data.levels)
 
 
 def _activity(fit: Any, labels: pd.Series, axis: str) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.method import Permutation, Rotation, gauge_of
+from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims
 from bayesfac.report import az, words
 from bayesfac.report.align import align_draws
 from bayesfac.report.pages import render
@@ -140,36 +140,42 @@ def tabulate(found: Mapping[str, np.ndarray], fit: Any, *, compare: bool = True)
                 ("r_hat", "ess_bulk", "ess_tail"), np.full(flat.shape[2], np.nan)
             )
             numbers |= {"mcse": numbers["sd"] / np.sqrt(flat.shape[0] * flat.shape[1])}
-        index = row_names(name, fit, flat.shape[2])
+        index = row_names(name, fit, draws.shape[2:])
         parts.append(
             pd.DataFrame({"quantity": _kind(name), "source": name, **numbers}, index=index)
         )
     return pd.concat(parts)
 
 
-def row_names(name: str, fit: Any, size: int) -> list[str]:
+def row_names(name: str, fit: Any, shape: tuple[int, ...]) -> list[str]:
     """What each entry of an identified quantity is called, with the user's labels."""
     if name == "probe":
         return [
             f"prediction ({', '.join(map(str, row))})"
             for row in fit.data.probe.itertuples(index=False)
         ]
+    kind, size = _kind(name), int(np.prod(shape))
+    if len(shape) == 2:  # a spectrum for every entry of a leading axis
+        what = _leading(fit)
+        return [f"{kind} {i + 1} of {what} {entry}" for entry, i in np.ndindex(*shape)]
     if size == 1:
-        return [_kind(name)]
-    if name.startswith("share."):
-        return [f"share of {name.removeprefix('share.')} {i}" for i in range(size)]
-    return [f"{_kind(name)} {i + 1}" for i in range(size)]
+        return [kind]
+    first = 0 if name.startswith("share.") else 1
+    return [f"{kind} {i + first}" for i in range(size)]
+
+
+def _leading(fit: Any) -> str:
+    """The name of the axis whose entries turn by themselves: stage, member."""
+    gauge = gauge_of(fit.method, tuple(fit.draws))
+    site = next(f.factors[0] for f in gauge if isinstance(f, Rotation) and f.each)
+    return site_dims(fit.method, site)[0]
 
 
 def _kind(name: str) -> str:
     plain = {"lp": "log joint", "probe": "prediction", "singular_values": "singular value"}
-    if name.startswith("eigenvalues."):
-        return f"eigenvalue of {name.removeprefix('eigenvalues.')}"
-    return (
-        f"share of {name.removeprefix('share.')}"
-        if name.startswith("share.")
-        else plain.get(name, name)
-    )
+    of, _, site = name.partition(".")
+    spoken = {"eigenvalues": "eigenvalue", "share": "share"}.get(of)
+    return f"{spoken} of {site}" if site and spoken else plain.get(name, name)
 
 
 # -- identified quantities ----------------------------------------------------------------------
@@ -200,6 +206,7 @@ def identified(fit: Any) -> dict[str, np.ndarray]:
 def singular_values(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Singular values of U V' for draws (chain, draw, n, K) and (chain, draw, m, K), largest first.
 
+    Axes between the draws and n or m (stages, members) stay, each entry with a spectrum of its own.
     From the K x K Gram matrices, so no n x m matrix is built.
 
     >>> u = np.array([[[[3.0, 0.0], [0.0, 1.0]]]])
@@ -240,10 +247,11 @@ def _few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _grams(factor: np.ndarray) -> np.ndarray:
     """F' F of every draw, in float64, a block of draws at a time (the draws may lie on disk)."""
-    chains, length, _, k = factor.shape
-    grams = np.empty((chains, length, k, k))
+    chains, length, *entries, _, k = factor.shape
+    grams = np.empty((chains, length, *entries, k, k))
+    step = max(1, BLOCK // int(np.prod(entries)))
     for chain in range(chains):
-        for start in range(0, length, BLOCK):
-            block = np.asarray(factor[chain, start : start + BLOCK], float)
-            grams[chain, start : start + BLOCK] = np.swapaxes(block, 1, 2) @ block
+        for start in range(0, length, step):
+            block = np.asarray(factor[chain, start : start + step], float)
+            grams[chain, start : start + step] = np.swapaxes(block, -1, -2) @ block
     return grams

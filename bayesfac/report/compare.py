@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.report.calibration import (
+    LARGER_IS_BETTER,
     LEVELS,
     Scores,
     coverage,
@@ -20,7 +21,7 @@ from bayesfac.report.calibration import (
 from bayesfac.report.check import Diagnostics, diagnostics
 from bayesfac.report.pages import number, render
 
-SMALLER_IS_BETTER = ("RMSE", "MAE", "CRPS", "perplexity")
+SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +174,20 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
     if wrong:
         raise TypeError(f"Expected a fit as {wrong[0]!r}, got {type(fits[wrong[0]]).__name__}")
     named = {str(name): fit for name, fit in fits.items()}
+    _same_scale(named)
     scores = {name: score(fit, test) for name, fit in named.items()}
     activity = next(iter(scores.values())).activity  # the same groups for all
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
     return Comparison(named, test, same, about)
+
+
+def _same_scale(fits: Mapping[str, Any]) -> None:
+    """A mass on levels and a density, or masses on other levels, cannot be compared."""
+    (first, one), *others = ((name, fit.data.levels) for name, fit in fits.items())
+    for name, levels in others:
+        if levels != one:
+            said = [f"{n!r} with levels {s or 'none'}" for n, s in ((first, one), (name, levels))]
+            raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(said)}")
 
 
 def show(column: str, value: Any) -> str:
@@ -201,10 +212,10 @@ def _cost(column: str, values: pd.Series) -> pd.Series | None:
             return (values - level).abs()
     if column.startswith(SMALLER_IS_BETTER):
         return values
-    return -values if column == "log score" else None
+    return -values if column in LARGER_IS_BETTER else None
 
 
 def _signed(value: float, loss: str) -> str:
     # the table shows log scores (higher is better), so their difference is shown that way round too
-    value = -value if loss == "log score" else value
+    value = -value if loss in LARGER_IS_BETTER else value
     return f"{value:+.4f}"

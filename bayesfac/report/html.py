@@ -18,7 +18,8 @@ from bayesfac.report.check import Diagnostics, diagnostics
 from bayesfac.report.compare import Comparison, show
 from bayesfac.report.pages import duration, number, percent, render
 from bayesfac.report.picture import Picture
-from bayesfac.report.plots import held_out, objective
+from bayesfac.report.plots import held_out
+from bayesfac.report.way import objective
 
 CONTENTS = [
     ("verdict", "Verdict"),
@@ -132,8 +133,13 @@ HINTS = {
     "n": "held out",
     "RMSE": "lower is better",
     "MAE": "lower is better",
+    "MAE of level": "lower is better",
+    "NMAE": "1 is a guess at random",
+    "zero-one": "levels missed, as a share",
     "log score": "higher is better",
+    "ordinal log score": "higher is better",
     "CRPS": "lower is better",
+    "RPS": "lower is better",
     "width": "of 90 % intervals",
     "perplexity": "lower is better",
     "seconds": "compilation included",

@@ -72,9 +72,12 @@ def labels(index: Any) -> np.ndarray:
 
 
 def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The user's labels where an axis has them, 0, 1, ... elsewhere."""
+    """The user's labels where an axis has them, the scale for levels, 0, 1, ... elsewhere."""
     sizes = {d: n for s in draws for d, n in zip(dims[s], draws[s].shape[2:], strict=True)}
-    return {dim: fit.data.coords.get(dim, np.arange(n)) for dim, n in sizes.items()}
+    known, levels = dict(fit.data.coords), fit.data.levels
+    if levels and sizes.get("level") == len(levels):
+        known["level"] = pd.Index(levels)
+    return {dim: known.get(dim, np.arange(n)) for dim, n in sizes.items()}
 
 
 def _provenance(fit: Any) -> dict[str, Any]:

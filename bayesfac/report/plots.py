@@ -1,13 +1,12 @@
-"""Pictures of a fit's way to its answer, and of held-out quality."""
+"""Pictures of held-out quality."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from bayesfac.report import az
-from bayesfac.report.calibration import Scores, TokenScores
+from bayesfac.report.calibration import LevelScores, Scores, TokenScores
 from bayesfac.report.compare import Comparison
 from bayesfac.report.picture import SIZE, Picture, canvas, short
 from bayesfac.report.words import Finding
@@ -16,53 +15,6 @@ MARKS = ("o", "s", "^", "D", "v", "P")  # with the colour, so that neither is ne
 LINES = ("-", "--", "-.", ":")
 UNIT = "rating units"
 FEW_BAD = 0.03  # coverage further off than this, and than its own noise, is off
-
-
-# -- the way of one fit -------------------------------------------------------------------------
-def objective(name: str, fit: Any, found: Any) -> Picture:
-    """The objective by iteration, minus the ELBO by step, or minus the log joint by draw."""
-    sampled = fit.draws is not None and type(fit.engine).__name__ != "SVI"
-    what = "minus log joint" if sampled else "minus ELBO" if fit.draws is not None else "objective"
-    with az.style():
-        figure, (axes,) = canvas()
-        if sampled:
-            chains = next(iter(fit.draws.values())).shape[0]
-            for number, part in enumerate(np.array_split(fit.trace, chains)):
-                axes.plot(
-                    part,
-                    lw=0.7,
-                    label=f"chain {number}",
-                    color=az.COLOURS[number % len(az.COLOURS)],
-                )
-            axes.legend(ncols=min(chains, 4), loc="upper right")
-        else:
-            axes.plot(fit.trace, color=az.COLOURS[0])
-            cut = _focus(axes, fit.trace)
-        step = "draw after warm-up" if sampled else "step" if fit.draws is not None else "iteration"
-        axes.set(xlabel=step, ylabel=f"{what} (nats)")
-        axes.set_title(short(f"{name}: {what}", 60), loc="left")
-    how = "The curve should fall and then lie flat"
-    how += "; its steep beginning is cut off." if not sampled and cut else "."
-    if sampled:
-        how = "Chains should overlap like one band of noise, with no slope."
-    return Picture(figure, f"{what[0].upper()}{what[1:]} of {name}", how, _here(found))
-
-
-def _here(found: Any) -> Finding:
-    first = found.findings[0]
-    return Finding(first.level, f"Here: {first.text[0].lower()}{first.text[1:]}")
-
-
-def _focus(axes: Axes, trace: np.ndarray) -> bool:
-    """Let the end of a falling curve be seen; whether the first steep steps left the picture."""
-    finite = trace[np.isfinite(trace)]
-    if len(finite) < 20:
-        return False
-    low, high = finite.min(), np.quantile(finite, 0.9)
-    steep = bool(finite.max() - low > 4 * (high - low) > 0)
-    if steep:
-        axes.set_ylim(low - 0.08 * (high - low), high + 0.6 * (high - low))
-    return steep
 
 
 # -- held-out ratings ---------------------------------------------------------------------------
@@ -81,6 +33,8 @@ def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
         axes.set_title("Coverage of predictive intervals", loc="left")
         axes.legend(loc="upper left")
     how = "On the dotted line, 90 % intervals hold 90 % of the ratings; below, they are too narrow."
+    if isinstance(each, LevelScores):
+        how += " A level that has mass on both sides of an end counts in part."
     size = min(len(each) for each in scores.values())
     return Picture(figure, "Coverage", how, _verdict_on_coverage(worst, size))
 
@@ -104,14 +58,10 @@ def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
         axes.axhline(0.9, color=az.GREY, lw=1, ls=":", label="nominal 90 %")
         for number, (name, each) in enumerate(scores.items()):
             table = each.by_activity(groups=5 if len(each) < 2000 else 10)
-            share = table["covers 90 %"].to_numpy()
-            middle, noise = _wilson(share, table["n"].to_numpy())
+            bars, gaps[name] = _noise(table["covers 90 %"], table["n"], 0.9)
             at = np.arange(len(table)) + 0.12 * (number - (len(scores) - 1) / 2)
-            bars = [np.maximum(share - middle + noise, 0), np.maximum(middle + noise - share, 0)]
-            axes.errorbar(at, share, bars, capsize=2, label=short(name), **_look(number), ms=4.5)
-            gaps[name] = _largest(
-                np.sign(middle - 0.9) * np.maximum(np.abs(middle - 0.9) - noise, 0)
-            )
+            look = {**_look(number), "ms": 4.5, "capsize": 2, "label": short(name)}
+            axes.errorbar(at, table["covers 90 %"], bars, **look)
         axes.set_xticks(range(len(table)), table.index, rotation=35, ha="right")
         axes.set(xlabel="training ratings of the user", ylabel="ratings inside 90 % interval")
         axes.set_title("Coverage by activity", loc="left")
@@ -160,10 +110,38 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
             axes.set_axis_off()
     how = (
         "Flat within the grey band is calibrated; a U says overconfident, a hump too wide, "
-        "a slope biased. Ratings on few levels make ripples."
+        "a slope biased. Real-valued predictions of ratings on few levels make ripples."
     )
     text = f"Here: outside the band for {', '.join(off)}." if off else "Here: inside the band."
     return Picture(figure, "PIT histogram", how, Finding("care" if off else "good", text))
+
+
+def reliability(scores: Mapping[str, LevelScores]) -> Picture:
+    """How often levels came true against the probability that they were given."""
+    gaps: dict[str, float] = {}
+    with az.style():
+        figure, (axes,) = canvas()
+        axes.plot([0, 1], [0, 1], color=az.GREY, lw=1, ls=":", label="calibrated")
+        for number, (name, each) in enumerate(scores.items()):
+            table = each.reliability()
+            bars, gaps[name] = _noise(table["observed"], table["n"], table["predicted"])
+            look = {**_look(number), "ms": 4.5, "capsize": 2, "label": short(name)}
+            axes.errorbar(table["predicted"], table["observed"], bars, **look)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability given to a level")
+        axes.set_ylabel("levels that came true (share)")
+        axes.set_title("Reliability of the probabilities of levels", loc="left")
+        axes.legend(loc="upper left")
+    how = "On the dotted line, levels given 30 % came true 30 times in 100; bars are 95 % noise. "
+    how += "A line flatter than it is overconfident, a steeper one too careful."
+    return Picture(figure, "Reliability of levels", how, _verdict_on_reliability(gaps))
+
+
+def _verdict_on_reliability(gaps: Mapping[str, float]) -> Finding:
+    off = {name: gap for name, gap in gaps.items() if abs(gap) > FEW_BAD}
+    said = [f"{n} (by {100 * abs(g):.0f} points beyond noise)" for n, g in off.items()]
+    if said:
+        return Finding("care", f"Here: some probabilities are off for {', '.join(said)}.")
+    return Finding("good", "Here: probabilities are what they say, within noise.")
 
 
 def selective(scores: Mapping[str, Scores]) -> Picture:
@@ -270,6 +248,8 @@ def held_out(comparison: Comparison) -> list[Picture]:
         return [perplexity_by_view(scores)]
     beside = point_beside_posterior(comparison)
     drawn = [coverage_curve(scores), coverage_by_activity(scores), *([beside] if beside else [])]
+    if isinstance(next(iter(scores.values())), LevelScores):
+        drawn.append(reliability(scores))
     return [*drawn, selective(scores), pit(scores)]
 
 
@@ -279,6 +259,15 @@ def _look(number: int) -> dict[str, Any]:
         "marker": MARKS[number % len(MARKS)],
         "ls": LINES[number % len(LINES)],
     }
+
+
+def _noise(share: Any, n: Any, aim: Any) -> tuple[list[np.ndarray], float]:
+    """95 % noise below and above shares, and the furthest that one of them is from its aim beyond it."""
+    share, n, aim = (np.asarray(given, float) for given in (share, n, aim))
+    middle, noise = _wilson(share, n)
+    bars = [np.maximum(share - middle + noise, 0), np.maximum(middle + noise - share, 0)]
+    beyond = np.maximum(np.abs(middle - aim) - noise, 0)
+    return bars, _largest(np.sign(middle - aim) * beyond)
 
 
 def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -129,7 +129,8 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
         if isinstance(part, Permutation):
             R = jnp.roll(jnp.eye(K), 1, axis=0)
         else:
-            R = jnp.linalg.qr(jax.random.normal(key, (K, K)))[0]
+            several = (len(flat[site]),) if part.each else ()
+            R = jnp.linalg.qr(jax.random.normal(key, (*several, K, K)))[0]
         turned = {s: R.T @ flat[s] @ R for s in getattr(part, "forms", ())}
         for s, a in part.axes.items():
             turned[s] = jnp.moveaxis(jnp.moveaxis(flat[s], a, -1) @ R, -1, a)

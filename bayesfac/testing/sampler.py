@@ -12,27 +12,36 @@ from bayesfac.testing.tools import likelihood, listed, points, require, same
 
 @listed
 def check_conditionals(method: Method, key: jax.Array) -> str | None:
-    """The log ratio of every conditional between two values of its block is the joint's."""
+    """The log ratio of every conditional between two values of its block is the joint's; auxiliary
+    variables w count too: p(x' | w) / p(x | w) = p(x') p(w | x') / (p(x) p(w | x)), for any w."""
     if not method.conditionals:
         return method.waived.get("gibbs", "it declares no conditionals")
     data, hyper = method.example(key)
     p, q = points(method, key, data, hyper, 2)
     blocks = {site: f for site, f in method.conditionals.items() if site in sites(p)}
+    w: tuple[Any, ...] = ()
+    if method.augment:
+        w = (method.augment(p, data, hyper).sample(key),)
+
+    def joint(p: Any) -> jax.Array:
+        whole = log_joint(method, p, data, hyper)
+        if method.augment:
+            whole += jnp.sum(method.augment(p, data, hyper).log_prob(w[0]))
+        return whole
 
     @jax.jit
     def ratios(p: Any, q: Any) -> dict[str, tuple]:
         found = {}
         for site, conditional in blocks.items():
             old, new = sites(p)[site], sites(q)[site]
-            block = conditional(p, data, hyper)
+            block = conditional(p, data, hyper, *w)
             part = jnp.sum(block.log_prob(new)) - jnp.sum(block.log_prob(old))
-            whole = log_joint(method, replace_sites(p, {site: new}), data, hyper)
-            found[site] = part, whole - log_joint(method, p, data, hyper)
+            found[site] = part, joint(replace_sites(p, {site: new})) - joint(p)
         return found
 
     for site, (part, whole) in ratios(p, q).items():
         same(part, whole, f"log ratio of the conditional of {site} and of the joint")
-        draw = jax.eval_shape(lambda f=blocks[site]: f(p, data, hyper).sample(key))
+        draw = jax.eval_shape(lambda f=blocks[site]: f(p, data, hyper, *w).sample(key))
         require(draw.shape == sites(p)[site].shape, f"a draw of {site} has shape {draw.shape}")
     return None
 

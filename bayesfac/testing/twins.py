@@ -125,6 +125,8 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
     that training never saw (-1) has an answer too."""
     data, hyper = method.example(key)
     p = points(method, key, data, hyper, 1)[0]
+    if method.derive:
+        p = p._replace(**method.derive(p, data, hyper))
     rows, cols = (np.arange(n) for n in describe(data).shape)
     cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
     unseen = Query(np.array([-1, 0]), np.array([0, 0]))

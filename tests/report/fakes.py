@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
+from bayesfac import metrics
 from bayesfac.core.cards import Card, describe
 from bayesfac.core.data import Ratings, Views
 from bayesfac.core.method import Method, Permutation, Rotation, from_sites
@@ -35,6 +36,14 @@ class TopicParams(NamedTuple):
     A: Any
     B: Any
     C: Any
+
+
+class StageParams(NamedTuple):
+    U: Any
+    V: Any
+    mu: Any
+    Lambda: Any
+    theta: Any  # derived: what the model does not sample
 
 
 class Hyper(NamedTuple):
@@ -107,12 +116,26 @@ TOPIC = Method(
 )  # fmt: skip
 
 
+STAGED = Method(
+    name="toy_stages", cite="nobody2026", data=Ratings, Params=StageParams, Hyper=Hyper, **_STUBS,
+    dims={
+        "U": ("stage", "user", "component"),
+        "V": ("stage", "item", "component"),
+        "mu": ("stage", "component"),
+        "Lambda": ("stage", "component", "component_"),
+        "theta": ("user", "level"),
+    },
+    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2, "mu": 1}, ("Lambda",), each=True),),
+)  # fmt: skip
+
+
 @dataclass
 class FakePrediction:
     """A mixture over draws of Gaussians with one noise sd; or probabilities, when noise is 0."""
 
     means: np.ndarray  # (chain, draw, n)
     noise: float
+    levels: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return self.means.shape[-1]
@@ -142,7 +165,25 @@ class FakePrediction:
         half = norm.ppf(0.5 + level / 2) * self.sd
         return self.mean - half, self.mean + half
 
+    @property
+    def probabilities(self) -> np.ndarray:
+        scale = np.asarray(self.levels)
+        cuts = (scale[1:] + scale[:-1]) / 2
+        below = ndtr((cuts - self.mean[:, None]) / self.sd[:, None])
+        return np.diff(below, axis=1, prepend=0, append=1)
+
+    @property
+    def level(self) -> np.ndarray:
+        return np.clip(np.rint(self.mean), self.levels[0], self.levels[-1])
+
     def scores(self, value: np.ndarray) -> dict[str, np.ndarray]:
+        if self.levels is None:
+            return self._scores(value)
+        told = (self.probabilities, value, self.levels)
+        more = {"ordinal_log_score": metrics.ordinal_log_score(*told), "rps": metrics.rps(*told)}
+        return self._scores(value) | more
+
+    def _scores(self, value: np.ndarray) -> dict[str, np.ndarray]:
         mean, sd = self.mean, self.sd
         z = (value - mean) / sd
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -184,8 +225,9 @@ class FakeFit:
         if self.data.kind == "Views":
             return FakePrediction(_probabilities(self, sites, query), 0.0)
         (user, item), _, _ = self.data.locate(query)
-        at_user, at_item = sites["U"][:, :, user], sites["V"][:, :, item]
-        return FakePrediction(3 + np.einsum("cdnk,cdnk->cdn", at_user, at_item), self.noise)
+        told = (sites["U"][..., user, :] * sites["V"][..., item, :]).sum(-1)
+        means = 3 + told.reshape(*told.shape[:2], -1, told.shape[-1]).sum(2)  # over stages
+        return FakePrediction(means, self.noise, self.data.levels)
 
 
 def _probabilities(fit: FakeFit, sites: Mapping[str, np.ndarray], query: Any) -> np.ndarray:
@@ -255,6 +297,39 @@ def ratings_sets(hostile: bool = False) -> tuple[Ratings, Ratings]:
     }))  # fmt: skip
     held = rng.random(len(kept)) < 0.3
     return everything.take(~held), everything.take(held)
+
+
+@cache
+def level_sets() -> tuple[Ratings, Ratings]:
+    """The same, rounded to one of five stars."""
+    rounded = (np.clip(np.rint(part.value), 1, 5) for part in ratings_sets())
+    frames = (p.frame().assign(rating=v) for p, v in zip(ratings_sets(), rounded, strict=True))
+    return tuple(Ratings(frame, levels=5) for frame in frames)
+
+
+def staged_draws(chains: int = 2, draws: int = 40, turn: bool = True) -> dict[str, np.ndarray]:
+    """Three stages, each draw of each in a frame of its own when `turn`."""
+    rng = np.random.default_rng(6)
+    shape = (chains, draws, 3)
+    u, v = (np.stack([size * site for size in (0.8, 0.6, 0.4)]) for site in _truth())
+    out = {
+        "U": np.tile(u, (chains, draws, 1, 1, 1)),
+        "V": np.tile(v, (chains, draws, 1, 1, 1)),
+        "mu": np.tile([2.0, -1.0], (*shape, 1)),
+        "Lambda": np.tile(np.diag([4.0, 1.0]), (*shape, 1, 1)),
+        "theta": rng.normal(size=(chains, draws, USERS, 5)),
+    }
+    if turn:
+        r = np.linalg.qr(rng.normal(size=(*shape, RANK, RANK)))[0]
+        out |= {name: (out[name] + 0.05 * rng.normal(size=out[name].shape)) @ r for name in "UV"}
+        out["mu"] = (out["mu"][..., None, :] @ r)[..., 0, :]
+        out["Lambda"] = np.swapaxes(r, -1, -2) @ out["Lambda"] @ r
+    return out
+
+
+def sampled_stages() -> FakeFit:
+    engine = Gibbs(draws=40, chains=2)
+    return FakeFit(STAGED, engine, describe(level_sets()[0]), staged_draws(), converged=None)
 
 
 def point_ratings(hostile: bool = False, **changes: Any) -> FakeFit:

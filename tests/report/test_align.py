@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ import xarray as xr
 from bayesfac.core.method import Permutation, Rotation
 from bayesfac.report.align import align, align_permutation, align_rotation
 from bayesfac.report.match import readable_axes
-from tests.report.fakes import ratings_draws, sampled_ratings, sampled_views
+from tests.report.fakes import (
+    ratings_draws,
+    sampled_ratings,
+    sampled_stages,
+    sampled_views,
+    staged_draws,
+)
 
 
 def orthogonal(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -114,6 +121,35 @@ def test_a_whole_fit_turns_means_and_precisions_too() -> None:
     np.testing.assert_allclose(quadratic(aligned.draws), quadratic(fit.draws), rtol=1e-5)
     assert aligned.draws["alpha"] is not None and aligned.residual.shape == (2, 40)
     assert "median residual" in repr(aligned)
+
+
+def test_every_stage_turns_by_itself_and_derived_sites_stay() -> None:
+    fit, truth = sampled_stages(), staged_draws(1, 1, turn=False)
+    point = {name: site[0, 0] for name, site in truth.items()}
+    for aligned in (align(fit), align(fit, reference=point)):
+        assert aligned.residual.shape == (2, 40) and not aligned.ambiguous
+        assert 0 < aligned.residual.max() < 0.2
+        for name in ("U", "V", "mu", "Lambda"):
+            raw, moved = fit.draws[name], aligned.draws[name]
+            assert moved.shape == raw.shape
+            assert moved.std((0, 1)).max((-1, -2)).max() < 0.5 * raw.std((0, 1)).max()
+        product = lambda d: d["U"] @ np.swapaxes(d["V"], -1, -2)  # noqa: E731
+        np.testing.assert_allclose(product(aligned.draws), product(fit.draws), atol=1e-9)
+        form = lambda d: np.einsum("cdsk,cdskl,cdsl->cds", d["mu"], d["Lambda"], d["mu"])  # noqa: E731
+        np.testing.assert_allclose(form(aligned.draws), form(fit.draws), rtol=1e-9)
+        np.testing.assert_array_equal(aligned.draws["theta"], fit.draws["theta"])
+    np.testing.assert_allclose(aligned.draws["U"].mean((0, 1)), point["U"], atol=0.1)
+
+
+def test_the_stage_that_cannot_be_matched_is_named(rng: np.random.Generator) -> None:
+    fit = sampled_stages()
+    draws = {name: site.copy() for name, site in fit.draws.items()}
+    for name in ("U", "V"):
+        draws[name][:, :, 1, :, 0] = rng.normal(size=draws[name].shape[:2] + draws[name].shape[3:4])
+    before = align(fit).residual
+    aligned = align(replace(fit, draws=draws))
+    assert aligned.ambiguous and aligned.residual.min() > before.max()  # the worst entry counts
+    assert [note[:8] for note in aligned.notes if "do not determine" in note] == ["Entry 1:"]
 
 
 def test_a_fit_with_two_nested_relabellings_keeps_its_predictions() -> None:

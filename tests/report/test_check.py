@@ -39,6 +39,31 @@ def test_singular_values_are_those_of_the_product() -> None:
     np.testing.assert_allclose(singular_values(u, v), direct, rtol=1e-8)
 
 
+def test_every_stage_has_a_spectrum_of_its_own() -> None:
+    fit = fakes.sampled_stages()
+    found = identified(fit)
+    u, v = fit.draws["U"], fit.draws["V"]
+    direct = np.linalg.svd(u @ np.swapaxes(v, -1, -2), compute_uv=False)[..., :2]
+    np.testing.assert_allclose(found["singular_values"], direct, rtol=1e-8)
+    lambdas = np.broadcast_to([4.0, 1.0], (2, 40, 3, 2))
+    np.testing.assert_allclose(found["eigenvalues.Lambda"], lambdas, rtol=1e-8)
+    moved = identified(replace(fit, draws=align(fit).draws))
+    for name, values in found.items():
+        np.testing.assert_allclose(moved[name], values, rtol=1e-6)
+    table = diagnostics(fit).table
+    assert {"singular value 2 of stage 0", "eigenvalue of Lambda 1 of stage 2"} <= set(table.index)
+    by_hand = direct[:, :, 2, 0].mean()
+    assert table.loc["singular value 1 of stage 2", "mean"] == pytest.approx(by_hand)
+    assert (table["quantity"] == "singular value").sum() == 6
+
+
+def test_many_entries_are_looked_at_a_few_draws_at_a_time(monkeypatch) -> None:
+    draws = fakes.staged_draws(2, 10)
+    whole = singular_values(draws["U"], draws["V"])
+    monkeypatch.setattr("bayesfac.report.check.BLOCK", 2)  # fewer than the three stages
+    np.testing.assert_array_equal(singular_values(draws["U"], draws["V"]), whole)
+
+
 def test_eigenvalues_are_those_of_the_precision() -> None:
     values = identified(fakes.sampled_ratings(draws=10))["eigenvalues.Lambda_U"]
     np.testing.assert_allclose(values, np.broadcast_to([4.0, 1.0], values.shape), rtol=1e-8)

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayesfac import metrics
+from bayesfac.core.cards import describe
 from bayesfac.report.calibration import (
+    LevelScores,
     Scores,
     TokenScores,
     activity_groups,
@@ -13,6 +16,7 @@ from bayesfac.report.calibration import (
     score,
 )
 from bayesfac.report.compare import compare
+from bayesfac.report.plots import reliability
 from tests.report import fakes
 
 
@@ -132,6 +136,84 @@ def test_differences_and_best_are_stated(comparison) -> None:
         and "seeds: point 0, Gibbs 0" in said
         and "Gibbs against point" in said
     )
+
+
+@pytest.fixture(scope="module")
+def ordinal():
+    train, test = fakes.level_sets()
+    fits = {"point": fakes.point_ratings(), "Gibbs": fakes.sampled_ratings(chains=4, draws=100)}
+    return compare({name: replace(f, data=describe(train)) for name, f in fits.items()}, test)
+
+
+def test_fits_to_levels_are_compared_by_the_levels_that_they_tell(ordinal) -> None:
+    told, test = ordinal.fits["point"].predict(ordinal.test), ordinal.test
+    row = ordinal.table.loc["point"]
+    assert row["RMSE"] == pytest.approx(metrics.rmse(test.value, told.mean))
+    assert row["MAE of level"] == pytest.approx(metrics.mae(test.value, told.level))
+    assert row["NMAE"] == pytest.approx(metrics.mae(test.value, told.level) / 1.6)
+    assert row["zero-one"] == pytest.approx(metrics.zero_one_error(test.value, told.level))
+    log_mass = metrics.ordinal_log_score(told.probabilities, test.value, 5)
+    assert row["ordinal log score"] == pytest.approx(log_mass.mean())
+    assert row["RPS"] == pytest.approx(metrics.rps(told.probabilities, test.value, 5).mean())
+    assert list(ordinal.table.columns) == [
+        "n", "RMSE", "MAE of level", "NMAE", "zero-one", "ordinal log score", "RPS",
+        "covers 50 %", "covers 80 %", "covers 90 %", "covers 95 %", "width", "seconds", "verdict",
+    ]  # fmt: skip
+    assert "NMAE" in ordinal.by_activity and len(ordinal.by_activity.loc["point"]) > 3
+    cost = {"NMAE": 1, "zero-one": 1, "RPS": 1, "ordinal log score": -1}
+    for column, sign in cost.items():
+        assert ordinal.best[column] == str((sign * ordinal.table[column]).idxmin())
+    (sentence,) = ordinal.sentences()
+    gap = ordinal.table["ordinal log score"].diff().iloc[1]
+    assert f"ordinal log score {gap:+.4f}" in sentence and "NMAE" not in sentence
+
+
+def test_fits_on_different_scales_are_refused(ordinal) -> None:
+    fits = {**ordinal.fits, "real": fakes.point_ratings()}
+    with pytest.raises(
+        ValueError, match=r"one scale, got 'point' with levels \(1.0, .*'real' with"
+    ):
+        compare(fits, ordinal.test)
+
+
+def levels_told(sharpen: float = 1.0, n: int = 4000) -> LevelScores:
+    """Levels that come true as often as said, said again with powers of the probabilities."""
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.ones(4), n)
+    code = (rng.random((n, 1)) > np.cumsum(true, 1)[:, :-1]).sum(1)
+    said = true**sharpen / (true**sharpen).sum(1, keepdims=True)
+    base = {name: getattr(simulated(n), name) for name in Scores.__dataclass_fields__}
+    told = {"level": said.argmax(1) + 1.0, "probabilities": said, "levels": (1.0, 2.0, 3.0, 4.0)}
+    nothing = {"ordinal_log_score": np.zeros(n), "rps": np.zeros(n)}
+    return LevelScores(**{**base, "value": code + 1.0}, **told, **nothing)
+
+
+def test_reliability_is_a_line_of_slope_one_for_probabilities_that_are_true() -> None:
+    table = levels_told().reliability()
+    assert table["n"].sum() == 4 * 4000 and len(table) == 10
+    np.testing.assert_allclose(table["observed"], table["predicted"], atol=0.05)
+    scores = levels_told()
+    row = (scores.probabilities >= 0.2) & (scores.probabilities < 0.3)
+    came = scores.value[:, None] == np.arange(1, 5)
+    assert table["observed"][2] == pytest.approx(came[row].mean())
+    assert table["predicted"][2] == pytest.approx(scores.probabilities[row].mean())
+    bold = levels_told(sharpen=3).reliability()
+    assert bold["observed"].iloc[-1] < bold["predicted"].iloc[-1] - 0.1
+    assert bold["observed"].iloc[0] > bold["predicted"].iloc[0] + 0.02
+    sure = replace(levels_told(), probabilities=np.tile([0.0, 1.0, 0.0, 0.0], (4000, 1)))
+    assert sure.reliability()["predicted"].tolist() == [
+        0,
+        1,
+    ]  # bins without predictions are left out
+
+
+def test_the_picture_of_reliability_tells_true_from_bold() -> None:
+    drawn = reliability({"true": levels_told(), "bold": levels_told(sharpen=3)})
+    assert "bold" in str(drawn.finding) and "true" not in str(drawn.finding)
+    assert drawn.finding.level == "care"
+    assert reliability({"true": levels_told()}).finding.level == "good"
+    (axes,) = drawn.figure.axes
+    assert axes.get_xlabel() and axes.get_ylabel() and axes.get_title("left")
 
 
 def test_counts_are_scored_by_the_token() -> None:

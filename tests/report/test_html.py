@@ -7,12 +7,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from bayesfac.core.cards import describe
 from bayesfac.report.chains import posterior_pictures, replicates
 from bayesfac.report.check import diagnostics
 from bayesfac.report.compare import compare
-from bayesfac.report.html import fit_html, page, to_html
+from bayesfac.report.html import fit_html, page, score_rows, to_html
 from bayesfac.report.pages import render
-from bayesfac.report.plots import held_out, objective
+from bayesfac.report.plots import held_out
+from bayesfac.report.way import objective
 from tests.report import fakes
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -179,6 +181,23 @@ def test_replicates_follow_the_predictive_distribution() -> None:
     np.testing.assert_allclose(
         drawn.std(), np.sqrt(prediction.mean.var() + (prediction.sd**2).mean()), rtol=0.05
     )
+
+
+def test_ratings_on_levels_have_their_own_scores_and_picture() -> None:
+    train, test = fakes.level_sets()
+    fits = {"point": fakes.point_ratings(), "Gibbs": fakes.sampled_ratings()}
+    fits = {name: replace(fit, data=describe(train)) for name, fit in fits.items()}
+    fits["stages"] = fakes.sampled_stages()
+    comparison = compare(fits, test)
+    rows = {row["name"]: row for row in score_rows(comparison)}
+    assert {"MAE of level", "NMAE", "zero-one", "ordinal log score", "RPS"} <= set(rows)
+    assert not {"log score", "CRPS", "MAE"} & set(rows)  # a density is no mass
+    assert all(row["hint"] for name, row in rows.items() if name not in ("n", "verdict", "ratings"))
+    checker = parsed(page(comparison))
+    said = "".join(checker.text)
+    assert "Reliability of levels" in said and "ordinal log score" in said
+    assert any("Reliability of levels" in image["alt"] for image in checker.all("img"))
+    assert len([p for p in held_out(comparison) if p.title == "Reliability of levels"]) == 1
 
 
 def test_counts_have_a_page_too(tmp_path) -> None:

@@ -11,7 +11,14 @@ import xarray as xr
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.report import az
 from bayesfac.report.idata import from_netcdf, labels, to_datatree, to_netcdf
-from tests.report.fakes import SVI, point_ratings, ratings_sets, sampled_ratings, sampled_views
+from tests.report.fakes import (
+    SVI,
+    point_ratings,
+    ratings_sets,
+    sampled_ratings,
+    sampled_stages,
+    sampled_views,
+)
 
 
 def test_dims_and_labels_are_the_users() -> None:
@@ -37,6 +44,18 @@ def test_sites_of_views_keep_their_keys() -> None:
     tree = to_datatree(sampled_views())
     assert tree.posterior["C.pix"].dims == ("chain", "draw", "topic.pix", "feature.pix")
     assert tree.posterior["C.fou"].shape == (2, 60, 4, 9)
+
+
+def test_stages_and_derived_sites_have_their_axes_and_levels_their_values(tmp_path) -> None:
+    fit = sampled_stages()
+    tree = to_datatree(fit)
+    assert tree.posterior["U"].dims == ("chain", "draw", "stage", "user", "component")
+    assert tree.posterior["Lambda"].dims[2:] == ("stage", "component", "component_")
+    assert tree.posterior["theta"].dims == ("chain", "draw", "user", "level")
+    assert tree.posterior["level"].values.tolist() == [1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(tree.posterior["theta"].values, fit.draws["theta"])
+    to_netcdf(tree, tmp_path / "staged.nc")
+    assert from_netcdf(tmp_path / "staged.nc").identical(tree)
 
 
 def test_thin_and_the_guard() -> None:
