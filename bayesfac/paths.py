@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core import kernels
 from bayesfac.core.data import Ratings
 from bayesfac.core.errors import BayesfacError

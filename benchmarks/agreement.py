@@ -1,8 +1,10 @@
-"""Do the engines sample one posterior? A generated 60 x 40 set of rank 3: Gibbs beside NUTS and SVI.
+"""Do the engines sample one posterior? A small generated set of rank 3: Gibbs beside NUTS and SVI.
 
 The posterior mean and sd of every probe prediction, compared in Monte Carlo standard errors of both.
 
-    python benchmarks/agreement.py
+    python benchmarks/agreement.py                        # bpmf, 60 x 40, with the SVI guides
+    python benchmarks/agreement.py --method gibbs_mmmf    # 40 x 30, NUTS on the model without augmentation
+    python benchmarks/agreement.py --method ordinal_mf
 """
 
 import argparse
@@ -49,24 +51,29 @@ def gap(name: str, one: Any, other: pd.DataFrame, own: pd.DataFrame) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few draws: a smoke test")
-    quick = parser.parse_args().quick
+    parser.add_argument("--method", choices=("bpmf", "gibbs_mmmf", "ordinal_mf"), default="bpmf")
+    args = parser.parse_args()
+    quick, method = args.quick, args.method
     warnings.simplefilter("ignore", bf.ConvergenceWarning)
-    ratings, _ = bf.datasets.make_gaussian(60, 40, 3, noise=0.5, density=0.4, seed=0)
-    size = {"n_components": 3}
+    if method == "bpmf":
+        ratings, _ = bf.datasets.make_gaussian(60, 40, 3, noise=0.5, density=0.4, seed=0)
+    else:
+        ratings = bf.datasets.make_ratings(40, 30, 3, density=0.5, noise=0.5, seed=0)
+    size = {"n_components": 3 if method == "bpmf" else 2}
     many = (200, 400) if quick else (1000, 5_000)
-    gibbs = bf.fit("bpmf", ratings, bf.Gibbs(*many, chains=4), **size)
+    gibbs = bf.fit(method, ratings, bf.Gibbs(*many, chains=4), **size)
     reference = moments(gibbs)
     nuts = (
         bf.NUTS(100, 100, 2, max_tree_depth=7) if quick else bf.NUTS(400, 400, 4, max_tree_depth=8)
     )
     rows = []
     runs: dict[str, Any] = {"NUTS": nuts}
-    for guide in GUIDES:
+    for guide in GUIDES if method == "bpmf" else ():
         flow = guide == "flow"  # ten times dearer per step, and unstable at the others' rate
         steps, rate = (5_000, 1e-3) if flow else (15_000, 1e-2)
         runs[f"SVI, {guide}"] = bf.SVI(1000 if quick else steps, guide, rate, draws=2000)
     for name, engine in runs.items():
-        fit = bf.fit("bpmf", ratings, engine, init=gibbs, **size)
+        fit = bf.fit(method, ratings, engine, init=gibbs, **size)
         rows.append(gap(name, fit, reference, moments(fit)))
         print(rows[-1], flush=True)
     print(f"\nreference: {gibbs}\n")

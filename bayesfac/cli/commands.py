@@ -202,18 +202,21 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def levels(text: str) -> tuple[float, ...]:
-    """FROM:TO in whole steps, or a list.
+    """How many, FROM:TO in whole steps, FROM:TO:STEP, or a list.
 
-    >>> levels("1:3"), levels("0.5,1")
-    ((1.0, 2.0, 3.0), (0.5, 1.0))
+    >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
+    ((1.0, 2.0, 3.0), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
     """
-    first, colon, last = text.partition(":")
     try:
-        if colon:
-            return tuple(map(float, range(int(first), int(last) + 1)))
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"Expected 1:5 or 0.5,1,2, got {text!r}") from None
+        if "," in text:
+            return tuple(map(float, text.split(",")))
+        first, last, step = (
+            [*map(float, text.split(":")), 1.0, 1.0][:3] if ":" in text else (1, int(text), 1)
+        )
+        return tuple(first + step * i for i in range(round((last - first) / step) + 1))
+    except (ValueError, ZeroDivisionError):
+        told = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
+        raise argparse.ArgumentTypeError(told) from None
 
 
 def _engine(args: argparse.Namespace, default: str) -> Any:

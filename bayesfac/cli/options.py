@@ -225,7 +225,7 @@ def _table_options(parser: Parser) -> None:
         "--levels",
         type=commands.levels,
         metavar="1:5",
-        help="the ordinal scale: FROM:TO, or a list 0.5,1,2 (default: real values)",
+        help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
     )
 
 

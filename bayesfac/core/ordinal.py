@@ -74,6 +74,12 @@ def thresholds_at(theta: jax.Array, query: Query | Grid, new: Any = None) -> jax
     return jnp.where(known, theta[query.row], jnp.asarray(new, theta.dtype))
 
 
+def edges(theta: jax.Array) -> jax.Array:
+    """The thresholds with -inf before and inf after them: level c lies between c and c + 1."""
+    ends = jnp.full((*theta.shape[:-1], 1), jnp.inf, theta.dtype)
+    return jnp.concatenate([-ends, theta, ends], -1)
+
+
 class Levels(dist.Distribution):
     """One of the levels of a scale, with P proportional to exp(score); what ordinal methods predict.
 

@@ -146,11 +146,12 @@ DIMS = {
 }
 
 
-def start(key: jax.Array, shape: tuple[int, int], K: int) -> tuple[jax.Array, ...]:
-    """U, V, mu_U, Lambda_U, mu_V, Lambda_V: small factors, their priors as wide as they are."""
+def start(key: jax.Array, shape: tuple[int, int], K: int) -> dict[str, Any]:
+    """The sites of both sides: small factors, their priors as wide as they are."""
     U, V = start_factors(key, shape, K)
     zero, precision = jnp.zeros(K), jnp.eye(K) * 4 * K**0.5
-    return U, V, zero, precision, zero, precision
+    user = {"U": U, "mu_U": zero, "Lambda_U": precision}
+    return user | {"V": V, "mu_V": zero, "Lambda_V": precision}
 
 
 def sample_sides(shape: tuple[int, int], K: int, beta0: float) -> tuple[jax.Array, jax.Array]:

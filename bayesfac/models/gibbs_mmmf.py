@@ -79,7 +79,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors, their priors as wide as they are, thresholds one apart."""
     theta = jnp.tile(jnp.asarray(centres(len(hyper.levels))), (data.n_users, 1))
-    return Params(*wishart.start(key, data.shape, hyper.n_components), theta)
+    return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:

@@ -8,16 +8,16 @@ Koren & Sill, "OrdRec", RecSys 2011 (thresholds per user); the priors of BPMF (S
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-where t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are theta_i's free coordinates: Gaussian about the
-population's, `centre`, with the sds s (shift, gaps); the logarithms are their Jacobian.
+where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), theta_i's free coordinates, are Gaussian about `centre`
+with the sds s (shift, gaps); the logarithms are their Jacobian.
 
     paper      here               shape
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's
 
-A Gibbs sweep (probit) draws a latent normal for each rating within its thresholds, then the Gaussian blocks;
-the thresholds move by Metropolis steps with the latents integrated out, as given these they hardly could.
+A Gibbs sweep (probit) draws a latent normal for each rating within its thresholds, then Gaussian blocks; the
+thresholds move by Metropolis steps with the latents integrated out.
 """
 
 from typing import NamedTuple
@@ -76,7 +76,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
     centre = rising.inv(jax.scipy.stats.norm.ppf(share))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
-    return Params(*sides, centre, theta)
+    return Params(**sides, centre=centre, theta=theta)
 
 
 def population(hyper: Hyper) -> tuple[jax.Array, jax.Array]:
@@ -88,9 +88,7 @@ def population(hyper: Hyper) -> tuple[jax.Array, jax.Array]:
 
 def limits(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
     """The thresholds below and above each rating, -inf and inf at the ends."""
-    table = rising(p.centre)[None] if p.theta is None else p.theta
-    ends = jnp.full((len(table), 1), jnp.inf, table.dtype)
-    table = jnp.concatenate([-ends, table, ends], 1)
+    table = ordinal.edges(rising(p.centre)[None] if p.theta is None else p.theta)
     row, code = 0 if p.theta is None else data.cells.row, codes(data)
     return table[row, code], table[row, code + 1]
 
@@ -124,8 +122,7 @@ def conditional_V(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> Gauss
 
 
 def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Two random-walk steps of every user's free coordinates (or the shared ones), z integrated out, each
-    accepted or not by itself; then the population's, which is Gaussian given the users'."""
+    """Random-walk steps of the free coordinates, z integrated out; then the population's, a Gaussian."""
     x, shared = inner(p.U, p.V, data.cells), p.theta is None
     (c, s), R = population(hyper), len(hyper.levels)
     used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
@@ -155,8 +152,7 @@ CONDITIONALS = wishart.blocks(conditional_U, conditional_V)
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
-    ends = jnp.full((*theta.shape[:-1], 1), jnp.inf, theta.dtype)
-    edges = jnp.concatenate([-ends, theta, ends], -1) - x[..., None]
+    edges = ordinal.edges(theta) - x[..., None]
     return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
 
 
