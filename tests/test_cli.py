@@ -276,7 +276,10 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
         ("fit plsa ratings", "Expected views, got the data set 'ratings'"),
         ("fit bpmf bad.csv", "got 'four' in line 3"),
         ("fit bpmf good.csv --levels 1:3", "got 4 in line 2"),
-        ("fit bpmf good.csv --levels one", "--levels: Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got 'one'"),
+        (
+            "fit bpmf good.csv --levels one",
+            "--levels: Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got 'one'",
+        ),
         ("fit bpmf good.csv --columns who,item,rating", "a column 'who'"),
         ("fit bpmf good.csv --columns user,item", "Expected 3 columns"),
         ("fit bpmf ratings --columns a,b,c", "Expected a file for --columns"),

@@ -53,7 +53,8 @@ examples:
 An unknown method, engine or setting is answered with the nearest name."""
 
 COMPARE = f"""\
-Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals.
+Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. Fits to
+ratings with --levels are scored by the levels they tell: wrong levels, ordinal log score, RPS.
 
 {DATA_HELP}"""
 

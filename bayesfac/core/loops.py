@@ -106,17 +106,20 @@ def solve_rows(
 
 
 @njit(**OPTIONS)
-def _add_outer(P, x, F, t, count):
-    """P += sum_e f_e f_e' (lower triangle) and x += sum_e t_e f_e, eight cells at a time."""
+def _add_outer(P, F, t, count):
+    """P += sum_e f_e f_e' (lower triangle) and its last row += sum_e t_e f_e, eight cells at a time."""
     for e in range(count, F.shape[0]):
         F[e] = 0
         t[e] = 0
-    for k in range(len(x)):
+    K = P.shape[0] - 1
+    a0, a1, a2, a3, a4, a5, a6, a7 = t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]
+    for m in range(P.shape[1]):
+        P[K, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
+            a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
+        )
+    for k in range(K):
         a0, a1, a2, a3 = F[0, k], F[1, k], F[2, k], F[3, k]
         a4, a5, a6, a7 = F[4, k], F[5, k], F[6, k], F[7, k]
-        x[k] += (t[0] * a0 + t[1] * a1 + t[2] * a2 + t[3] * a3) + (
-            t[4] * a4 + t[5] * a5 + t[6] * a6 + t[7] * a7
-        )
         for m in range(_whole(k + 1)):
             P[k, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
                 a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
@@ -166,14 +169,14 @@ def _solve_rows(
     K = V.shape[1]
     several = len(root) > 1
     for b in prange(len(block) - 1):
-        P = np.zeros((K, _whole(K)), V.dtype)
+        P = np.zeros((K + 1, _whole(K)), V.dtype)
+        x = np.empty(K, V.dtype)
         F = np.zeros((8, _whole(K)), V.dtype)
         t = np.empty(8, V.dtype)
-        x = np.empty(K, V.dtype)
         inverse = np.empty(K, V.dtype)
         for i in range(block[b], block[b + 1]):
             for k in range(K):
-                x[k] = shift[k]
+                P[K, k] = shift[k]  # the right-hand side grows as one more row
                 for m in range(k + 1):
                     P[k, m] = precision[k, m]
             count = 0
@@ -184,13 +187,13 @@ def _solve_rows(
                 t[count] = w * target[order[p]]
                 count += 1
                 if count == 8:
-                    _add_outer(P, x, F, t, count)
+                    _add_outer(P, F, t, count)
                     count = 0
             if count:
-                _add_outer(P, x, F, t, count)
+                _add_outer(P, F, t, count)
             _factor(P, inverse)
             for k in range(K):  # L h = b, then L' x = h (+ noise)
-                s = x[k]
+                s = P[K, k]
                 for m in range(k):
                     s -= P[k, m] * x[m]
                 x[k] = s * inverse[k]
@@ -202,7 +205,6 @@ def _solve_rows(
                 for m in range(k):
                     x[m] -= P[k, m] * x[k]
             out[i] = x
-    return
 
 
 @njit(**OPTIONS)

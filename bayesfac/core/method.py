@@ -18,13 +18,15 @@ class Rotation:
 
     `forms` are K x K sites that turn as R' M R. The sites of `factors` (two of them) make the
     identified product, their rows paired by the data. With `each`, all of these have a
-    leading axis (already counted in `axes`), every entry of which turns by an R of its own.
+    leading axis (already counted in `axes`), every entry of which turns by an R of its own. `floating`:
+    thresholds of a row's own absorb shifts of its products, so their spectrum is not identified.
     """
 
     factors: tuple[str, str]
     axes: Mapping[str, int]
     forms: tuple[str, ...] = ()
     each: bool = False
+    floating: bool = False
 
 
 @dataclass(frozen=True)

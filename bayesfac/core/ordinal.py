@@ -137,6 +137,7 @@ class Levels(dist.Distribution):
         return self.scale[jax.random.categorical(key, self.log_p, shape=shape)]
 
 
+@partial(jax.jit, static_argnums=2)
 def log_between(low: jax.Array, high: jax.Array, link: str) -> jax.Array:
     """log(F(high) - F(low)) for low < high, where either may be infinite.
 

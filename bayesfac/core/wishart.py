@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
+from bayesfac.core.math import metropolis
 from bayesfac.core.method import Rotation
 from bayesfac.core.priors import start_factors
 
@@ -184,6 +185,27 @@ def stretch(p: Any, t: jax.Array) -> Any:
     c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
     p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
     return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
+
+
+def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
+    """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2 and whatever else c moves.
+
+    `rest(t)`, t = log c, is the log density of all but the U side, Jacobians included. Block by block,
+    thresholds and factors follow one another only slowly. The rows and their mean keep their density under
+    it, Jacobians included; the Wishart leaves -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2. Returns t, and p with
+    its U side moved.
+    """
+    K, trace = p.U.shape[1], jnp.trace(p.Lambda_U)
+
+    def density(t: jax.Array) -> jax.Array:
+        t = t[0, 0]
+        return (rest(t) - K**2 * t - 0.5 * trace * (jnp.exp(-2 * t) - 1))[None]
+
+    width, walk = jax.random.split(key)
+    step = 2 / size**0.5 * jnp.exp(jax.random.normal(width, (), p.U.dtype))
+    t = metropolis(walk, jnp.zeros((1, 1), p.U.dtype), step, density, times=2)[0, 0]
+    c = jnp.exp(t)
+    return t, p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / c**2)
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:

@@ -123,17 +123,17 @@ def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
     blocks: dict[str, Any] = {
         s: partial(block, s) for s in method.conditionals if pick_params(like, s) is not None
     }
+    moves: dict[str, Any] = {name: partial(f, hyper=hyper) for name, f in method.moves.items()}
     if kernels.backend() == "numba":
+
+        def ready(step: Any, *args: Any) -> Any:
+            return step if kernels.needs_loops(step, *args) else jax.jit(step)
+
         key = jax.random.key(0)
         given = jax.eval_shape(auxiliary, like, data, key)
-        if not kernels.needs_loops(auxiliary, like, data, key):
-            auxiliary = jax.jit(auxiliary)
-        blocks = {
-            s: f if kernels.needs_loops(f, like, data, key, *given) else jax.jit(f)
-            for s, f in blocks.items()
-        }
-
-    moves = {name: jax.jit(partial(move, hyper=hyper)) for name, move in method.moves.items()}
+        auxiliary = ready(auxiliary, like, data, key)
+        blocks = {name: ready(f, like, data, key, *given) for name, f in blocks.items()}
+        moves = {name: ready(f, key, like, data) for name, f in moves.items()}
 
     def sweep(p: Any, data: Any, key: jax.Array) -> Any:
         given = auxiliary(p, data, key)

@@ -143,7 +143,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     "emmmf", "decoste2006ensembles", Ratings, Params, Hyper, init, objective, model, predict, example,
     prepare=prepare, terms=terms,
-    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
+    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     dims={
         "U": ("member", "user", "component"), "V": ("member", "item", "component"),
         "theta": ("member", "user", "threshold"),

@@ -117,7 +117,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     "mmmf", "rennie2005mmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
     prepare=prepare,
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
+    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},
 ))
 # fmt: on

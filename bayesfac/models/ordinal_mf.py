@@ -20,13 +20,13 @@ A Gibbs sweep (probit) draws a latent normal for each rating within its threshol
 thresholds move by Metropolis steps with the latents integrated out.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions.transforms import OrderedTransform
 
 from bayesfac.core import checks, ordinal, wishart
 from bayesfac.core.cells import Grid, Query
@@ -36,8 +36,7 @@ from bayesfac.core.math import bilinear, inner, metropolis, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.core.ordinal import Between, Levels, blurred, codes, log_between
 from bayesfac.core.priors import GaussianRows
-
-rising = OrderedTransform()
+from bayesfac.core.thresholds import away, limits, population, rising, scaled, seen
 
 
 class Params(NamedTuple):
@@ -79,29 +78,10 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sides, centre=centre, theta=theta)
 
 
-def population(hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    """Where `centre` is expected, thresholds one apart about zero; and the users' sds about it."""
-    gaps = len(hyper.levels) - 2
-    sd = jnp.array([hyper.scale_shift] + [hyper.scale_gap] * gaps)
-    return jnp.array([-gaps / 2] + [0.0] * gaps), sd
-
-
-def limits(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
-    """The thresholds below and above each rating, -inf and inf at the ends."""
-    table = ordinal.edges(rising(p.centre)[None] if p.theta is None else p.theta)
-    row, code = 0 if p.theta is None else data.cells.row, codes(data)
-    return table[row, code], table[row, code + 1]
-
-
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    x, (low, high) = inner(p.U, p.V, data.cells), limits(p, data)
-    cost = -jnp.sum(log_between(low - x, high - x, hyper.link)) + wishart.energy(p, hyper.beta0)
-    c, s = population(hyper)
-    cost += 0.5 * jnp.sum((p.centre - c) ** 2)
-    if p.theta is not None:
-        t = rising.inv(p.theta)
-        cost += 0.5 * jnp.sum(((t - p.centre) / s) ** 2) + jnp.sum(t[:, 1:])
-    return cost
+    fit = -jnp.sum(seen(p, inner(p.U, p.V, data.cells), data, hyper))
+    cost = fit + wishart.energy(p, hyper.beta0) + away(p, hyper)
+    return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
 # -- given latent z_ij ~ N(x_ij, 1) within its thresholds --------------------------------------------
@@ -131,12 +111,11 @@ def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params
     step = 1.7 / jnp.sqrt((own + 0.3 * (many[:, 1:] + many[:, :-1])) * (R - 1))
 
     def density(t: jax.Array) -> jax.Array:
-        q = p._replace(centre=t[0]) if shared else p._replace(theta=rising(t))
-        low, high = limits(q, data)
-        seen = log_between(low - x, high - x, hyper.link)
         if shared:
-            return jnp.sum(seen)[None] - 0.5 * jnp.sum((t - c) ** 2, 1)
-        return row_sums(data.cells.by_row, seen) - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
+            q = p._replace(centre=t[0])
+            return (jnp.sum(seen(q, x, data, hyper)) - away(q, hyper))[None]
+        fit = row_sums(data.cells.by_row, seen(p._replace(theta=rising(t)), x, data, hyper))
+        return fit - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
 
     walk, rest = jax.random.split(key)
     t = metropolis(walk, p.centre[None] if shared else rising.inv(p.theta), step, density, times=2)
@@ -146,6 +125,18 @@ def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params
     mean = (c + t.sum(0) / s**2) / precision
     centre = mean + jax.random.normal(rest, mean.shape, mean.dtype) / precision**0.5
     return p._replace(theta=rising(t), centre=centre)
+
+
+def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """The common scale of x and all thresholds."""
+    x = inner(p.U, p.V, data.cells)
+
+    def rest(t: jax.Array) -> jax.Array:
+        q, jacobian = scaled(p, t)
+        return jacobian + jnp.sum(seen(q, jnp.exp(t) * x, data, hyper)) - away(q, hyper)
+
+    t, p = wishart.swell(key, p, len(x), rest)
+    return scaled(p, t)[0]
 
 
 CONDITIONALS = wishart.blocks(conditional_U, conditional_V)
@@ -190,9 +181,9 @@ METHOD = register(Method(
     "ordinal_mf", "koren2011ordrec", Ratings, Params, Hyper, init, objective, model, predict, example,
     prepare=prepare,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
-    moves={"thresholds": thresholds, "rescale": wishart.rescale},
-    gauge=(wishart.GAUGE,),
+    moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
+    gauge=(replace(wishart.GAUGE, floating=True),),
     dims=wishart.DIMS | {"centre": ("threshold",), "theta": ("user", "threshold")},
-    waived={"moves": "thresholds take a Metropolis step: what it leaves as it is, Geweke's test shows"},
+    waived={"moves": "two are Metropolis steps: what they leave as it is, Geweke's test shows"},
 ))
 # fmt: on

@@ -127,7 +127,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     "pmmmf", "kumar2017pmmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
     prepare=prepare, derive=derive,
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
+    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={
         "U": ("user", "component"), "V": ("item", "component"),
         "theta": ("user", "level"), "cut": ("user", "threshold"),

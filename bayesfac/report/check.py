@@ -183,7 +183,8 @@ def identified(fit: Any) -> dict[str, np.ndarray]:
     """What does not depend on how the factors are turned or labelled, as (chain, draw, ...) arrays.
 
     The log joint, scalar sites, predictions at the probe cells; for rotations the singular values
-    of U V' and the eigenvalues of K x K sites; for relabellings each component's share.
+    of U V' and the eigenvalues of K x K sites, unless thresholds absorb what these measure; for
+    relabellings each component's share.
     """
     draws = fit.draws
     found = {"lp": np.asarray(fit.stats["lp"])} if "lp" in fit.stats else {}
@@ -191,7 +192,7 @@ def identified(fit: Any) -> dict[str, np.ndarray]:
     found["probe"] = fit.predict(fit.data.probe).draws_of_mean()
     gauge = gauge_of(fit.method, tuple(draws))
     for free in gauge:
-        if isinstance(free, Rotation):
+        if isinstance(free, Rotation) and not free.floating:
             few = _few(
                 {site: draws[site] for site in (*free.factors, *free.forms) if site in draws}
             )

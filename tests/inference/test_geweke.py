@@ -19,8 +19,8 @@ from bayesfac.core.losses import every_level
 from bayesfac.core.method import REGISTRY, from_sites, sites
 from bayesfac.core.ordinal import Margins
 from bayesfac.core.priors import GaussianRows
+from bayesfac.core.thresholds import rising
 from bayesfac.inference.gibbs import sweep_of
-from bayesfac.models.ordinal_mf import rising
 
 CHAINS, LENGTH, POOL, THRESHOLD = 400, 60, 200, 4.5
 
