@@ -1,4 +1,4 @@
-"""Gibbs MMMF and ordinal MF on real ratings: do chains agree, and what do draws add to their point?
+"""Whether the chains of Gibbs MMMF and ordinal MF agree on real ratings, and what draws add to a point.
 
 MovieLens-100K, random 90/10, seed 0: R-hat of the probe predictions over 4 chains, and a comparison of the
 draws, the mode of the same joint, and BPMF on the held-out ratings.

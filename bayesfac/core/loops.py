@@ -108,9 +108,10 @@ def solve_rows(
 @njit(**OPTIONS)
 def _add_outer(P, F, t, count):
     """P += sum_e f_e f_e' (lower triangle) and its last row += sum_e t_e f_e, eight cells at a time."""
-    for e in range(count, F.shape[0]):
-        F[e] = 0
+    for e in range(count, F.shape[0]):  # plain loops: a slice costs the compiler ten times as much
         t[e] = 0
+        for m in range(F.shape[1]):
+            F[e, m] = 0
     K = P.shape[0] - 1
     a0, a1, a2, a3, a4, a5, a6, a7 = t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]
     for m in range(P.shape[1]):
@@ -141,7 +142,8 @@ def _factor(P, inverse):
     for j in range(len(inverse)):
         back = _whole(j)
         s = P[j, j]  # NaN below when not positive definite: the engines look for it
-        P[j, j:back] = 0
+        for k in range(j, back):
+            P[j, k] = 0
         for k in range(back):
             s -= P[j, k] * P[j, k]
         inverse[j] = 1 / np.sqrt(s)
@@ -204,7 +206,8 @@ def _solve_rows(
                 x[k] *= inverse[k]
                 for m in range(k):
                     x[m] -= P[k, m] * x[k]
-            out[i] = x
+            for k in range(K):
+                out[i, k] = x[k]
 
 
 @njit(**OPTIONS)

@@ -132,6 +132,9 @@ METHOD = register(Method(
         "U": ("user", "component"), "V": ("item", "component"),
         "theta": ("user", "level"), "cut": ("user", "threshold"),
     },
-    waived={"prior": "theta* is made of the ratings, so there is no law of ratings given factors"},
+    waived={
+        "prior": "theta* is made of the ratings, so there is no law of ratings given factors",
+        "minibatch": "theta* is a mean over all of a user's ratings",
+    },
 ))
 # fmt: on

@@ -78,7 +78,8 @@ def test_alignment_changes_nothing_that_is_identified(name) -> None:
     before, after = (f.predict(data).draws_of_mean() for f in (fit, moved))
     np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-4)
     before, after = identified(fit), identified(moved)
-    free = gauge_of(fit.method, tuple(fit.draws))
+    gauge = gauge_of(fit.method, tuple(fit.draws))
+    free = [g for g in gauge if not getattr(g, "floating", False)]
     assert not free or any(name.startswith(("singular", "share")) for name in before)
     for quantity, values in before.items():
         np.testing.assert_allclose(after[quantity], values, rtol=2e-2, atol=2e-3)
