@@ -50,7 +50,14 @@ def spread(
 def _spread(block, ptr, index, order, weight, V, out):
     for b in prange(len(block) - 1):
         for i in range(block[b], block[b + 1]):
-            for p in range(ptr[i], ptr[i + 1]):
+            fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
+            for p in range(ptr[i], fours, 4):  # four at a time: the sum is read and written once
+                w0, w1 = weight[order[p]], weight[order[p + 1]]
+                w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
+                j0, j1, j2, j3 = index[p], index[p + 1], index[p + 2], index[p + 3]
+                for k in range(V.shape[1]):
+                    out[i, k] += (w0 * V[j0, k] + w1 * V[j1, k]) + (w2 * V[j2, k] + w3 * V[j3, k])
+            for p in range(fours, ptr[i + 1]):
                 w = weight[order[p]]
                 j = index[p]
                 for k in range(V.shape[1]):
@@ -213,12 +220,9 @@ def _solve_rows(
 @njit(**OPTIONS)
 def _binary(kind, z):
     """Value and slope of a binary loss, in the order of `losses.BINARY`."""
-    if kind == 2:  # smooth hinge
-        if z >= 1:
-            return 0.0, 0.0
-        if z > 0:
-            return 0.5 * (1 - z) ** 2, z - 1
-        return 0.5 - z, -1.0
+    if kind == 2:  # smooth hinge, without a branch
+        u = min(max(1 - z, 0.0), 1.0)
+        return u * (1 - z) - 0.5 * u * u, -u
     if kind == 4:  # logistic
         e = np.exp(-abs(z))
         return np.log1p(e) + max(-z, 0.0), -(e if z > 0 else 1.0) / (1 + e)
