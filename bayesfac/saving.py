@@ -111,7 +111,7 @@ def load(path: str | os.PathLike[str]) -> Fit:
     )
     name, settings = header["engine"]
     card = _card_from_json(header["data"], arrays["rows"], arrays["cols"])
-    hyper = method.Hyper(**header["hyper"])
+    hyper = method.Hyper(**{name: _hashable(value) for name, value in header["hyper"].items()})
     seconds = header["seconds"]
     return Fit(
         method,
@@ -188,3 +188,8 @@ def _plain(values: Any, axis: str) -> list[Any]:
                 f"Expected {axis} labels that are numbers or text, got {value!r}: save cannot keep it"
             )
     return plain
+
+
+def _hashable(value: Any) -> Any:
+    """JSON knows no tuples: a hyper-parameter that was one comes back as a list."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -121,3 +121,12 @@ def test_a_stage_may_be_damaged_without_the_others():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         fits(**options)
+
+
+def test_a_saved_fit_predicts_as_it_did(tmp_path):
+    """Levels and penalties are tuples; JSON gives lists back, which no compiled program takes."""
+    ratings, fit = fits(penalty=(0.5, 1.0, 1.5, 2.0))
+    fit.save(tmp_path / "fit")
+    again = bf.load(tmp_path / "fit")
+    assert again.hyper == fit.hyper
+    np.testing.assert_array_equal(again.predict(ratings).level, fit.predict(ratings).level)
