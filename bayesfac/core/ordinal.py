@@ -10,28 +10,32 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from bayesfac.core import checks
 from bayesfac.core.cells import Cells, Grid, Query
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.losses import every_level, ordinal, proximal, proximal_centres
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 
 
-def require_levels(data: Any, hyper: Any, name: str) -> tuple[float, ...]:
-    """The scale of an ordinal method's data, or why they have none."""
+def levelled(data: Any, hyper: Any, name: str) -> Any:
+    """What every ordinal method asks of its data and settings; Hyper with `levels`, the data's scale."""
     if data.levels is None:
         raise ValueError(
             f"Expected ordinal ratings for {name}, got real values: say Ratings(..., levels=5), or list "
             "the levels (half stars: levels=np.arange(0.5, 5.5, 0.5))"
         )
-    given = getattr(hyper, "levels", None)
-    if given is not None and tuple(given) != data.levels:
-        raise ValueError(f"Expected the levels of the data, {data.levels}, got levels={given}")
+    if hyper.levels is not None and tuple(hyper.levels) != data.levels:
+        raise ValueError(
+            f"Expected the levels of the data, {data.levels}, got levels={hyper.levels}"
+        )
     if (data.value == data.value[0]).all():
         raise ValueError(
             f"Expected ratings of at least two levels for {name}, got {data.value[0]:g} everywhere: "
             "data that only say what was seen (implicit feedback) do not rank anything"
         )
-    return data.levels
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    return hyper._replace(levels=data.levels)
 
 
 def codes(data: Any) -> jax.Array:
@@ -48,6 +52,11 @@ def _codes(y: jax.Array, levels: tuple[float, ...]) -> jax.Array:
 def centres(n_levels: int) -> np.ndarray:
     """Where the R - 1 thresholds are expected: one apart, about zero."""
     return np.arange(1, n_levels) - n_levels / 2
+
+
+def start_thresholds(n_levels: int, *shape: int) -> jax.Array:
+    """All of them at the centres."""
+    return jnp.tile(jnp.asarray(centres(n_levels)), (*shape, 1))
 
 
 def thresholds_prior(n_levels: int, scale: float) -> dist.Distribution:
@@ -259,15 +268,18 @@ class Proximal(dist.Distribution):
         return -jnp.sum(proximal(self.x, theta[row], code, count[row] > 0))
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        raise NotImplementedError("the centres are made of the ratings: nothing to draw these from")
+        raise BayesfacError(
+            "pmmmf has no law of ratings: its centres are made of the ratings themselves"
+        )
 
 
 def blurred(
     known: Callable[[jax.Array], Levels], mean: jax.Array, variance: jax.Array, choice: Any = None
 ) -> Levels:
-    """`known(x)` averaged over x ~ N(mean, variance), by quadrature; `mean` decides the choice.
+    """`known(x)` averaged over x ~ N(mean, variance), by quadrature.
 
-    The variance is zero, and nothing is averaged, but where a label is asked for that training never saw.
+    The variance is zero, and nothing is averaged, but where a label is asked for that training never saw:
+    there a rule that looks at the mean of x knows nothing, and the median of the average is the choice.
     Several x for one cell (a last axis) are averaged over by one common standard normal.
     """
     exact = known(mean)
@@ -281,4 +293,5 @@ def blurred(
         return jnp.log(jnp.tensordot(jnp.asarray(WEIGHTS / WEIGHTS.sum(), mean.dtype), parts, 1))
 
     log_p = jax.lax.cond(jnp.any(variance > 0), average, lambda _: exact.log_p, None)
-    return Levels(exact.values, log_p, choice)
+    new = variance > 0 if jnp.ndim(variance) == jnp.ndim(choice) else jnp.any(variance > 0, -1)
+    return Levels(exact.values, log_p, jnp.where(new, Levels(exact.values, log_p).choice, choice))

@@ -179,6 +179,18 @@ def start_factors(
     return U, scale * jax.random.normal(kv, (*stack, shape[1], K))
 
 
+def factor_energy(U: jax.Array, V: jax.Array, penalty: Any) -> jax.Array:
+    """lambda/2 (|U|^2 + |V|^2), of every pair along leading axes: minus the log density of `sample_factors`
+    at scale lambda^-1/2, without constants."""
+    return 0.5 * penalty * (jnp.sum(U**2, (-2, -1)) + jnp.sum(V**2, (-2, -1)))
+
+
+def new_factor(U: jax.Array, penalty: float) -> tuple[jax.Array, jax.Array]:
+    """(mean, covariance) of a row of U that training never saw: its prior's."""
+    K = U.shape[-1]
+    return jnp.zeros(K, U.dtype), jnp.eye(K, dtype=U.dtype) / penalty
+
+
 def sample_factors(
     shape: tuple[int, int], K: int, scale: Any, stack: tuple[str, int] | None = None
 ) -> tuple[jax.Array, jax.Array]:

@@ -29,7 +29,7 @@ from bayesfac.core.cells import Cells, Grid, Query
 from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.ordinal import Levels, codes, require_levels
+from bayesfac.core.ordinal import Levels, codes, levelled
 
 
 class Params(NamedTuple):
@@ -46,8 +46,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "attitude"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "attitude")
     checks.positive(hyper, "scale", "scale_bias")
     return hyper
 

@@ -28,8 +28,8 @@ from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.margins import total_ordinal
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.ordinal import Levels, Margins, blurred, codes, require_levels
-from bayesfac.core.priors import sample_factors, start_factors
+from bayesfac.core.ordinal import Levels, Margins, blurred, codes, levelled
+from bayesfac.core.priors import factor_energy, new_factor, sample_factors, start_factors
 
 
 class Params(NamedTuple):
@@ -46,13 +46,12 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "bmmmf"))
-    if len(hyper.levels) != 2:
+    if data.levels is not None and len(data.levels) != 2:
         raise ValueError(
-            f"Expected two levels for bmmmf, got {len(hyper.levels)} {hyper.levels}: hmf takes any number, "
+            f"Expected two levels for bmmmf, got {len(data.levels)} {data.levels}: hmf takes any number, "
             "one bmmmf for each cut between them; ratings.above(level) makes one such cut"
         )
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "bmmmf")
     checks.positive(hyper, "penalty")
     checks.smooth_loss(hyper)
     return hyper
@@ -66,7 +65,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     zero = jnp.zeros((data.n_users, 1), x.dtype)  # y x is the margin of the only threshold, at 0
-    ridge = 0.5 * hyper.penalty * (jnp.sum(p.U**2) + jnp.sum(p.V**2))
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
     return total_ordinal(x, zero, codes(data), rows, None, hyper.loss) + ridge
 
 
@@ -82,8 +81,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The higher level where x >= cut (eq. 3.4); new users and items are draws from their priors."""
-    K, dtype = hyper.n_components, p.U.dtype
-    prior = (jnp.zeros(K, dtype), jnp.eye(K, dtype=dtype) / hyper.penalty)
+    prior = new_factor(p.U, hyper.penalty)
     mean, variance = bilinear(p.U, p.V, query, prior, prior)
     liked = jnp.where(mean >= hyper.cut, 1, 0)
     return blurred(lambda x: likelihood(x, hyper).levels(), mean, variance, liked)

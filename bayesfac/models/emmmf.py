@@ -35,14 +35,14 @@ from bayesfac.core.ordinal import (
     Margins,
     Product,
     blurred,
-    centres,
     codes,
-    require_levels,
+    levelled,
+    start_thresholds,
     threshold_energy,
     thresholds_at,
     thresholds_prior,
 )
-from bayesfac.core.priors import sample_factors, start_factors
+from bayesfac.core.priors import factor_energy, new_factor, sample_factors, start_factors
 
 
 class Params(NamedTuple):
@@ -63,8 +63,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "emmmf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "emmmf")
     checks.count(hyper, "members", 1000, "more never helped")
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
@@ -75,8 +74,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Every member begins at factors of its own."""
     U, V = start_factors(key, data.shape, hyper.n_components, (hyper.members,))
-    start = jnp.asarray(centres(len(hyper.levels)), U.dtype)
-    return Params(U, V, jnp.tile(start, (hyper.members, data.n_users, 1)))
+    return Params(U, V, start_thresholds(len(hyper.levels), hyper.members, data.n_users))
 
 
 def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
@@ -97,7 +95,7 @@ def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array
     """J of the members in `which`."""
     x, weight = inner(p.U, p.V, data.cells), bags(data, hyper, which)
     fit = total_ordinal(x, p.theta, codes(data), data.cells.by_row, weight, hyper.loss)
-    ridge = 0.5 * hyper.penalty * (jnp.sum(p.U**2, (1, 2)) + jnp.sum(p.V**2, (1, 2)))
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
     return fit + ridge + jax.vmap(lambda t: threshold_energy(t, hyper.scale_theta))(p.theta)
 
 
@@ -119,17 +117,17 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The members' levels averaged; new users and items are draws from their priors."""
-    K, dtype = hyper.n_components, p.U.dtype
-    prior = (jnp.zeros(K, dtype), jnp.eye(K, dtype=dtype) / hyper.penalty)
+    prior = new_factor(p.U, hyper.penalty)
 
-    def member(U: jax.Array, V: jax.Array, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean, variance = bilinear(U, V, query, prior, prior)
-        at = thresholds_at(theta, query)
+    def member(p: Params) -> tuple[jax.Array, jax.Array]:
+        mean, variance = bilinear(p.U, p.V, query, prior, prior)
+        at = thresholds_at(p.theta, query)
         said = blurred(lambda x: Margins(hyper.levels, x, at, hyper.loss).levels(), mean, variance)
         return said.probs, said.choice
 
-    probs, chosen = jax.vmap(member)(*p)
-    average = jnp.rint(jnp.mean(chosen.astype(dtype), 0)).astype(chosen.dtype)
+    # one by one: under vmap the condition in `blurred` would be taken in every cell
+    probs, chosen = jax.lax.map(member, p)
+    average = jnp.rint(jnp.mean(chosen.astype(p.U.dtype), 0)).astype(chosen.dtype)
     return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), average)
 
 

@@ -44,7 +44,8 @@ from bayesfac.core.ordinal import (
     blurred,
     centres,
     codes,
-    require_levels,
+    levelled,
+    start_thresholds,
     threshold_energy,
     thresholds_at,
     thresholds_prior,
@@ -71,15 +72,14 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "gibbs_mmmf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "gibbs_mmmf")
     checks.positive(hyper, "cost", "scale_theta", "beta0")
     return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors, their priors as wide as they are, thresholds one apart."""
-    theta = jnp.tile(jnp.asarray(centres(len(hyper.levels))), (data.n_users, 1))
+    theta = start_thresholds(len(hyper.levels), data.n_users)
     return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
 
 

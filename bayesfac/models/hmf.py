@@ -30,8 +30,8 @@ from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.margins import total_ordinal
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.ordinal import Levels, Margins, blurred, codes, require_levels
-from bayesfac.core.priors import sample_factors, start_factors
+from bayesfac.core.ordinal import Levels, Margins, blurred, codes, levelled
+from bayesfac.core.priors import factor_energy, new_factor, sample_factors, start_factors
 
 
 class Params(NamedTuple):
@@ -49,11 +49,10 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    levels = require_levels(data, hyper, "hmf")
-    stages = len(levels) - 1
+    hyper = levelled(data, hyper, "hmf")
+    stages = len(hyper.levels) - 1
     given = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
-    hyper = hyper._replace(levels=levels, penalty=tuple(map(float, given)))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = hyper._replace(penalty=tuple(map(float, given)))
     if len(hyper.penalty) != stages or not all(0 < each < jnp.inf for each in hyper.penalty):
         raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {given!r}")
     checks.smooth_loss(hyper)
@@ -70,9 +69,8 @@ def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     likes = (codes(data) > which[:, None]).astype(jnp.int32)
     zero = jnp.zeros((len(x), data.n_users, 1), x.dtype)
-    penalty = jnp.asarray(hyper.penalty, x.dtype)[which]
-    ridge = jnp.sum(p.U**2, (1, 2)) + jnp.sum(p.V**2, (1, 2))
-    return total_ordinal(x, zero, likes, rows, None, hyper.loss) + 0.5 * penalty * ridge
+    ridge = factor_energy(p.U, p.V, jnp.asarray(hyper.penalty, x.dtype)[which])
+    return total_ordinal(x, zero, likes, rows, None, hyper.loss) + ridge
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -103,9 +101,7 @@ def cascade(x: jax.Array, cut: float) -> jax.Array:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels, and the cascade's choice; new users and items are draws from their priors."""
-    K, dtype = hyper.n_components, p.U.dtype
-    zero, eye = jnp.zeros(K, dtype), jnp.eye(K, dtype=dtype)
-    priors = [(zero, eye / penalty) for penalty in hyper.penalty]
+    priors = [new_factor(p.U, penalty) for penalty in hyper.penalty]
     stages = [bilinear(U, V, query, g, g) for U, V, g in zip(p.U, p.V, priors, strict=True)]
     mean = jnp.stack([stage[0] for stage in stages], -1)
     variance = jnp.stack([stage[1] for stage in stages], -1)

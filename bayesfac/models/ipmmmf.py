@@ -36,9 +36,9 @@ from bayesfac.core.ordinal import (
     Levels,
     Margins,
     blurred,
-    centres,
     codes,
-    require_levels,
+    levelled,
+    start_thresholds,
     threshold_energy,
     thresholds_at,
     thresholds_prior,
@@ -64,8 +64,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "ipmmmf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "ipmmmf")
     checks.positive(hyper, "cost", "scale_item", "scale_theta")
     checks.at_least_one(hyper, "alpha")
     checks.smooth_loss(hyper)
@@ -78,7 +77,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     nu = jnp.full(K, hyper.alpha / (hyper.alpha + 1))
     lean = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
     V = hyper.scale_item * jax.random.normal(kv, (data.n_items, K)) / K**0.5
-    theta = jnp.tile(jnp.asarray(centres(len(hyper.levels)), V.dtype), (data.n_users, 1))
+    theta = start_thresholds(len(hyper.levels), data.n_users)
     return Params(jax.nn.sigmoid(lean), V, theta, nu)
 
 

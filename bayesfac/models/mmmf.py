@@ -1,8 +1,8 @@
 r"""Maximum margin matrix factorization of ordinal ratings, by L-BFGS.
 
-Rennie & Srebro, "Fast Maximum Margin Matrix Factorization for Collaborative Prediction", ICML 2005; as
-in the thesis of Kumar, "Matrix Factorizations for Collaborative Filtering and Multi-label Classification",
-2018, eq. 3.12-3.16.
+Rennie & Srebro, "Fast Maximum Margin Matrix Factorization for Collaborative Prediction", ICML 2005; as in
+Kumar's thesis, "Collaborative Filtering and Multi-Label Classification with Matrix Factorization",
+Hyderabad 2018, eq. 3.12-3.16.
 
     J(U, V, theta) = sum_ij sum_{r=1}^{R-1} h(T_ij^r (theta_ir - u_i.v_j)) + lambda/2 (|U|^2 + |V|^2)
                    + 1/(2 s^2) sum_ir (theta_ir - c_r)^2,      T_ij^r = +1 if r >= y_ij else -1
@@ -23,7 +23,6 @@ posterior is a *generalised* one; `ordinal_mf` has a proper likelihood on the sa
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpyro
 
 from bayesfac.core import checks
@@ -36,14 +35,14 @@ from bayesfac.core.ordinal import (
     Levels,
     Margins,
     blurred,
-    centres,
     codes,
-    require_levels,
+    levelled,
+    start_thresholds,
     threshold_energy,
     thresholds_at,
     thresholds_prior,
 )
-from bayesfac.core.priors import sample_factors, start_factors
+from bayesfac.core.priors import factor_energy, new_factor, sample_factors, start_factors
 
 
 class Params(NamedTuple):
@@ -62,8 +61,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "mmmf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "mmmf")
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
@@ -74,14 +72,13 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Factors whose products are small beside the margin, thresholds one apart."""
     U, V = start_factors(key, data.shape, hyper.n_components)
-    start = jnp.asarray(centres(len(hyper.levels)), U.dtype)
-    return Params(U, V, jnp.tile(start, (data.n_users, 1)))
+    return Params(U, V, start_thresholds(len(hyper.levels), data.n_users))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     given = (codes(data), rows, None, hyper.loss, hyper.construction == "immediate")
-    ridge = 0.5 * hyper.penalty * (jnp.sum(p.U**2) + jnp.sum(p.V**2))
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
     return total_ordinal(x, p.theta, *given) + ridge + threshold_energy(p.theta, hyper.scale_theta)
 
 
@@ -100,8 +97,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors, with thresholds one apart."""
-    one = jnp.eye(hyper.n_components, dtype=p.U.dtype) / hyper.penalty
-    prior = (jnp.zeros(hyper.n_components, p.U.dtype), one)
+    prior = new_factor(p.U, hyper.penalty)
     mean, variance = bilinear(p.U, p.V, query, prior, prior)
     theta = thresholds_at(p.theta, query)
     return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)

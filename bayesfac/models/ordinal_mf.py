@@ -61,8 +61,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=ordinal.require_levels(data, hyper, "ordinal_mf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = ordinal.levelled(data, hyper, "ordinal_mf")
     checks.positive(hyper, "scale_shift", "scale_gap", "beta0")
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))

@@ -34,8 +34,8 @@ from bayesfac.core.losses import proximal, proximal_centres
 from bayesfac.core.margins import total_proximal
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.ordinal import Levels, Proximal, blurred, codes, require_levels, thresholds_at
-from bayesfac.core.priors import sample_factors, start_factors
+from bayesfac.core.ordinal import Levels, Proximal, blurred, codes, levelled, thresholds_at
+from bayesfac.core.priors import factor_energy, new_factor, sample_factors, start_factors
 
 
 class Params(NamedTuple):
@@ -52,8 +52,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = hyper._replace(levels=require_levels(data, hyper, "pmmmf"))
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    hyper = levelled(data, hyper, "pmmmf")
     checks.positive(hyper, "penalty")
     return hyper
 
@@ -64,7 +63,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    ridge = 0.5 * hyper.penalty * (jnp.sum(p.U**2) + jnp.sum(p.V**2))
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
     return total_proximal(x, codes(data), rows, len(hyper.levels)) + ridge
 
 
@@ -103,8 +102,7 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels, and the one between whose cuts x lies; new users and items are draws from priors."""
-    K, dtype = hyper.n_components, p.U.dtype
-    prior = (jnp.zeros(K, dtype), jnp.eye(K, dtype=dtype) / hyper.penalty)
+    prior = new_factor(p.U, hyper.penalty)
     mean, variance = bilinear(p.U, p.V, query, prior, prior)
     R = len(hyper.levels)
     theta = thresholds_at(p.theta, query, jnp.arange(R) - (R - 1) / 2)

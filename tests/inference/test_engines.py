@@ -150,9 +150,24 @@ def test_guides_that_can_be_exact_are(skeleton, guide):
     draws = np.concatenate([found.draws["b"][0], found.draws["c"][0]], 1)
     sd = np.sqrt(np.diag(cov))
     assert found.draws["b"].shape == (1, 1000, data.n_users)
+    first = skeleton.Params(found.draws["b"][0, 0], found.draws["c"][0, 0])
+    assert found.stats["lp"][0, 0] == pytest.approx(-float(skeleton.objective(first, data, hyper)))
     np.testing.assert_array_less(np.abs(draws.mean(0) - mean), 5 * sd / np.sqrt(1000))
     if guide != "lowrank":  # rank sqrt(12) plus a diagonal is an approximation
         np.testing.assert_array_less(np.abs(draws.std(0) / sd - 1), 5 / np.sqrt(2 * 1000))
+
+
+@pytest.mark.parametrize("engine", [bf.LBFGS(), *SAMPLERS], ids=name_of)
+def test_intervals_hold_the_noise_and_for_draws_what_is_not_known(skeleton, engine):
+    """90 % of a rating: +-1.645 noise at a point, and the sd of b_i + c_j joins it for a sampler."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    _, cov = gaussian(data, hyper)
+    pair = {"user": data.users[:1], "item": data.items[:1]}
+    lower, upper = fit(skeleton, data, hyper, engine).predict(pair).interval(0.9)
+    n = data.n_users
+    unknown = 0 if isinstance(engine, bf.LBFGS) else cov[0, 0] + cov[n, n] + 2 * cov[0, n]
+    expected = 2 * 1.6449 * np.sqrt(hyper.noise**2 + unknown)
+    np.testing.assert_allclose(upper - lower, expected, rtol=0.06)
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

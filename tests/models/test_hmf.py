@@ -110,6 +110,15 @@ def test_a_stage_may_be_damaged_without_the_others():
     assert (said != again)[said >= 3].any()
 
 
+def test_a_new_user_is_given_the_middle_of_what_is_likely():
+    """Every stage's score is 0 on average there, which the cascade would read as "likes everything"."""
+    ratings, fit = fits(penalty=1.0)
+    said = fit.predict({"user": [-1], "item": ratings.items[:1]})
+    assert said.flagged[0]
+    middle = np.searchsorted(np.cumsum(said.probabilities[0]), 0.5)
+    assert said.level[0] == ratings.levels[middle] < ratings.levels[-1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

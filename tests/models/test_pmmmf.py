@@ -9,6 +9,7 @@ import bayesfac as bf
 from bayesfac.core.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
+from bayesfac.core.ordinal import Proximal
 
 PMMMF = REGISTRY["pmmmf"]
 
@@ -114,3 +115,9 @@ def test_no_minibatches():
     ratings = bf.datasets.make_ratings(10, 8, 2, density=0.7, seed=1)
     with pytest.raises(BayesfacError, match="minibatches"):
         bf.fit("pmmmf", ratings, bf.SVI(10, batch=5), n_components=2, progress=False)
+
+
+def test_there_is_no_law_to_draw_ratings_from():
+    data, h = PMMMF.example(jax.random.key(3))
+    with pytest.raises(BayesfacError, match="pmmmf has no law of ratings"):
+        Proximal(h.levels, jnp.zeros(len(data)), data.cells).sample(jax.random.key(0))
