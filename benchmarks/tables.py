@@ -5,7 +5,8 @@
 4.1, tuned   the same splits, lambda chosen on ratings held out of the training part (bf.path), beside BPMF
 3.19         MovieLens-1M, NMAE. Weak: one rating of each user held out. Strong: the same for 1,040 users
              set apart, whose other ratings join the training part (the thesis learns V first and then
-             folds them in). Lambda of MMMF and of each HMF stage: bf.path on the first weak split
+             folds them in). Rank and lambda of MMMF and HMF: bf.path on ratings held out of the first
+             weak split's training part, by mean absolute error
 
 Errors are of the level that a method itself names (its rule; the median of the votes of draws); for ALS, PMF
 and BPMF of the real-valued prediction, clipped to the scale, in Table 4.1, and of the nearest level in 3.19.
@@ -189,50 +190,52 @@ def nearest(found: Any, test: Ratings) -> np.ndarray:
     return np.rint(real(found, test))
 
 
-def penalties(cells: Cells, train: Ratings, args: Any) -> Numbers:
-    """Lambda of MMMF and of every HMF stage, by zero-one error on ratings held out."""
-    engine = bf.LBFGS(args.iterations, tol=1e-4, memory=5)
-    given = {"n_components": args.d, "repeats": 1, "progress": False}
+def choose(cells: Cells, train: Ratings, args: Any) -> dict[str, tuple[int, float]]:
+    """Rank and lambda of MMMF and of HMF (one for its stages), by absolute error on ratings held out."""
+    engine = bf.LBFGS(args.iterations, tol=1e-5, memory=5)
+    grid = 10 ** np.arange(0.75, 1.4, 0.125)
+    given = {"repeats": args.repeats, "seed": 100, "progress": False}
 
-    def best(method: str, data: Ratings, low: float) -> float:
-        return bf.path(method, data, 10 ** np.arange(low, low + 0.7, 0.125), engine, **given).best
+    def table(method: str, d: int) -> Numbers:
+        found = bf.path(method, train, grid, engine, n_components=d, **given).table["MAE"]
+        return {str(round(penalty, 2)): round(error, 4) for penalty, error in found.items()}
 
-    stages = {
-        f"stage {q:g}": cells.get(
-            f"3.19 lambda, stage {q:g}", lambda q=q: best("bmmmf", train.above(q), 0.9)
-        )
-        for q in train.levels[:-1]
-    }
+    best = {}
+    for method in ("mmmf", "hmf"):
+        tried = {
+            (d, float(penalty)): error
+            for d in args.ranks
+            for penalty, error in cells.get(
+                f"3.19 held out, {method}, d = {d}", lambda m=method, d=d: table(m, d)
+            ).items()
+        }
+        best[method] = min(tried, key=lambda one: tried[one])
+    return best
+
+
+def methods_3_19(args: Any, chosen: dict[str, tuple[int, float]]) -> Numbers:
+    engine, sweeps = bf.LBFGS(args.iterations, tol=1e-5), args.sweeps
+    small = min(20, args.d)
+    mmmf, hmf = (
+        {"n_components": d, "penalty": penalty}
+        for d, penalty in (chosen["mmmf"], chosen["hmf"])
+    )  # fmt: skip
+    gibbs = bf.Gibbs(sweeps, sweeps, 1)
     return {
-        "mmmf": cells.get("3.19 lambda, MMMF", lambda: best("mmmf", train, 1.1)),
-        "hmf": tuple(stages.values()),
-    }
-
-
-def methods_3_19(args: Any, chosen: Numbers) -> Numbers:
-    engine, d, sweeps = bf.LBFGS(args.iterations, tol=1e-5), args.d, args.sweeps
-    small = min(20, d)
-    margin_options = {"n_components": d, "penalty": chosen["mmmf"]}
-    return {
-        "PMF": ("pmf", bf.FixedPoint(30, tol=1e-4), {"n_components": d}, nearest),
-        "BPMF": ("bpmf", bf.Gibbs(sweeps, sweeps, 1), {"n_components": min(32, d)}, nearest),
-        "MMMF": ("mmmf", engine, margin_options, said),
-        "E-MMMF": ("emmmf", engine, margin_options | {"members": 5}, said),
-        "Gibbs MMMF": (
-            "gibbs_mmmf",
-            bf.Gibbs(sweeps, sweeps, 1),
-            {"n_components": small, "cost": 0.3},
-            said,
-        ),
-        "HMF": ("hmf", engine, {"n_components": d, "penalty": chosen["hmf"]}, said),
-        "URP": ("urp", bf.FixedPoint(100, tol=1e-5), {"n_components": min(10, d)}, said),
-        "ordinal MF": ("ordinal_mf", bf.Gibbs(sweeps, sweeps, 1), {"n_components": small}, said),
+        "PMF": ("pmf", bf.FixedPoint(30, tol=1e-4), {"n_components": args.d}, nearest),
+        "BPMF": ("bpmf", gibbs, {"n_components": min(32, args.d)}, nearest),
+        "MMMF": ("mmmf", engine, mmmf, said),
+        "E-MMMF": ("emmmf", engine, mmmf | {"members": 5}, said),
+        "Gibbs MMMF": ("gibbs_mmmf", gibbs, {"n_components": small, "cost": 0.3}, said),
+        "HMF": ("hmf", engine, hmf, said),
+        "URP": ("urp", bf.FixedPoint(100, tol=1e-5), {"n_components": min(10, args.d)}, said),
+        "ordinal MF": ("ordinal_mf", gibbs, {"n_components": small}, said),
     }
 
 
 def table_3_19(cells: Cells, args: Any, seeds: Sequence[int]) -> str:
     ratings = ordinal(args, "movielens-1m")
-    chosen = penalties(cells, bf.split.weak_generalisation(ratings, seed=seeds[0]).train, args)
+    chosen = choose(cells, bf.split.weak_generalisation(ratings, seed=seeds[0]).train, args)
     apart = 1040 if ratings.n_users > 2000 else ratings.n_users // 6
     found: dict[str, dict[str, list[float]]] = {}
     for seed in seeds:
@@ -254,7 +257,7 @@ def table_3_19(cells: Cells, args: Any, seeds: Sequence[int]) -> str:
                 f"{protocol}, print": printed,
             }
         lines.append(row)
-    told = f"lambda: MMMF {chosen['mmmf']:.3g}; HMF " + ", ".join(f"{p:.3g}" for p in chosen["hmf"])
+    told = ", ".join(f"{m}: d = {d}, lambda = {penalty:g}" for m, (d, penalty) in chosen.items())
     return f"Table 3.19, NMAE ({told})\n\n" + table(lines)
 
 
@@ -282,7 +285,14 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", default=["4.1", "3.19"], choices=["4.1", "3.19"])
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="splits (3)")
     parser.add_argument(
-        "--d", type=int, default=100, metavar="K", help="components of the point methods (100)"
+        "--d", type=int, default=100, metavar="K", help="components in Table 4.1, and of PMF (100)"
+    )
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=[8, 12, 16], metavar="K",
+        help="components of MMMF and HMF to choose from in Table 3.19 (8 12 16)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repeats", type=int, default=2, metavar="N", help="held-out sets to choose by (2)"
     )
     parser.add_argument(
         "--sweeps", type=int, default=100, metavar="N", help="warm-up, and draws, of Gibbs (100)"
@@ -293,15 +303,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.d, args.sweeps, args.iterations, args.seeds = 3, 5, 10, 1
+        args.ranks, args.repeats = [2, 3], 1
     warnings.simplefilter("ignore", bf.ConvergenceWarning)  # iterations are limited on purpose
     where = surroundings()
     cells = Cells(args.out or (None if args.quick else RESULTS / "tables.json"))
     seeds = range(args.seeds)
     make = {"4.1": table_4_1, "3.19": table_3_19}
     text = "\n\n".join(make[which](cells, args, seeds) for which in args.tables)
-    settings = {
-        k: getattr(args, k) for k in ("tables", "seeds", "d", "sweeps", "iterations", "threads")
-    }
+    settings = {k: v for k, v in vars(args).items() if k not in ("out", "quick")}
     report("tables", args, {"where": where, "settings": settings, "results": cells.found}, text)
 
 
