@@ -222,6 +222,7 @@ def fit(
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
         raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
     settled = settle(method, data, hyper)
+    data = method.ready(data, settled)
     card = describe(data)
     start = _start(init, card)
     _alone()

@@ -55,6 +55,34 @@ def at_least_one(hyper: Any, *names: str) -> None:
             )
 
 
+def between(hyper: Any, name: str, low: float, high: float) -> None:
+    """A number strictly inside an interval."""
+    positive(hyper, name)
+    if not low < getattr(hyper, name) < high:
+        raise ValueError(f"Expected {name} between {low} and {high}, got {getattr(hyper, name)!r}")
+
+
+def one_view(data: Any, several: str) -> None:
+    """A method of one view, and which one takes more."""
+    if len(data.names) != 1:
+        raise ValueError(
+            f"Expected one view, got {len(data.names)}: {', '.join(data.names)} (see {several})"
+        )
+
+
+def clusters(data: Any, hyper: Any) -> None:
+    """What the topic models with graphs ask: `ready` has the rest."""
+    if hyper.scale == "none":
+        counts(data)
+    count(hyper, "n_components", data.n_rows, "the number of rows")
+    if hyper.penalty != 0:
+        positive(hyper, "penalty")
+    at_least_one(hyper, "a", "c")
+    one_of(hyper, "divergence", ("kl", "squared"))
+    one_of(hyper, "scale", ("none", "minmax", "unit"))
+    one_of(hyper, "start", ("spectral", "kmeans", "random"))
+
+
 def counts(data: Any) -> None:
     """No negative cell in any view, and something to count."""
     for name, y in data.y.items():

@@ -77,6 +77,15 @@ def _loops(*arrays: Any) -> Any:
     return loops
 
 
+def loop(going: Any, step: Any, state: Any) -> Any:
+    """`jax.lax.while_loop`; where Numba runs the sparse loops of its steps, the same in Python."""
+    if backend() == "jax" or any(isinstance(a, jax.core.Tracer) for a in jax.tree.leaves(state)):
+        return jax.lax.while_loop(going, step, state)
+    while going(state):
+        state = step(state)
+    return state
+
+
 def _host(like: Any, *arrays: Any) -> list[Any]:
     dtype = np.asarray(like).dtype
     return [
@@ -117,6 +126,13 @@ def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     w = jnp.where(real, weight[rows.order[rows.chunk]], 0)
     part = jnp.einsum("ce,cek->ck", w, V[rows.index[rows.chunk]])
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
+
+
+def differences(left: jax.Array, right: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+    """(a_i - a_s) . (b_i - b_s) for every pair (i, s) = (left, right)."""
+    if loops := _loops(left, A, B):
+        return jnp.asarray(loops.differences(*_host(A, left, right, A, B)))
+    return jnp.sum((A[left] - A[right]) * (B[left] - B[right]), -1)
 
 
 def ratio_step(

@@ -38,6 +38,18 @@ def _dots(block, ptr, index, U, V, out):
                 out[p] = x
 
 
+@njit(parallel=True, **OPTIONS)
+def differences(left, right, A, B):
+    out = np.empty(len(left), A.dtype)
+    for e in prange(len(left)):
+        i, s = left[e], right[e]
+        x = (A[i, 0] - A[s, 0]) * (B[i, 0] - B[s, 0])
+        for k in range(1, A.shape[1]):
+            x += (A[i, k] - A[s, k]) * (B[i, k] - B[s, k])
+        out[e] = x
+    return out
+
+
 def spread(
     ptr: np.ndarray, index: np.ndarray, order: np.ndarray, weight: np.ndarray, V: np.ndarray
 ) -> np.ndarray:

@@ -61,6 +61,7 @@ class Method:
     derive(params, data, hyper)       -> {field: array}: what prediction needs beside the sites, a
                                       function of these and the training data; kept with every fit
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
+    ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
     gauge(data)                       -> what may be turned or relabelled without changing the joint
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
@@ -85,6 +86,7 @@ class Method:
     in_turn: Callable[..., bool] = lambda hyper: False
     derive: Callable[..., Mapping[str, Any]] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
+    ready: Callable[..., Any] = lambda data, hyper: data
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()

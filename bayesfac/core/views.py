@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from bayesfac.core import reading
 from bayesfac.core.cells import Cells, Query
+from bayesfac.core.graphs import Graphs
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,9 @@ class Views:
         missing cells.
     rows : sequence, optional
         Labels of the rows; by default those of the first DataFrame, else 0, 1, ...
+    graphs : mapping, optional
+        name -> sparse rows x rows matrix of weights: citations, co-authors, neighbours. Methods that use
+        graphs take these; without any they connect each row to its nearest neighbours in every view.
 
     Examples
     --------
@@ -43,9 +47,10 @@ class Views:
 
     cells: Any  # {view: Cells}; in a minibatch {view: Query}
     y: Any  # {view: values, row-major}; None where they are to be sampled
+    graphs: Graphs | None
     host: ViewsFrame
 
-    def __init__(self, data: Any, *, rows: Any = None) -> None:
+    def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:
         named = _named_views(data)
         index, features, totals, self.cells, self.y = None, {}, {}, {}, {}
         for name in sorted(named):  # JAX orders dictionaries by key; so do we
@@ -78,15 +83,18 @@ class Views:
                 f"Expected {n} distinct row labels, got {index.nunique()} of {len(index)}"
             )
         self.host = ViewsFrame(index, features, totals)
+        self.graphs = Graphs(graphs) if isinstance(graphs, Mapping) else graphs
+        if self.graphs is not None and self.graphs.n_rows != n:
+            raise ValueError(f"Expected graphs over {n} rows, got {self.graphs.n_rows}")
 
     def tree_flatten(self) -> tuple[tuple, ViewsFrame]:
-        return (self.cells, self.y), self.host
+        return (self.cells, self.y, self.graphs), self.host
 
     @classmethod
     def tree_unflatten(cls, host: ViewsFrame, children: tuple) -> "Views":
         self = object.__new__(cls)
         self.host = host
-        self.cells, self.y = children
+        self.cells, self.y, self.graphs = children
         return self
 
     @property
@@ -130,7 +138,8 @@ class Views:
         views = (
             f"{v}: {m} features, {len(self.cells[v])} stored" for v, m in self.n_features.items()
         )
-        return f"Views({self.n_rows} rows, {'; '.join(views)})"
+        graphs = "" if self.graphs is None else f"; {self.graphs}"
+        return f"Views({self.n_rows} rows, {'; '.join(views)}{graphs})"
 
     def frame(self) -> pd.DataFrame:
         """The stored cells as a long table: row, view, feature, value."""
@@ -154,7 +163,9 @@ class Views:
     def take(self, rows: Any) -> "Views":
         """Some of the rows (positions or a mask)."""
         kept = np.arange(self.n_rows)[reading.positions(rows)]
-        part = Views({name: self[name][kept] for name in self.names}, rows=self.rows[kept])
+        graphs = None if self.graphs is None else self.graphs.take(kept)
+        views = {name: self[name][kept] for name in self.names}
+        part = Views(views, rows=self.rows[kept], graphs=graphs)
         part.host = replace(part.host, features=self.features)
         return part
 
@@ -163,6 +174,8 @@ class Views:
         parts: list[Any] = [self.rows]
         for name, cells in self.cells.items():
             parts += [name, self.features[name], cells.row, cells.col, self.y[name]]
+        if self.graphs is not None:
+            parts += [self.graphs.names, self.graphs.left, self.graphs.right, self.graphs.weight]
         return reading.digest(parts)
 
     def totals(self, name: str) -> np.ndarray:
@@ -171,13 +184,12 @@ class Views:
 
     def hide(self) -> "Views":
         """The same shapes without values: the model then samples them."""
-        return Views.tree_unflatten(self.host, (self.cells, None))
+        return Views.tree_unflatten(self.host, (self.cells, None, self.graphs))
 
     def fill(self, draw: Mapping[str, Any]) -> "Views":
         """The counts that a model drew at its sites `view.NAME`."""
-        drawn = Views(
-            {name: np.asarray(draw[f"view.{name}"]) for name in self.names}, rows=self.rows
-        )
+        views = {name: np.asarray(draw[f"view.{name}"]) for name in self.names}
+        drawn = Views(views, rows=self.rows, graphs=self.graphs)
         drawn.host = self.host
         return drawn
 
@@ -191,7 +203,7 @@ class Views:
             cells[name] = Query(self.cells[name].row[at], self.cells[name].col[at])
             y[name] = self.y[name][at]
             weight[f"view.{name}"] = stored[name] / take
-        return Views.tree_unflatten(self.host, (cells, y)), weight
+        return Views.tree_unflatten(self.host, (cells, y, self.graphs)), weight
 
 
 def _named_views(data: Any) -> dict[str, Any]:

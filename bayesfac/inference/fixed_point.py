@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bayesfac.core import events
 from bayesfac.core.method import Method, sites
 from bayesfac.inference.checkpoint import Checkpoint
 from bayesfac.inference.result import (
@@ -94,7 +95,7 @@ class FixedPoint:
             counters = {"trace": trace, "done": done, "rises": rises, "converged": converged}
             return {**counters, **sites(p)}
 
-        with bar(progress, self.max_iter, method.name) as shown:
+        with bar(progress, self.max_iter, method.name) as shown, events.listen() as heard:
             shown.update(done)
             try:
                 while done < self.max_iter and not converged:
@@ -117,6 +118,7 @@ class FixedPoint:
                 partial = True
         point.save(state())
         notes = [f"the objective rose in {rises} of {done} sweeps"] if rises else []
+        notes += [f"{what} {times} times" for what, times in heard.items() if times]
         if partial:
             notes.append(f"interrupted after {done} sweeps")
         return Result(p, None, np.asarray(trace), converged, notes=notes, partial=partial)

@@ -23,18 +23,14 @@ as pseudo-counts. Gauge: one relabelling of the clusters, and one of the topics 
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
+from bayesfac.core import checks, topics
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Views
-from bayesfac.core.kernels import ratio_step
-from bayesfac.core.math import inner, normalise, safe_log
-from bayesfac.core.method import Method, Permutation, register
-from bayesfac.core.priors import TableOfCounts
+from bayesfac.core.math import normalise
+from bayesfac.core.method import Method, register
 
 
 class Params(NamedTuple):
@@ -60,62 +56,29 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """Rows drawn near the uniform: far enough apart to break the symmetry."""
     key, ka = jax.random.split(key)
-    K, Q = hyper.n_components, hyper.n_topics
-    A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_rows,))
-    B, C = {}, {}
-    for name, m in data.n_features.items():
-        key, kb, kc = jax.random.split(key, 3)
-        B[name] = jax.random.dirichlet(kb, jnp.full(Q, 5.0), (K,))
-        C[name] = jax.random.dirichlet(kc, jnp.full(m, 5.0), (Q,))
-    return Params(A, B, C)
+    A = topics.near_uniform(ka, data.n_rows, hyper.n_components)
+    return Params(A, *topics.start_topics(key, data, hyper.n_components, hyper.n_topics))
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    J = -(hyper.a - 1) * jnp.sum(safe_log(p.A))
-    for name, cells in data.cells.items():
-        B, C = p.B[name], p.C[name]
-        J -= jnp.sum(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)))
-        J -= (hyper.b - 1) * jnp.sum(safe_log(B)) + (hyper.c - 1) * jnp.sum(safe_log(C))
-    return J
+    fit = topics.misfit_of_views(p, data, hyper.b, hyper.c)
+    return fit + topics.dirichlet_energy(p.A, hyper.a)
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """One EM iteration: every row of A, B_t and C_t from the same posterior (12), eq. 14."""
-    A_new = jnp.full_like(p.A, hyper.a - 1)
-    B_new, C_new = {}, {}
-    for name, cells in data.cells.items():
-        B, C = p.B[name], p.C[name]
-        RG, RA = ratio_step(cells, data.y[name], p.A, (B @ C).T)
-        A_new += p.A * RG
-        B_new[name] = normalise(hyper.b - 1 + B * (RA.T @ C.T), B)
-        C_new[name] = normalise(hyper.c - 1 + C * (B.T @ RA.T), C)
-    return Params(normalise(A_new, p.A), B_new, C_new)
+    V, B, C = topics.em_of_views(p, data, hyper)
+    return Params(normalise(V, p.A), B, C)
 
 
 def model(data: Views, hyper: Hyper) -> None:
-    K, Q = hyper.n_components, hyper.n_topics
-    with numpyro.plate("row", data.n_rows):
-        A = numpyro.sample("A", dist.Dirichlet(jnp.full(K, hyper.a)))
-    for name, m in data.n_features.items():
-        with numpyro.plate(f"cluster.{name}", K):
-            B = numpyro.sample(f"B.{name}", dist.Dirichlet(jnp.full(Q, hyper.b)))
-        with numpyro.plate(f"topic.{name}", Q):
-            C = numpyro.sample(f"C.{name}", dist.Dirichlet(jnp.full(m, hyper.c)))
-        y = None if data.y is None else data.y[name]
-        words = TableOfCounts(A, (B @ C).T, data.cells[name], data.totals(name))
-        numpyro.sample(f"view.{name}", words, obs=y)
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    topics.sample_views(A, data, hyper)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """P(w | x, t); columns count through the views in order of their names. A row that training
-    never saw belongs to every cluster with the probability that its prior gives: 1/K."""
-    G = jnp.concatenate([(p.B[name] @ p.C[name]).T for name in p.B])
-    if isinstance(query, Grid):
-        return dist.Delta(inner(p.A, G, query))
-    A = jnp.concatenate([p.A, jnp.full((1, p.A.shape[1]), 1 / p.A.shape[1], p.A.dtype)])
-    return dist.Delta(inner(A, G, Query(jnp.asarray(query.row) % len(A), query.col)))
+    return topics.predict_views(p, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
@@ -125,18 +88,11 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
     return data, prepare(data, Hyper(3, 2, a=1.5, b=1.4, c=1.3))
 
 
-def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    views = [name.partition(".")[2] for name in names if name.startswith("B.")]
-    clusters = Permutation({"A": 1, **{f"B.{v}": 0 for v in views}}, "cluster")
-    topics = (Permutation({f"B.{v}": 1, f"C.{v}": 0}, f"topic.{v}") for v in views)
-    return (clusters, *topics)
-
-
 # fmt: off
 METHOD = register(Method(
     "mvplsa", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare,
-    gauge=gauge,
+    gauge=topics.gauge_of_views,
     dims={
         "A": ("row", "cluster"),
         "B": ("cluster", "topic.{key}"),

@@ -19,18 +19,14 @@ O(nnz K). Real-valued non-negative data enter as pseudo-counts. Gauge: the order
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
+from bayesfac.core import checks, topics
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Views
-from bayesfac.core.kernels import ratio_step
-from bayesfac.core.math import inner, normalise, safe_log
+from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, Permutation, register
-from bayesfac.core.priors import TableOfCounts
 
 
 class Params(NamedTuple):
@@ -45,11 +41,8 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
+    checks.one_view(data, "mvplsa")
     checks.counts(data)
-    if len(data.names) != 1:
-        raise ValueError(
-            f"Expected one view, got {len(data.names)}: {', '.join(data.names)} (see mvplsa)"
-        )
     limit = min(data.n_rows, *data.n_features.values())
     checks.count(hyper, "n_components", limit, "the smaller of rows and features")
     checks.at_least_one(hyper, "a", "c")
@@ -57,47 +50,30 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """Rows drawn near the uniform: far enough apart to break the symmetry."""
     ka, kc = jax.random.split(key)
     (m,), K = data.n_features.values(), hyper.n_components
-    A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_rows,))
-    return Params(A, jax.random.dirichlet(kc, jnp.full(m, 5.0), (K,)))
+    return Params(topics.near_uniform(ka, data.n_rows, K), topics.near_uniform(kc, K, m))
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    (cells,), (y,) = data.cells.values(), data.y.values()
-    fit = -jnp.sum(y * safe_log(inner(p.A, p.C.T, cells)))
-    smooth = (hyper.a - 1) * jnp.sum(safe_log(p.A)) + (hyper.c - 1) * jnp.sum(safe_log(p.C))
-    return fit - smooth
+    return topics.misfit(p.A, p.C, data, hyper.c) + topics.dirichlet_energy(p.A, hyper.a)
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """One EM iteration: both blocks from the same posterior P(z|d, w)."""
-    (cells,), (y,) = data.cells.values(), data.y.values()
-    RC, RA = ratio_step(cells, y, p.A, p.C.T)
-    A = normalise(hyper.a - 1 + p.A * RC, p.A)
-    return Params(A, normalise(hyper.c - 1 + p.C * RA.T, p.C))
+    V, C = topics.em(p.A, p.C, data, hyper.a, hyper.c)
+    return Params(normalise(V, p.A), C)
 
 
 def model(data: Views, hyper: Hyper) -> None:
     ((name, m),) = data.n_features.items()
-    K = hyper.n_components
-    with numpyro.plate("row", data.n_rows):
-        A = numpyro.sample("A", dist.Dirichlet(jnp.full(K, hyper.a)))
-    with numpyro.plate("topic", K):
-        C = numpyro.sample("C", dist.Dirichlet(jnp.full(m, hyper.c)))
-    y = None if data.y is None else data.y[name]
-    numpyro.sample(
-        f"view.{name}", TableOfCounts(A, C.T, data.cells[name], data.totals(name)), obs=y
-    )
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    C = topics.sample_rows("C", "topic", hyper.n_components, m, hyper.c)
+    topics.sample_words(name, A, C.T, data)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """P(w | x); a row that training never saw takes every topic with its prior's mean, 1/K."""
-    if isinstance(query, Grid):
-        return dist.Delta(inner(p.A, p.C.T, query))
-    A = jnp.concatenate([p.A, jnp.full((1, p.A.shape[1]), 1 / p.A.shape[1], p.A.dtype)])
-    return dist.Delta(inner(A, p.C.T, Query(jnp.asarray(query.row) % len(A), query.col)))
+    return topics.predict_words(p.A, p.C.T, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:

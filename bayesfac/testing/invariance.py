@@ -112,7 +112,8 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
         cells = (data.value, (user[data.user], item[data.item]))
         return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels)
     rows = orders["row"]
-    return Views({name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names})
+    views = {name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names}
+    return Views(views, graphs=None if data.graphs is None else data.graphs.take(rows))
 
 
 @listed

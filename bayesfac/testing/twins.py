@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
 from bayesfac.core.cards import describe
@@ -51,7 +52,11 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
         free.update(numpyro.handlers.trace(seeded).get_trace(data, hyper))
 
     jax.eval_shape(trace, key)  # names and shapes; nothing is sampled
-    sampled = {name: site for name, site in free.items() if site["type"] == "sample"}
+    sampled = {
+        name: site
+        for name, site in free.items()
+        if site["type"] == "sample" and not isinstance(site["fn"], dist.Unit)  # a factor
+    }
     latent = {name: jnp.shape(s["value"]) for name, s in sampled.items() if not s["is_observed"]}
     mine = {name: jnp.shape(value) for name, value in p.items()}
     require(latent == mine, f"the model samples {latent}, Params has {mine}")
@@ -105,7 +110,7 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     data, hyper = method.example(key)
     draws = Predictive(method.model, num_samples=2)(key, data.hide(), hyper)
     names = set(sites(method.init(key, data, hyper)))
-    drawn = {name: value[0] for name, value in draws.items() if name not in names}
+    drawn = {name: value[0] for name, value in draws.items() if name not in names and value.size}
     for name in drawn:
         require(jnp.isfinite(draws[name]).all(), f"the prior predictive of {name} is not finite")
         require(jnp.any(draws[name][0] != draws[name][1]), f"{name} is not sampled when hidden")

@@ -1,0 +1,119 @@
+r"""Cluster probabilities that are smooth on graphs: what ltm, concat_ltm and mggm add to their likelihoods.
+
+Wang et al., "Multi-view learning via multiple graph regularized generative model", Knowledge-Based Systems
+2017, eq. 3-11 and 15; the single graph is Cai et al.'s LTM (ICML 2009), the squared difference their LapPLSI
+(CIKM 2008). Over the edges {i, s} of graph t, each counted once,
+
+    kl        R_t = sum_is U^t_is sum_k (a_ik - a_sk) (log a_ik - log a_sk)      (3)
+    squared   R_t = sum_is U^t_is sum_k (a_ik - a_sk)^2                          (7)
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core import events
+from bayesfac.core.graphs import Graphs, degrees, differences, laplacian
+from bayesfac.core.kernels import loop
+from bayesfac.core.math import normalise, safe_log
+
+DIVERGENCES = ("kl", "squared")
+HALVINGS = 12
+TRIES = 200  # conjugate gradients at most; warm starts need some ten
+
+
+def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
+    """R_t of every graph."""
+    return graphs.weight @ differences(graphs, A, _other(A, divergence))
+
+
+def _other(A: jax.Array, divergence: str) -> jax.Array:
+    return safe_log(A) if divergence == "kl" else A
+
+
+def best_weights(rough: jax.Array, selectivity: float) -> jax.Array:
+    """alpha of (8), for these R_t, in closed form (10): proportional to R_t^(l/(l - 1)), l = lambda_2."""
+    return jax.nn.softmax(selectivity / (selectivity - 1) * safe_log(rough))
+
+
+def smooth_rows(
+    A: jax.Array, V: jax.Array, graphs: Graphs, weight: jax.Array, divergence: str
+) -> jax.Array:
+    """Lower F(A) = - sum V log A + sum_e weight_e (difference over edge e), rows of A on the simplex.
+
+    First the step of (15), Y = (Omega + L)^-1 V with Omega the row sums of V: as Omega + L is an M-matrix
+    and L 1 = 0, Y is not negative and its rows sum to one. (15) comes from replacing the divergence by a
+    quadratic, so F may rise at Y: then the step towards it is halved until F does not. Where (15) stands
+    still F need not: one scaled step along its own gradient, halved likewise, follows.
+    """
+    rho = V.sum(-1, keepdims=True)
+    own = degrees(graphs, weight)[:, None]
+
+    def cost(A: jax.Array) -> jax.Array:
+        return weight @ differences(graphs, A, _other(A, divergence)) - jnp.sum(V * safe_log(A))
+
+    Y = normalise(jnp.maximum(solve(graphs, weight, rho, V, A), 0), A)
+    A, now = _shorten(A, cost(A), cost, lambda s: A + s * (Y - A), "the step of (15) was shortened")
+
+    here = jnp.maximum(A, jnp.finfo(A.dtype).tiny)
+    if divergence == "kl":
+        slope = laplacian(graphs, weight, safe_log(A)) + laplacian(graphs, weight, A) / here
+    else:
+        slope = 2 * laplacian(graphs, weight, A)
+    slope = slope - V / here
+    slope = slope - jnp.sum(A * slope, -1, keepdims=True)
+    step = jnp.clip(-slope / jnp.maximum(rho + 2 * own, jnp.finfo(A.dtype).tiny), -3, 3)
+    return _shorten(A, now, cost, lambda s: jax.nn.softmax(safe_log(A) + s * step, -1), None)[0]
+
+
+def _shorten(A: jax.Array, now: jax.Array, cost: Any, at: Any, told: str | None) -> tuple:
+    """`at(s)` for the first of s = 1, 1/2, 1/4, ... where the cost is not above `now`; else A."""
+
+    def worse(state: tuple) -> jax.Array:
+        return (state[1] > now) & (state[0] < HALVINGS)
+
+    def halve(state: tuple) -> tuple:
+        return state[0] + 1, cost(at(0.5 ** (state[0] + 1)))
+
+    times, there = loop(worse, halve, (jnp.zeros((), A.dtype), cost(at(1.0))))
+    if told is not None:
+        events.tell(told, times > 0)
+    fine = there <= now
+    return jnp.where(fine, at(0.5**times), A), jnp.where(fine, there, now)
+
+
+def solve(
+    graphs: Graphs, weight: jax.Array, rho: jax.Array, V: jax.Array, start: jax.Array
+) -> jax.Array:
+    """(Omega + L)^-1 V for all columns together, by conjugate gradients with the diagonal taken out."""
+    diagonal = rho + degrees(graphs, weight)[:, None]
+    scale = 1 / jnp.where(diagonal > 0, diagonal, 1)
+    wanted = 1e-5 if V.dtype == jnp.float32 else 1e-10
+    limit = wanted**2 * jnp.sum(scale * V**2, 0)
+
+    def times(P: jax.Array) -> jax.Array:
+        return rho * P + laplacian(graphs, weight, P)
+
+    def going(state: tuple) -> jax.Array:
+        return (state[0] < TRIES) & jnp.any(state[4] > limit)
+
+    def step(state: tuple) -> tuple:
+        return _conjugate(*state, times(state[3]), scale)
+
+    R = V - times(start)
+    return loop(going, step, (jnp.zeros((), jnp.int32), start, R, scale * R, jnp.sum(scale * R**2, 0)))[1]
+
+
+@jax.jit
+def _conjugate(
+    count: jax.Array, Y: jax.Array, R: jax.Array, P: jax.Array, size: jax.Array, MP: jax.Array,
+    scale: jax.Array,
+) -> tuple:  # fmt: skip
+    """One step of every column; a column that is solved (size 0) stays."""
+    along = jnp.sum(P * MP, 0)
+    far = jnp.where(along > 0, size / jnp.where(along > 0, along, 1), 0)
+    Y, R = Y + far * P, R - far * MP
+    new = jnp.sum(scale * R**2, 0)
+    turn = jnp.where(size > 0, new / jnp.where(size > 0, size, 1), 0)
+    return count + 1, Y, R, scale * R + turn * P, new

@@ -1,0 +1,118 @@
+"""How real-valued views become the weights that topic models count, and where clusters begin.
+
+Both decide the result, so both are choices that are named: `scale=` and `start=`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from bayesfac.core.graphs import Graphs, neighbours, unit_rows
+from bayesfac.core.views import Views
+
+SCALES = ("none", "minmax", "unit")
+STARTS = ("spectral", "kmeans", "random")
+UNSURE = 0.1  # of every row's mass begins spread over all clusters
+
+
+def scaled(views: Views, how: str) -> Views:
+    """The same views, rescaled.
+
+    none     as they are: counts
+    minmax   every feature between 0 and 1; one that never varies becomes 0 if it is 0, else 1
+    unit     minmax, then every row of every view of length one: all views weigh alike
+    """
+    if how == "none":
+        return views
+    found = {}
+    for name in views.names:
+        x = views[name]
+        if x.nnz and x.data.min() < 0:
+            dense = x.toarray()
+            x = sp.csr_matrix(dense - np.minimum(dense.min(0), 0))
+        low = np.asarray(x.min(0).todense()).ravel()
+        high = np.asarray(x.max(0).todense()).ravel()
+        varies = high > low
+        if (low[varies] > 0).any():  # every cell of such a feature is stored already
+            x = sp.csc_matrix(x)
+            x.data -= np.repeat(np.where(varies, low, 0), np.diff(x.indptr))
+            x.eliminate_zeros()
+        span = np.where(varies, high - low, np.where(high > 0, high, 1))
+        x = sp.csr_matrix(x @ sp.diags(1 / span))
+        found[name] = unit_rows(x) if how == "unit" else x
+    again = Views(found, rows=views.rows, graphs=views.graphs)
+    again.host = views.host.__class__(views.rows, views.features, again.host.totals)
+    return again
+
+
+def concatenated(views: Views) -> Views:
+    """One view of all features side by side, labelled "view: feature"."""
+    names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
+    side = sp.hstack([views[name] for name in views.names]).tocsr()
+    found = Views({"all": side}, rows=views.rows, graphs=views.graphs)
+    found.host = views.host.__class__(views.rows, {"all": _index(names)}, found.host.totals)
+    return found
+
+
+def _index(names: list[str]) -> Any:
+    import pandas as pd
+
+    return pd.Index(names)
+
+
+def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
+    """The views with their own graphs, or else with one of nearest neighbours for each of them."""
+    graphs = views.graphs
+    if graphs is None:
+        if only is not None and only not in views.names:
+            raise ValueError(f"Expected one of the views {list(views.names)}, got {only!r}")
+        wanted = views.names if only is None else (only,)
+        graphs = Graphs({name: neighbours(views[name], p, metric) for name in wanted})
+    elif only is not None:
+        graphs = graphs.only(only)
+    found = Views.tree_unflatten(views.host, (views.cells, views.y, graphs))
+    return found
+
+
+def start_rows(key: jax.Array, views: Views, K: int, how: str) -> jax.Array:
+    """Where P(cluster | row) begins.
+
+    spectral   k-means on the first eigenvectors of the graphs' mean
+    kmeans     k-means on all features side by side
+    random     near the uniform
+    The first two put 0.9 of a row's mass on its cluster and spread the rest over all.
+    """
+    if how == "random":
+        return jax.random.dirichlet(key, jnp.full(K, 5.0), (views.n_rows,))
+    from sklearn.cluster import KMeans
+
+    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+    if how == "spectral":
+        x = embedding(views.graphs, K, seed)
+    else:
+        x = sp.hstack([views[name] for name in views.names]).tocsr()
+    label = KMeans(K, n_init=10, random_state=seed).fit_predict(x)
+    return (1 - UNSURE) * jax.nn.one_hot(label, K) + UNSURE / K
+
+
+def embedding(graphs: Any, K: int, seed: int = 0) -> np.ndarray:
+    """Rows of the first K eigenvectors of D^-1/2 E D^-1/2, scaled to length one; E is the graphs' mean."""
+    mean = sum(graphs[name] for name in graphs.names) / len(graphs.names)
+    return unit_rows(eigenvectors(mean, K, seed))
+
+
+def eigenvectors(similarity: sp.csr_matrix, K: int, seed: int = 0) -> np.ndarray:
+    """The first K eigenvectors of D^-1/2 S D^-1/2."""
+    degree = np.asarray(similarity.sum(1)).ravel()
+    half = sp.diags(1 / np.sqrt(np.where(degree > 0, degree, 1)))
+    normal = half @ similarity @ half
+    n = normal.shape[0]
+    if n <= max(3 * K, 50):
+        return np.linalg.eigh(normal.toarray())[1][:, ::-1][:, :K]
+    rng = np.random.default_rng(seed)
+    # shifted by one: the wanted end is then also the one of largest magnitude
+    shifted = normal + sp.identity(n)
+    return sp.linalg.eigsh(shifted, K, which="LA", v0=rng.standard_normal(n))[1][:, ::-1]

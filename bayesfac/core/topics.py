@@ -1,0 +1,123 @@
+"""What topic models share: words from two factors (A C) of one view, or from three (A B_t C_t) of several."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core.cells import Grid, Query
+from bayesfac.core.kernels import ratio_step
+from bayesfac.core.math import inner, normalise, safe_log
+from bayesfac.core.method import Permutation
+from bayesfac.core.priors import TableOfCounts
+
+Tables = dict[str, jax.Array]
+
+
+def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """Rows that sum to one, far enough apart to break the symmetry."""
+    return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
+
+
+def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
+    """Minus the log density of Dirichlet rows, without its constant."""
+    return -(concentration - 1) * jnp.sum(safe_log(table))
+
+
+def sample_rows(site: str, plate: str, rows: int, columns: int, concentration: float) -> jax.Array:
+    """Dirichlet rows of that name."""
+    with numpyro.plate(plate, rows):
+        return numpyro.sample(site, dist.Dirichlet(jnp.full(columns, concentration)))
+
+
+def sample_words(name: str, A: jax.Array, G: jax.Array, data: Any) -> None:
+    """The counts of view `name`, given P(w | x) = (A G')_xw."""
+    y = None if data.y is None else data.y[name]
+    words = TableOfCounts(A, G, data.cells[name], data.totals(name))
+    numpyro.sample(f"view.{name}", words, obs=y)
+
+
+def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distribution:
+    """P(w | x); a row that training never saw takes every cluster with its prior's mean, 1/K."""
+    if isinstance(query, Grid):
+        return dist.Delta(inner(A, G, query))
+    A = jnp.concatenate([A, jnp.full((1, A.shape[1]), 1 / A.shape[1], A.dtype)])
+    return dist.Delta(inner(A, G, Query(jnp.asarray(query.row) % len(A), query.col)))
+
+
+# -- two factors ----------------------------------------------------------------------------------
+def misfit(A: jax.Array, C: jax.Array, data: Any, c: float) -> jax.Array:
+    """- sum n log (A C), and C's prior."""
+    (cells,), (y,) = data.cells.values(), data.y.values()
+    return -jnp.sum(y * safe_log(inner(A, C.T, cells))) + dirichlet_energy(C, c)
+
+
+def em(A: jax.Array, C: jax.Array, data: Any, a: float, c: float) -> tuple[jax.Array, jax.Array]:
+    """(V, C): the expected counts of every row's topics, prior included, and C's M-step.
+
+    P(z|d, w) is never built: with R = n / (A C) on the stored cells they are A * (R C') and C * (A' R).
+    """
+    (cells,), (y,) = data.cells.values(), data.y.values()
+    RC, RA = ratio_step(cells, y, A, C.T)
+    return a - 1 + A * RC, normalise(c - 1 + C * RA.T, C)
+
+
+# -- three factors --------------------------------------------------------------------------------
+def start_topics(key: jax.Array, data: Any, K: int, Q: int) -> tuple[Tables, Tables]:
+    B, C = {}, {}
+    for name, m in data.n_features.items():
+        key, kb, kc = jax.random.split(key, 3)
+        B[name], C[name] = near_uniform(kb, K, Q), near_uniform(kc, Q, m)
+    return B, C
+
+
+def misfit_of_views(p: Any, data: Any, b: float, c: float) -> jax.Array:
+    """- sum_t sum n_t log (A B_t C_t), and the priors of B_t and C_t."""
+    J = jnp.zeros((), p.A.dtype)
+    for name, cells in data.cells.items():
+        B, C = p.B[name], p.C[name]
+        J -= jnp.sum(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)))
+        J += dirichlet_energy(B, b) + dirichlet_energy(C, c)
+    return J
+
+
+def em_of_views(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, Tables, Tables]:
+    """(V, B, C): the expected counts of every row's clusters, prior included, and the M-steps of topics.
+
+    The posterior over (z, c) for every word is never built: with R_t = n_t / (A B_t C_t) on the stored
+    cells, one pass gives R_t G_t and R_t' A (G_t = (B_t C_t)'), and everything else follows from these, so
+    an iteration costs O(nnz K + K Q M).
+    """
+    V = jnp.full_like(p.A, hyper.a - 1)
+    B_new, C_new = {}, {}
+    for name, cells in data.cells.items():
+        B, C = p.B[name], p.C[name]
+        RG, RA = ratio_step(cells, data.y[name], p.A, (B @ C).T)
+        V += p.A * RG
+        B_new[name] = normalise(hyper.b - 1 + B * (RA.T @ C.T), B)
+        C_new[name] = normalise(hyper.c - 1 + C * (B.T @ RA.T), C)
+    return V, B_new, C_new
+
+
+def sample_views(A: jax.Array, data: Any, hyper: Any) -> None:
+    """Topics of every view, and its words."""
+    K, Q = hyper.n_components, hyper.n_topics
+    for name, m in data.n_features.items():
+        B = sample_rows(f"B.{name}", f"cluster.{name}", K, Q, hyper.b)
+        C = sample_rows(f"C.{name}", f"topic.{name}", Q, m, hyper.c)
+        sample_words(name, A, (B @ C).T, data)
+
+
+def predict_views(p: Any, query: Query | Grid) -> dist.Distribution:
+    """P(w | x, t); columns count through the views in order of their names."""
+    return predict_words(p.A, jnp.concatenate([(p.B[name] @ p.C[name]).T for name in p.B]), query)
+
+
+def gauge_of_views(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    """One relabelling of the clusters, and one of the topics in every view."""
+    views = [name.partition(".")[2] for name in names if name.startswith("B.")]
+    clusters = Permutation({"A": 1, **{f"B.{v}": 0 for v in views}}, "cluster")
+    topics = (Permutation({f"B.{v}": 1, f"C.{v}": 0}, f"topic.{v}") for v in views)
+    return (clusters, *topics)

@@ -1,0 +1,120 @@
+r"""Locally-consistent topic modelling, by a safeguarded EM.
+
+Cai, Wang & He, "Probabilistic Dyadic Data Analysis with Local and Global Consistency", ICML 2009; with
+`divergence="squared"` the penalty is that of Cai, Mei, Han & Zhai, "Modeling Hidden Topics on Document
+Manifold" (LapPLSI), CIKM 2008.
+
+    P(w | x) = sum_z P(z|x) P(w|z) = (A C)_xw
+    J = - sum_xw n(x, w) log (A C)_xw + lambda R(A) - (a - 1) sum log A - (c - 1) sum log C
+
+    paper        here                    shape
+    P(z|d)       A                       rows x K        rows sum to one, and so do those of C
+    P(w|z)       C                       K x features
+    lambda       penalty
+    W            data.graphs.weight[0]    over the edges
+    R            core.smooth.roughness
+
+PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler divergence over
+the edges of one graph of p nearest neighbours, or a graph that the views bring. The closed step of the paper,
+(Omega + lambda L)^-1 applied to the expected counts, replaces R by a quadratic; `smooth_rows` shortens it
+until J does not rise, and a fit says how often. The scale of lambda is that of the row sums. Twin: Dirichlet
+rows times the factor exp(-lambda R(A)). Gauge: the order of the topics.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks, starts, topics
+from bayesfac.core.cells import Grid, Query
+from bayesfac.core.data import Views
+from bayesfac.core.math import normalise
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.smooth import roughness, smooth_rows
+
+
+class Params(NamedTuple):
+    A: jax.Array
+    C: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: float = 10.0
+    divergence: str = "kl"
+    neighbours: int = 5
+    metric: str = "euclidean"
+    scale: str = "unit"
+    start: str = "spectral"
+    a: float = 1.0
+    c: float = 1.0
+
+
+def prepare(data: Views, hyper: Hyper) -> Hyper:
+    checks.one_view(data, "concat_ltm, mggm")
+    if data.graphs is not None and len(data.graphs.names) != 1:
+        raise ValueError(f"Expected one graph, got {list(data.graphs.names)} (see mggm)")
+    checks.clusters(data, hyper)
+    return hyper
+
+
+def ready(data: Views, hyper: Hyper) -> Views:
+    return starts.linked(starts.scaled(data, hyper.scale), hyper.neighbours, hyper.metric)
+
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
+    ka, kc = jax.random.split(key)
+    (m,), K = data.n_features.values(), hyper.n_components
+    return Params(starts.start_rows(ka, data, K, hyper.start), topics.near_uniform(kc, K, m))
+
+
+def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
+    rough = hyper.penalty * roughness(p.A, data.graphs, hyper.divergence)[0]
+    fit = topics.misfit(p.A, p.C, data, hyper.c)
+    return fit + rough + topics.dirichlet_energy(p.A, hyper.a)
+
+
+def update(p: Params, data: Views, hyper: Hyper) -> Params:
+    """C, and A as smooth as the graph asks, from the same posterior P(z|d, w)."""
+    V, C = topics.em(p.A, p.C, data, hyper.a, hyper.c)
+    if not hyper.penalty:
+        return Params(normalise(V, p.A), C)
+    weight = hyper.penalty * data.graphs.weight[0]
+    return Params(smooth_rows(p.A, V, data.graphs, weight, hyper.divergence), C)
+
+
+def model(data: Views, hyper: Hyper) -> None:
+    ((name, m),) = data.n_features.items()
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    rough = roughness(A, data.graphs, hyper.divergence)[0]
+    numpyro.factor("graph", -hyper.penalty * rough)
+    C = topics.sample_rows("C", "topic", hyper.n_components, m, hyper.c)
+    topics.sample_words(name, A, C.T, data)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return topics.predict_words(p.A, p.C.T, query)
+
+
+def example(key: jax.Array) -> tuple[Views, Hyper]:
+    """Seven documents of five words, and their graph."""
+    data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
+    hyper = prepare(data, Hyper(3, 0.8, neighbours=2, scale="none", start="random", a=1.4, c=1.2))
+    return ready(data, hyper), hyper
+
+
+# fmt: off
+METHOD = register(Method(
+    "ltm", "cai2009ltm", Views, Params, Hyper, init, objective, model, predict, example,
+    update=update, prepare=prepare, ready=ready,
+    gauge=(Permutation({"A": 1, "C": 0}, "topic"),),
+    dims={"A": ("row", "topic"), "C": ("topic", "feature")},
+    waived={
+        "gibbs": "the words' topics are summed out; no block is conjugate without them",
+        "mask": "views have no missing cells: a cell that is not stored is a count of zero",
+    },
+))
+# fmt: on
