@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayesfac import cluster as cluster
     from bayesfac import datasets as datasets
     from bayesfac import metrics as metrics
     from bayesfac import split as split
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from bayesfac.inference import SVI as SVI
     from bayesfac.inference import FixedPoint as FixedPoint
     from bayesfac.inference import Gibbs as Gibbs
+    from bayesfac.membership import clusters as clusters
+    from bayesfac.membership import together as together
     from bayesfac.paths import path as path
 
 __version__ = "0.1.0"
@@ -39,9 +42,10 @@ _HOME = {
     **dict.fromkeys(("Ratings", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
     "path": "bayesfac.paths",
+    **dict.fromkeys(("clusters", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
-_MODULES = ("datasets", "split", "metrics", "report", "testing")
+_MODULES = ("datasets", "split", "metrics", "cluster", "report", "testing")
 
 __all__ = [
     "LBFGS",
@@ -54,6 +58,8 @@ __all__ = [
     "Gibbs",
     "Ratings",
     "Views",
+    "cluster",
+    "clusters",
     "compare",
     "datasets",
     "fit",
@@ -62,6 +68,7 @@ __all__ = [
     "metrics",
     "path",
     "split",
+    "together",
 ]
 
 

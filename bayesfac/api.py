@@ -239,6 +239,8 @@ def fit(
                 run=_identity(method, data, settled, engine, seed, start),
             )
             result = derived(method, data, settled, result)
+        if result.params is not None:
+            result.notes.extend(method.remarks(result.params, data, settled))
         seconds = time.perf_counter() - begun
     finally:
         _BUSY.release()

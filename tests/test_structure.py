@@ -75,9 +75,9 @@ def test_functions_stay_short(path):
 
 # ---------------------------------------------------------------------- imports
 
-SIDE = {"models", "inference", "datasets", "metrics", "split"}
+SIDE = {"models", "inference", "cluster", "datasets", "metrics", "split"}
 BELOW = SIDE | {"core", "report", "testing"}
-FACADE = {"__init__", "api", "paths", "saving"}
+FACADE = {"__init__", "api", "membership", "paths", "saving"}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},
     **{name: {"core", name} for name in SIDE},

@@ -43,19 +43,19 @@ class Graphs:
             sizes = {name: side.shape[0] for name, side in sides.items()}
             raise ValueError(f"Expected graphs over the same rows, got {sizes}")
         self.names, self.n_rows = tuple(sides), n
-        union = sum(sides.values(), sp.csr_matrix((n, n))).tocoo()
-        edges = sp.csr_matrix((np.arange(1, union.nnz + 1), (union.row, union.col)), (n, n))
-        both = (edges + edges.T).tocsr()
-        both.sort_indices()
-        coo = both.tocoo()
-        self.cells = Cells(coo.row, coo.col, (n, n))  # both directions of every edge
-        self.edge = jnp.asarray(coo.data.astype(np.int32) - 1)  # which edge each of these is
-        self.left = jnp.asarray(union.row.astype(np.int32))
-        self.right = jnp.asarray(union.col.astype(np.int32))
-        weight = np.zeros((len(sides), union.nnz))
-        for number, side in enumerate(sides.values()):
-            one = side.tocoo()
-            weight[number, np.asarray(edges[one.row, one.col]).ravel() - 1] = one.data
+        code = {name: _code(side) for name, side in sides.items()}
+        union = np.unique(np.concatenate(list(code.values())))
+        left, right = np.divmod(union, n)
+        order = np.lexsort(
+            (np.r_[right, left], np.r_[left, right])
+        )  # both directions of every edge
+        ends = np.r_[left, right][order], np.r_[right, left][order]
+        self.cells = Cells(*ends, (n, n))
+        self.edge = _whole(np.tile(np.arange(len(union)), 2)[order])  # which edge each of these is
+        self.left, self.right = _whole(left), _whole(right)
+        weight = np.zeros((len(sides), len(union)))
+        for number, (name, side) in enumerate(sides.items()):
+            weight[number, np.searchsorted(union, code[name])] = side.data
         self.weight = jnp.asarray(weight, jnp.result_type(float))  # graphs x edges
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
@@ -103,10 +103,22 @@ class Graphs:
         return f"Graphs({self.n_rows} rows, {'; '.join(parts)})"
 
 
+def _whole(numbers: np.ndarray) -> jax.Array:
+    return jnp.asarray(numbers.astype(np.int32))
+
+
+def _code(side: sp.csr_matrix) -> np.ndarray:
+    """One number for every stored cell, row-major."""
+    row = np.repeat(np.arange(side.shape[0], dtype=np.int64), np.diff(side.indptr))
+    return row * side.shape[0] + side.indices
+
+
 def _upper(matrix: Any, name: str) -> sp.csr_matrix:
     """The half of a checked graph above its diagonal."""
     if not sp.issparse(matrix):
-        raise TypeError(f"Expected graph {name!r} as a scipy sparse matrix, got {type(matrix).__name__}")
+        raise TypeError(
+            f"Expected graph {name!r} as a scipy sparse matrix, got {type(matrix).__name__}"
+        )
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"Expected graph {name!r} to be square, got shape {matrix.shape}")
     found = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
@@ -115,10 +127,12 @@ def _upper(matrix: Any, name: str) -> sp.csr_matrix:
     if not fine.all():
         row = int(np.searchsorted(found.indptr, np.flatnonzero(~fine)[0], "right") - 1)
         raise ValueError(
-            f"Expected finite weights of at least 0 in graph {name!r}, got {found.data[~fine][0]} in row {row}"
+            f"Expected finite weights of at least 0 in graph {name!r}, "
+            f"got {found.data[~fine][0]} in row {row}"
         )
     both = sp.triu(found.maximum(found.T), k=1, format="csr")
     both.eliminate_zeros()
+    both.sort_indices()
     return both
 
 
@@ -137,7 +151,9 @@ def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
     if metric not in METRICS:
         raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
     if isinstance(p, bool) or not hasattr(p, "__index__") or not 1 <= p < n:
-        raise ValueError(f"Expected neighbours between 1 and {n - 1} (one less than rows), got {p!r}")
+        raise ValueError(
+            f"Expected neighbours between 1 and {n - 1} (one less than rows), got {p!r}"
+        )
     if metric == "cosine":  # among rows of length one the nearest are those of the smallest angle
         x = unit_rows(sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x, float))
     way = "kd_tree" if m <= FEW else "brute"

@@ -62,6 +62,7 @@ class Method:
                                       function of these and the training data; kept with every fit
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
     ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
+    remarks(params, data, hyper)      -> [str]: what a reader of this point should know
     gauge(data)                       -> what may be turned or relabelled without changing the joint
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
@@ -87,6 +88,7 @@ class Method:
     derive: Callable[..., Mapping[str, Any]] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     ready: Callable[..., Any] = lambda data, hyper: data
+    remarks: Callable[..., list[str]] = lambda params, data, hyper: []
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()

@@ -8,14 +8,15 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     squared   R_t = sum_is U^t_is sum_k (a_ik - a_sk)^2                          (7)
 """
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bayesfac.core import events
-from bayesfac.core.graphs import Graphs, degrees, differences, laplacian
-from bayesfac.core.kernels import loop
+from bayesfac.core.graphs import Graphs, degrees, differences
+from bayesfac.core.kernels import loop, spread
 from bayesfac.core.math import normalise, safe_log
 
 DIVERGENCES = ("kl", "squared")
@@ -47,24 +48,51 @@ def smooth_rows(
     quadratic, so F may rise at Y: then the step towards it is halved until F does not. Where (15) stands
     still F need not: one scaled step along its own gradient, halved likewise, follows.
     """
-    rho = V.sum(-1, keepdims=True)
-    own = degrees(graphs, weight)[:, None]
+    beside = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # E A
+    degree = degrees(graphs, weight)[:, None]
 
     def cost(A: jax.Array) -> jax.Array:
-        return weight @ differences(graphs, A, _other(A, divergence)) - jnp.sum(V * safe_log(A))
+        return _cost(A, V, weight, differences(graphs, A, _other(A, divergence)))
 
-    Y = normalise(jnp.maximum(solve(graphs, weight, rho, V, A), 0), A)
-    A, now = _shorten(A, cost(A), cost, lambda s: A + s * (Y - A), "the step of (15) was shortened")
+    Y = _to_simplex(solve(beside, degree, V, A), A)
+    A, now = _shorten(A, cost(A), cost, partial(_between, A, Y), "the step of (15) was shortened")
+    other = _other(A, divergence)
+    step = _downhill(A, V, degree, other, beside(A), beside(other), divergence == "kl")
+    return _shorten(A, now, cost, partial(_along, A, step), None)[0]
 
-    here = jnp.maximum(A, jnp.finfo(A.dtype).tiny)
-    if divergence == "kl":
-        slope = laplacian(graphs, weight, safe_log(A)) + laplacian(graphs, weight, A) / here
-    else:
-        slope = 2 * laplacian(graphs, weight, A)
-    slope = slope - V / here
+
+@jax.jit
+def _cost(A: jax.Array, V: jax.Array, weight: jax.Array, apart: jax.Array) -> jax.Array:
+    return weight @ apart - jnp.sum(V * safe_log(A))
+
+
+@jax.jit
+def _to_simplex(Y: jax.Array, A: jax.Array) -> jax.Array:
+    return normalise(jnp.maximum(Y, 0), A)
+
+
+@jax.jit
+def _between(A: jax.Array, Y: jax.Array, s: jax.Array) -> jax.Array:
+    return A + s * (Y - A)
+
+
+@jax.jit
+def _along(A: jax.Array, step: jax.Array, s: jax.Array) -> jax.Array:
+    return jax.nn.softmax(safe_log(A) + s * step, -1)
+
+
+@partial(jax.jit, static_argnames="kl")
+def _downhill(
+    A: jax.Array, V: jax.Array, degree: jax.Array, other: jax.Array, EA: jax.Array, EB: jax.Array, kl: bool
+) -> jax.Array:  # fmt: skip
+    """Minus F's slope in log A, each row by its own scale: of two parts, of the words and of the graph."""
+    here, tiny = jnp.maximum(A, jnp.finfo(A.dtype).tiny), jnp.finfo(A.dtype).tiny
+    # d/dA of tr A' L B, with L = D - E: L log A + (L A) / A where B = log A, and 2 L A where B = A
+    graph = degree * other - EB + (degree * A - EA) / here if kl else 2 * (degree * A - EA)
+    slope = graph - V / here
     slope = slope - jnp.sum(A * slope, -1, keepdims=True)
-    step = jnp.clip(-slope / jnp.maximum(rho + 2 * own, jnp.finfo(A.dtype).tiny), -3, 3)
-    return _shorten(A, now, cost, lambda s: jax.nn.softmax(safe_log(A) + s * step, -1), None)[0]
+    rho = jnp.sum(V, -1, keepdims=True)
+    return jnp.clip(-slope / jnp.maximum(rho + 2 * degree, tiny), -3, 3)
 
 
 def _shorten(A: jax.Array, now: jax.Array, cost: Any, at: Any, told: str | None) -> tuple:
@@ -83,37 +111,40 @@ def _shorten(A: jax.Array, now: jax.Array, cost: Any, at: Any, told: str | None)
     return jnp.where(fine, at(0.5**times), A), jnp.where(fine, there, now)
 
 
-def solve(
-    graphs: Graphs, weight: jax.Array, rho: jax.Array, V: jax.Array, start: jax.Array
-) -> jax.Array:
-    """(Omega + L)^-1 V for all columns together, by conjugate gradients with the diagonal taken out."""
-    diagonal = rho + degrees(graphs, weight)[:, None]
-    scale = 1 / jnp.where(diagonal > 0, diagonal, 1)
+def solve(beside: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -> jax.Array:
+    """(Omega + D - E)^-1 V for all columns together, by conjugate gradients with the diagonal taken out;
+    `beside(P)` is E P, Omega the row sums of V."""
+    diagonal = jnp.sum(V, -1, keepdims=True) + degree
     wanted = 1e-5 if V.dtype == jnp.float32 else 1e-10
-    limit = wanted**2 * jnp.sum(scale * V**2, 0)
-
-    def times(P: jax.Array) -> jax.Array:
-        return rho * P + laplacian(graphs, weight, P)
+    limit = wanted**2 * jnp.sum(_inverse(diagonal) * V**2, 0)
 
     def going(state: tuple) -> jax.Array:
         return (state[0] < TRIES) & jnp.any(state[4] > limit)
 
     def step(state: tuple) -> tuple:
-        return _conjugate(*state, times(state[3]), scale)
+        return _conjugate(*state, beside(state[3]), diagonal)
 
-    R = V - times(start)
-    return loop(going, step, (jnp.zeros((), jnp.int32), start, R, scale * R, jnp.sum(scale * R**2, 0)))[1]
+    R = V - diagonal * start + beside(start)
+    P = _inverse(diagonal) * R
+    return loop(going, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
+
+
+def _inverse(diagonal: jax.Array) -> jax.Array:
+    """1 / x; a row without words or neighbours has nothing to solve."""
+    return 1 / jnp.where(diagonal > 0, diagonal, 1)
 
 
 @jax.jit
 def _conjugate(
-    count: jax.Array, Y: jax.Array, R: jax.Array, P: jax.Array, size: jax.Array, MP: jax.Array,
-    scale: jax.Array,
+    count: jax.Array, Y: jax.Array, R: jax.Array, P: jax.Array, size: jax.Array, EP: jax.Array,
+    diagonal: jax.Array,
 ) -> tuple:  # fmt: skip
     """One step of every column; a column that is solved (size 0) stays."""
+    MP = diagonal * P - EP
     along = jnp.sum(P * MP, 0)
     far = jnp.where(along > 0, size / jnp.where(along > 0, along, 1), 0)
     Y, R = Y + far * P, R - far * MP
-    new = jnp.sum(scale * R**2, 0)
+    Z = _inverse(diagonal) * R
+    new = jnp.sum(Z * R, 0)
     turn = jnp.where(size > 0, new / jnp.where(size > 0, size, 1), 0)
-    return count + 1, Y, R, scale * R + turn * P, new
+    return count + 1, Y, R, Z + turn * P, new

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.graphs import Graphs, neighbours, unit_rows
+from bayesfac.core.topics import near_uniform
 from bayesfac.core.views import Views
 
 SCALES = ("none", "minmax", "unit")
@@ -53,14 +55,8 @@ def concatenated(views: Views) -> Views:
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
     side = sp.hstack([views[name] for name in views.names]).tocsr()
     found = Views({"all": side}, rows=views.rows, graphs=views.graphs)
-    found.host = views.host.__class__(views.rows, {"all": _index(names)}, found.host.totals)
+    found.host = views.host.__class__(views.rows, {"all": pd.Index(names)}, found.host.totals)
     return found
-
-
-def _index(names: list[str]) -> Any:
-    import pandas as pd
-
-    return pd.Index(names)
 
 
 def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
@@ -77,31 +73,43 @@ def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
     return found
 
 
-def start_rows(key: jax.Array, views: Views, K: int, how: str) -> jax.Array:
+def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     """Where P(cluster | row) begins.
 
-    spectral   k-means on the first eigenvectors of the graphs' mean
+    spectral   k-means on the first eigenvectors of the graph of neighbours over all features
     kmeans     k-means on all features side by side
     random     near the uniform
     The first two put 0.9 of a row's mass on its cluster and spread the rest over all.
     """
-    if how == "random":
-        return jax.random.dirichlet(key, jnp.full(K, 5.0), (views.n_rows,))
+    K = hyper.n_components
+    if hyper.start == "random":
+        return near_uniform(key, views.n_rows, K)
     from sklearn.cluster import KMeans
 
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    if how == "spectral":
-        x = embedding(views.graphs, K, seed)
-    else:
-        x = sp.hstack([views[name] for name in views.names]).tocsr()
+    x = sp.hstack([views[name] for name in views.names]).tocsr()
+    if hyper.start == "spectral":
+        near = min(hyper.neighbours, views.n_rows - 1)
+        x = unit_rows(eigenvectors(neighbours(x, near, hyper.metric), K, seed))
     label = KMeans(K, n_init=10, random_state=seed).fit_predict(x)
     return (1 - UNSURE) * jax.nn.one_hot(label, K) + UNSURE / K
 
 
-def embedding(graphs: Any, K: int, seed: int = 0) -> np.ndarray:
-    """Rows of the first K eigenvectors of D^-1/2 E D^-1/2, scaled to length one; E is the graphs' mean."""
-    mean = sum(graphs[name] for name in graphs.names) / len(graphs.names)
-    return unit_rows(eigenvectors(mean, K, seed))
+def start_words(
+    key: jax.Array, A: jax.Array, x: sp.csr_matrix, Q: int, how: str
+) -> tuple[jax.Array, jax.Array]:
+    """Where B and C begin: near the uniform where A does. Else topic q belongs to cluster q mod K (to several
+    where Q < K), and its words are those of a random half of that cluster's rows; 0.1 is spread evenly."""
+    (n, K), m = A.shape, x.shape[1]
+    kb, kc = jax.random.split(key)
+    if how == "random":
+        return near_uniform(kb, K, Q), near_uniform(kc, Q, m)
+    own = np.arange(K)[:, None] % Q == np.arange(Q) % K
+    half = np.asarray(jax.random.bernoulli(kc, 0.5, (n, Q)))
+    words = np.asarray(((np.asarray(A, np.float64) @ own) * half).T @ x) + 1e-12
+    B, C = own / own.sum(1, keepdims=True), words / words.sum(1, keepdims=True)
+    B, C = ((1 - UNSURE) * table + UNSURE / table.shape[1] for table in (B, C))
+    return jnp.asarray(B, A.dtype), jnp.asarray(C, A.dtype)
 
 
 def eigenvectors(similarity: sp.csr_matrix, K: int, seed: int = 0) -> np.ndarray:

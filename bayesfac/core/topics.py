@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -47,6 +48,14 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
     return dist.Delta(inner(A, G, Query(jnp.asarray(query.row) % len(A), query.col)))
 
 
+def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
+    """Clusters that have emptied: too strong a penalty for the start, or more clusters than there are."""
+    K = p.A.shape[1]
+    empty = K - len(np.unique(np.asarray(p.A).argmax(1)))
+    told = f"{empty} of {K} clusters are the likeliest of no row: another start or a smaller penalty may help"
+    return [told] if empty else []
+
+
 # -- two factors ----------------------------------------------------------------------------------
 def misfit(A: jax.Array, C: jax.Array, data: Any, c: float) -> jax.Array:
     """- sum n log (A C), and C's prior."""
@@ -65,14 +74,6 @@ def em(A: jax.Array, C: jax.Array, data: Any, a: float, c: float) -> tuple[jax.A
 
 
 # -- three factors --------------------------------------------------------------------------------
-def start_topics(key: jax.Array, data: Any, K: int, Q: int) -> tuple[Tables, Tables]:
-    B, C = {}, {}
-    for name, m in data.n_features.items():
-        key, kb, kc = jax.random.split(key, 3)
-        B[name], C[name] = near_uniform(kb, K, Q), near_uniform(kc, Q, m)
-    return B, C
-
-
 def misfit_of_views(p: Any, data: Any, b: float, c: float) -> jax.Array:
     """- sum_t sum n_t log (A B_t C_t), and the priors of B_t and C_t."""
     J = jnp.zeros((), p.A.dtype)

@@ -1,7 +1,8 @@
 r"""Locally-consistent topic modelling of all views side by side.
 
-ConcatLTM, the comparison of section 4.2 of Wang et al., "Multi-view learning via multiple graph regularized
-generative model", Knowledge-Based Systems 2017: Cai, Wang & He's LTM (ICML 2009) of the concatenated features.
+ConcatLTM, the comparison of section 4.2 of Wang et al., "Multi-view learning via multiple graph
+regularized generative model", Knowledge-Based Systems 2017: Cai, Wang & He's LTM (ICML 2009) of the
+concatenated features.
 
     P(w | x) = sum_z P(z|x) P(w|z) = (A C)_xw,      w a feature of any view
     J = - sum_xw n(x, w) log (A C)_xw + lambda R(A) - (a - 1) sum log A - (c - 1) sum log C
@@ -65,8 +66,8 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     ka, kc = jax.random.split(key)
-    (m,), K = data.n_features.values(), hyper.n_components
-    return Params(starts.start_rows(ka, data, K, hyper.start), topics.near_uniform(kc, K, m))
+    (name,), A = data.names, starts.start_rows(ka, data, hyper)
+    return Params(A, starts.start_words(kc, A, data[name], hyper.n_components, hyper.start)[1])
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -108,7 +109,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "concat_ltm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare, ready=ready,
+    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     gauge=(Permutation({"A": 1, "C": 0}, "topic"),),
     dims={"A": ("row", "topic"), "C": ("topic", "feature")},
     waived={

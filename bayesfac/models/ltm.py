@@ -67,8 +67,8 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     ka, kc = jax.random.split(key)
-    (m,), K = data.n_features.values(), hyper.n_components
-    return Params(starts.start_rows(ka, data, K, hyper.start), topics.near_uniform(kc, K, m))
+    (name,), A = data.names, starts.start_rows(ka, data, hyper)
+    return Params(A, starts.start_words(kc, A, data[name], hyper.n_components, hyper.start)[1])
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -109,7 +109,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "ltm", "cai2009ltm", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare, ready=ready,
+    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     gauge=(Permutation({"A": 1, "C": 0}, "topic"),),
     dims={"A": ("row", "topic"), "C": ("topic", "feature")},
     waived={

@@ -7,24 +7,25 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     J = - sum_t sum_xw n_t(x, w) log (A B_t C_t)_xw + lambda sum_t alpha_t^(1/l) R_t(A)
         - (a - 1) sum log A - (b - 1) sum log B - (c - 1) sum log C
 
-    paper          here                        shape
-    P(c|x)         A                           rows x K        rows sum to one, and so do those of B_t and C_t
-    P(z|c, t)      B[t]                        K x Q_t
-    P(w|z, t)      C[t]                        Q_t x features of view t
-    alpha          alpha                       graphs, sums to one; mu_t = alpha_t^(1/l) is the weight of graph t
+    paper          here                     shape
+    P(c|x)         A                        rows x K     rows sum to one, and so do those of B_t, C_t
+    P(z|c, t)      B[t]                     K x Q_t
+    P(w|z, t)      C[t]                     Q_t x features of view t
+    alpha          alpha                    graphs, sums to one; mu_t = alpha_t^(1/l) weighs graph t
     lambda_1       penalty, lambda
     lambda_2       selectivity, l
-    U^t            data.graphs.weight[t]       over the edges
+    U^t            data.graphs.weight[t]    over the edges
     R (3), (7)     core.smooth.roughness
 
-The print asks for two things at once of mu: (6) that it sums to one, (8) that alpha does; we follow (8), whose
-closed form is (10). It weighs the graphs by the squared difference (7) and penalises by the Kullback-Leibler
-one (3), so that no single objective falls; here one `divergence` does both, and J falls in every step, alpha's
-included. (15) replaces (3) by a quadratic, so J may rise there: it is kept as a proposal (`smooth_rows`), and a
-fit says how often it had to be shortened. Where `mu` is given, alpha is no parameter. `graph="name"` alone is
-MGGM_SV, `penalty=0` MVPLSA. Twin: Dirichlet rows times the factor exp(-lambda sum mu_t R_t), alpha uniform; the
-factor's normaliser knows alpha and is left out, as J leaves it out: a generalised posterior. Real-valued
-features enter as pseudo-counts, scaled as `scale` says, and graphs and `start` see the scaled features too.
+The print asks for two things at once of mu: (6) that it sums to one, (8) that alpha does; we follow (8),
+whose closed form is (10). It weighs the graphs by the squared difference (7) and penalises by the
+Kullback-Leibler one (3), so that no single objective falls; here one `divergence` does both, and J falls in
+every step, alpha's included. (15) replaces (3) by a quadratic, so J may rise there: it is kept as a proposal
+(`smooth_rows`), and a fit says how often it was shortened. Where `mu` is given, alpha is no parameter.
+`graph="name"` alone is MGGM_SV, `penalty=0` MVPLSA. Twin: Dirichlet rows times the factor
+exp(-lambda sum mu_t R_t), alpha uniform; the factor's normaliser knows alpha and is left out, as J leaves it
+out: a generalised posterior. Real-valued features enter as pseudo-counts, scaled as `scale` says; graphs and
+`start` see the scaled features too.
 """
 
 from typing import NamedTuple
@@ -88,12 +89,14 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """A as `start` says, topics near the uniform, graphs alike."""
+    """A as `start` says, topics to match, graphs alike."""
     key, ka = jax.random.split(key)
-    K, T = hyper.n_components, len(data.graphs.names)
-    A = starts.start_rows(ka, data, K, hyper.start)
-    alpha = jnp.full(T, 1 / T) if learns(data, hyper) else None
-    return Params(A, *topics.start_topics(key, data, K, hyper.n_topics), alpha)
+    A, B, C = starts.start_rows(ka, data, hyper), {}, {}
+    for name in data.names:
+        key, kt = jax.random.split(key)
+        B[name], C[name] = starts.start_words(kt, A, data[name], hyper.n_topics, hyper.start)
+    T = len(data.graphs.names)
+    return Params(A, B, C, jnp.full(T, 1 / T) if learns(data, hyper) else None)
 
 
 def learns(data: Views, hyper: Hyper) -> bool:
@@ -150,7 +153,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "mggm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare, ready=ready,
+    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     gauge=topics.gauge_of_views,
     dims={
         "A": ("row", "cluster"),

@@ -57,8 +57,12 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     key, ka = jax.random.split(key)
-    A = topics.near_uniform(ka, data.n_rows, hyper.n_components)
-    return Params(A, *topics.start_topics(key, data, hyper.n_components, hyper.n_topics))
+    K, Q = hyper.n_components, hyper.n_topics
+    A, B, C = topics.near_uniform(ka, data.n_rows, K), {}, {}
+    for name, m in data.n_features.items():
+        key, kb, kc = jax.random.split(key, 3)
+        B[name], C[name] = topics.near_uniform(kb, K, Q), topics.near_uniform(kc, Q, m)
+    return Params(A, B, C)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:

@@ -1,0 +1,255 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Which of these clusters would I bet on?
+#
+# A clustering gives every digit, or every document, a cluster and a probability, and both look final. Some
+# of the rows were put where they are with a shrug: a slightly different fit would have put them elsewhere.
+# Which ones?
+#
+# Two ways to ask. The cheap one fits the point again from other starts and looks at what moved. The other
+# one takes draws from the posterior and counts. Here both are asked: about handwritten digits by `mggm`,
+# whose clusters are shared by several views and smooth on a graph of neighbours in each of them, and about
+# documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
+
+# %%
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import bayesfac as bf
+from bayesfac.core.method import sites
+
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps: does it run, no more
+FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
+pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 2)
+
+# %% [markdown]
+# ## The data
+#
+# Digits: three hundred of the UCI numerals in five views where they are at hand (`bayesfac data fetch
+# handwritten` gets them), otherwise scikit-learn's digits in four. Documents: three languages of three
+# hundred Reuters stories where a folder `BAYESFAC_DATA` has them, otherwise made-up ones. What the text says
+# of numbers was seen on the first of each; the code is the same for both.
+
+
+# %%
+def some(views, y, n, seed=0):
+    """n rows at random, as many of every class."""
+    rng, classes = np.random.default_rng(seed), np.unique(y)
+    each = n // len(classes)
+    kept = np.sort([rng.choice(np.flatnonzero(y == c), each, replace=False) for c in classes], None)
+    return views.take(kept), np.unique(y, return_inverse=True)[1][kept]
+
+
+def digits():
+    if not FAST and bool(bf.datasets.list().loc["handwritten", "at hand"]):
+        every = bf.datasets.load("handwritten", download=False)
+        named = {name: every[name] for name in ("pix", "fou", "fac", "zer", "mor")}
+        return *some(bf.Views(named), bf.datasets.target("handwritten", download=False), 300), True
+    every, y = bf.datasets.load("digits"), bf.datasets.target("digits")
+    if FAST:  # one view of four classes
+        return *some(bf.Views({"pixels": every["pixels"][y < 4]}), y[y < 4], 60), False
+    return *some(every, y, 300), False
+
+
+def documents():
+    path = FOLDER / "reuters_multilingual_1200.npz"
+    if not FAST and path.exists():
+        every = bf.datasets.read(path, kind="views")
+        with np.load(path) as arrays:
+            y = arrays["y"]
+        named = {name: every[name] for name in ("english", "french", "german")}
+        return *some(bf.Views(named), y, 300), True
+    words = {"title": 25, "text": 50}
+    made, truth = bf.datasets.make_topics(60 if FAST else 300, words, 4, 4, 40, 0.25, seed=0)
+    return made, truth.cluster, False
+
+
+sets = {"digits": digits(), "documents": documents()}
+large = all(real for _, _, real in sets.values())
+for name, (views, y, real) in sets.items():
+    print(f"{name}: {views}, {len(np.unique(y))} classes{'' if real else ' (small or made up)'}")
+
+# %% [markdown]
+# ## A point and a posterior
+#
+# Both from one model. `scale="minmax"` brings every feature between 0 and 1; what is then in a row is
+# counted like words. The default, `scale="unit"`, would leave so few words in a row that a posterior has
+# next to nothing to be sure of: for a point that does not matter, for draws it decides.
+#
+# A point estimate may put probabilities to exactly zero, where draws of a guide cannot start: so a twentieth
+# of each is spread evenly first.
+
+
+# %%
+def inside(fit, share=0.05):
+    """A point's parameters, moved off the edge."""
+    return {site: (1 - share) * v + share / v.shape[-1] for site, v in sites(fit.params).items()}
+
+
+common = {"scale": "minmax", "divergence": "squared", "penalty": 3.0}
+method = {"digits": "mggm", "documents": "concat_ltm"}
+settings = {name: common | {"n_components": len(np.unique(y))} for name, (_, y, _) in sets.items()}
+settings["digits"] |= {"n_topics": 5 if FAST else 20, "selectivity": 0.5}
+solver = bf.FixedPoint(15 if FAST else 100, tol=1e-5)
+guide = bf.SVI(steps=100 if FAST else 4000, guide="normal", learning_rate=0.003, draws=100)
+points, posteriors = {}, {}
+for name, (views, _, _) in sets.items():
+    points[name] = bf.fit(method[name], views, solver, **settings[name])
+    start = inside(points[name])
+    posteriors[name] = bf.fit(method[name], views, guide, init=start, **settings[name])
+    for fit in (points[name], posteriors[name]):
+        print(name, fit, *fit.info["notes"], sep="\n  ")
+
+# %% [markdown]
+# `bf.clusters` has a line for every row. A point has a probability; a posterior's is its mean over the draws,
+# and `agreement` is the share of the draws whose own likeliest cluster it is. The draws' clusters were
+# matched to those of the point, and the note says how well that went.
+
+# %%
+tables = {}
+for name, (_, y, _) in sets.items():
+    point, posterior = points[name], posteriors[name]
+    told = bf.clusters(posterior, reference=point)
+    print(told.attrs["note"])
+    table = bf.clusters(point).join(told, rsuffix=" of draws")
+    best = pd.crosstab(table["cluster"], y).idxmax(axis=1)  # the class that most of a cluster is of
+    table["right"] = best.loc[table["cluster"]].to_numpy() == y
+    tables[name] = table
+    print(table.groupby("cluster").agg(rows=("right", "size"), probability=("probability", "mean"),
+                                       agreement=("agreement", "mean"), right=("right", "mean")))  # fmt: skip
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(8.8, 3.9), layout="constrained", sharey=True)
+for panel, (name, table) in zip(axes, tables.items(), strict=True):
+    for right, mark, what in (
+        (True, "C0o", "as most of its cluster"),
+        (False, "C3x", "another class"),
+    ):
+        part = table[table["right"] == right]
+        panel.plot(part["probability"], part["agreement"], mark, ms=4, alpha=0.6, label=what)
+    panel.set(xlabel="probability of its cluster, point estimate", ylim=(0, 1.05))
+    panel.set_title(f"{name}", loc="left")
+axes[0].set_ylabel("draws that agree (share)")
+axes[0].legend(loc="lower right", fontsize="small", title="class of the row")
+plt.show()
+
+# %% [markdown]
+# *Every mark is a row: how probable the point finds its likeliest cluster, and what share of the posterior's
+# draws name their own likeliest one alike. Crosses are rows of another class than most of their cluster.*
+#
+# ## Put there with a shrug
+#
+# Rows of which the point is surest by its own account (the upper half), and the draws agree least.
+
+# %%
+shrugs = {}
+for name, table in tables.items():
+    sure = table[table["probability"] >= table["probability"].median()]
+    shrugs[name] = sure.nsmallest(8, "agreement")
+    print(f"\n{name}, the upper half by the point's probability:")
+    print(shrugs[name])
+    half = sure["agreement"] < sure["agreement"].median()
+    print(f"right where draws agree less: {sure['right'][half].mean():.2f}, "
+          f"more: {sure['right'][~half].mean():.2f}")  # fmt: skip
+
+# %%
+views = sets["digits"][0]
+view, shape = ("pix", (16, 15)) if "pix" in views.names else ("pixels", (8, 8))
+picture, chosen = views[view], shrugs["digits"]
+figure, axes = plt.subplots(2, 4, figsize=(7, 4.2), layout="constrained")
+for panel, (label, line) in zip(axes.flat, chosen.iterrows(), strict=False):
+    panel.imshow(picture[views.rows.get_loc(label)].toarray().reshape(shape), cmap="gray_r")
+    panel.set_title(f"cluster {line['cluster']}: point {line['probability']:.2f},\n"
+                    f"draws agree {line['agreement']:.2f}", fontsize="small")  # fmt: skip
+    panel.set(xticks=[], yticks=[], xlabel="" if line["right"] else "another class")
+plt.show()
+
+# %% [markdown]
+# *The eight digits of the list, as they were written.*
+#
+# ## Does another start say the same?
+#
+# The point again, from other seeds, near the uniform; and of all pairs of rows, in how many of these fits
+# both are in one cluster. Of the posterior, `bf.together` says how likely they are. Neither asks what a
+# cluster is called.
+
+# %%
+pairs = {}
+for name, (views, _, _) in sets.items():
+    other = settings[name] | {"start": "random"}
+    seeds = range(1, 2 if FAST else 6)
+    again = [bf.fit(method[name], views, solver, seed=seed, **other) for seed in seeds]
+    own = [bf.clusters(fit)["cluster"].to_numpy() for fit in (points[name], *again)]
+    pairs[name] = {
+        "restarts": np.mean([c[:, None] == c for c in own], axis=0),
+        "point": bf.together(points[name], views.rows).to_numpy(),
+        "posterior": bf.together(posteriors[name], views.rows).to_numpy(),
+    }
+
+# %%
+figure, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
+for line, (name, shares) in zip(axes, pairs.items(), strict=True):
+    order = np.argsort(sets[name][1], kind="stable")
+    for panel, (what, share) in zip(line, shares.items(), strict=True):
+        seen = panel.imshow(share[np.ix_(order, order)], vmin=0, vmax=1, cmap="magma")
+        panel.set_title(f"{name}: {what}", loc="left", fontsize="medium")
+        panel.set(xlabel="rows, sorted by class", ylabel="rows, sorted by class")
+figure.colorbar(
+    seen, ax=axes, label="share of restarts, or probability, of one cluster", shrink=0.7
+)
+plt.show()
+
+# %% [markdown]
+# *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: how probable
+# the one point of above finds it. Right: the posterior.*
+#
+# ## Are two rows together as often as they are said to be?
+
+# %%
+look = {"restarts": "C1^--", "point": "C0s-", "posterior": "C2o-"}
+edges = np.array([0, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9, 1.001])
+figure, axes = plt.subplots(1, 2, figsize=(8.8, 3.9), layout="constrained", sharey=True)
+scores = {}
+for panel, (name, shares) in zip(axes, pairs.items(), strict=True):
+    y = sets[name][1]
+    upper = np.triu_indices(len(y), 1)
+    same = (y[:, None] == y)[upper]
+    panel.axline((0, 0), slope=1, color="0.5", ls=":", label="as often as said")
+    for what, share in shares.items():
+        said = share[upper]
+        group = np.digitize(said, edges) - 1
+        kept = [g for g in range(len(edges) - 1) if (group == g).sum() >= 30]
+        points_of = [(said[group == g].mean(), same[group == g].mean()) for g in kept]
+        panel.plot(*np.transpose(points_of), look[what], ms=4, label=what)
+        scores[name, what] = {"Brier score": np.mean((said - same) ** 2), "mean said": said.mean(),
+                              "of one class": same.mean()}  # fmt: skip
+    panel.set(xlabel="probability said, or share of restarts", xlim=(0, 1), ylim=(0, 1))
+    panel.set_title(name, loc="left")
+axes[0].set_ylabel("pairs that are of one class (share)")
+axes[0].legend(fontsize="small", loc="upper left")
+plt.show()
+print(pd.DataFrame(scores).T.round(3))
+
+# %% [markdown]
+# *All pairs of rows, grouped by how likely they were said to be of one cluster; the share of them that are of
+# one class. A class is no cluster: nobody told the model about classes, so the dotted line is a yardstick,
+# not a promise.*
+
+# %%
+assert all(table["agreement"].between(0, 1).all() for table in tables.values())
+assert all(np.allclose(np.diag(shares["posterior"]), 1) for shares in pairs.values())

@@ -1,0 +1,224 @@
+"""Clusters of rows, and rows together: against plain NumPy on made-up draws."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesfac as bf
+from bayesfac import membership
+from bayesfac.core.cards import describe
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import Permutation, gauge_of, lookup, settle, site_dims, sites
+from bayesfac.inference.result import Result
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+TOPIC_MODELS = ("plsa", "mvplsa", "ltm", "concat_ltm", "mggm")
+LABELS = [f"row {i:02d}" for i in range(24)]
+SHAPE = (2, 15)  # chains, draws
+
+
+@cache
+def views(several: bool = True) -> bf.Views:
+    made, _ = bf.datasets.make_topics(
+        24, {"left": 9, "right": 7} if several else {"left": 9}, n_clusters=3, n_topics=3, seed=1
+    )
+    return bf.Views({name: made[name] for name in made.names}, rows=LABELS)
+
+
+@cache
+def point(name: str = "mvplsa", K: int = 3) -> bf.Fit:
+    """What a fit would be that never left its start: nothing here depends on how good it is."""
+    method, views_of = lookup(name), views(several=name not in ("plsa", "ltm"))
+    size = {"n_topics": 3} if name in ("mvplsa", "mggm") else {}
+    hyper = settle(method, views_of, {"n_components": K, **size})
+    data = method.ready(views_of, hyper)
+    params = method.init(jax.random.key(3), data, hyper)
+    return bf.Fit(method, hyper, bf.FixedPoint(), 0, Result(params), describe(data))
+
+
+def posterior(fit: bf.Fit, permuted: bool, seed: int = 0) -> bf.Fit:
+    """Draws about well separated clusters, the labels of every draw in an order of its own if `permuted`."""
+    rng = np.random.default_rng(seed)
+    draws = {}
+    for site, value in sites(fit.params).items():
+        shape = np.shape(value)
+        mean = rng.dirichlet(np.full(shape[-1], 0.2), shape[:-1])
+        some = mean[None, None] + 0.4 * rng.random((*SHAPE, *shape))
+        draws[site] = some / some.sum(-1, keepdims=True)
+    if permuted:
+        for free in gauge_of(fit.method, draws):
+            for at in np.ndindex(*SHAPE):
+                for site, axis in free.axes.items():
+                    order = np.random.default_rng([*at, 7]).permutation(3)
+                    draws[site][at] = np.take(draws[site][at], order, axis)
+    return replace(fit, engine=bf.SVI(), result=Result(draws=draws))
+
+
+def by_hand(A: np.ndarray) -> pd.DataFrame:
+    """The three columns, of draws (S, rows, K) whose labels agree."""
+    mean, own = A.mean(0), A.argmax(2)
+    best = mean.argmax(1)
+    return pd.DataFrame(
+        {
+            "cluster": best,
+            "probability": mean.max(1),
+            "agreement": [(own[:, i] == best[i]).mean() for i in range(len(best))],
+        },
+        pd.Index(LABELS, name="row"),
+    )
+
+
+# ---------------------------------------------------------------------- clusters
+
+
+@pytest.mark.parametrize("name", TOPIC_MODELS)
+def test_a_point_names_the_largest_of_each_row(name: str) -> None:
+    fit = point(name)
+    table, A = bf.clusters(fit), np.asarray(fit.params.A)
+    assert table.index.tolist() == LABELS and table.index.name == "row"
+    assert table.columns.tolist() == ["cluster", "probability"]
+    assert table["cluster"].tolist() == A.argmax(1).tolist()
+    np.testing.assert_allclose(table["probability"], A.max(1), rtol=1e-6)
+    assert "note" not in table.attrs  # there was nothing to match
+
+
+def test_draws_whose_labels_agree_are_averaged_and_counted() -> None:
+    fit = posterior(point(), permuted=False)
+    A = fit.draws["A"].reshape(-1, 24, 3)
+    reference = replace(point(), result=Result(params=point().params._replace(A=A.mean(0))))
+    wanted = by_hand(A)
+    pd.testing.assert_frame_equal(bf.clusters(fit, reference), wanted)
+    assert (wanted["agreement"] < 1).any(), "the made-up draws never differ: nothing was tested"
+
+
+@pytest.mark.parametrize("name", ["plsa", "mvplsa", "mggm"])
+def test_labels_that_change_between_draws_change_nothing(name: str) -> None:
+    plain, mixed = (posterior(point(name), permuted) for permuted in (False, True))
+    assert not np.allclose(plain.draws["A"], mixed.draws["A"])
+    table, wanted = bf.clusters(mixed), by_hand(plain.draws["A"].reshape(-1, 24, 3))
+    pairs = pd.crosstab(table["cluster"], wanted["cluster"]).to_numpy()
+    assert ((pairs > 0).sum(0) == 1).all() and ((pairs > 0).sum(1) == 1).all()  # only renamed
+    kept = ["probability", "agreement"]
+    pd.testing.assert_frame_equal(table[kept], wanted[kept])
+
+
+def test_a_reference_gives_the_clusters_its_names() -> None:
+    fit = posterior(point(), permuted=True)
+    mean = posterior(point(), permuted=False).draws["A"].mean((0, 1))
+    for order in ([0, 1, 2], [2, 0, 1]):
+        params = point().params._replace(A=mean[:, order])
+        reference = replace(point(), result=Result(params=params))
+        named = bf.clusters(fit, reference)["cluster"]
+        assert named.tolist() == mean[:, order].argmax(1).tolist()
+
+
+def test_the_note_says_what_matching_left() -> None:
+    fit = posterior(point(), permuted=True)
+    found = fit.aligned()
+    note = bf.clusters(fit).attrs["note"]
+    assert note.startswith("Matching the clusters of 30 draws left 0.")
+    assert 0 < float(note.split(" left ")[1].split()[0]) <= np.median(found.residual) + 1e-3
+    alike = dict(fit.draws, A=np.full((*SHAPE, 24, 3), 1 / 3))
+    note = bf.clusters(replace(fit, result=Result(draws=alike))).attrs["note"]
+    assert "hard to tell apart" in note
+
+
+# ---------------------------------------------------------------------- together
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_together_is_the_mean_product_and_one_on_the_diagonal(permuted: bool) -> None:
+    plain = posterior(point(), permuted=False).draws["A"].reshape(-1, 24, 3)
+    rows = ["row 07", "row 00", "row 23"]
+    table = bf.together(posterior(point(), permuted), rows)
+    at = [7, 0, 23]
+    wanted = np.mean([A[at] @ A[at].T for A in plain], 0)
+    np.fill_diagonal(wanted, 1)
+    np.testing.assert_allclose(table, wanted, rtol=1e-12)
+    assert table.index.tolist() == rows and table.columns.tolist() == rows
+
+
+@pytest.mark.parametrize("name", TOPIC_MODELS)
+def test_together_of_a_point(name: str) -> None:
+    fit = point(name)
+    A = np.asarray(fit.params.A, float)
+    table = bf.together(fit, LABELS[:5])
+    assert table.loc["row 01", "row 04"] == pytest.approx(A[1] @ A[4])
+    assert (np.diag(table) == 1).all()
+
+
+def test_a_loaded_fit_says_the_same(tmp_path) -> None:
+    fit = posterior(point(), permuted=True)
+    fit.save(tmp_path / "fit")
+    again = bf.load(tmp_path / "fit")
+    pd.testing.assert_frame_equal(bf.clusters(again, point()), bf.clusters(fit, point()))
+    pd.testing.assert_frame_equal(bf.together(again, LABELS), bf.together(fit, LABELS))
+
+
+def test_a_fit_that_was_run_has_its_clusters_on_the_blocks_it_was_given() -> None:
+    blocks = np.kron(np.eye(2), np.full((5, 4), 6.0)) + 0.01
+    fit = bf.fit("plsa", bf.Views(blocks), bf.FixedPoint(50), n_components=2, progress=False)
+    assert bf.clusters(fit)["cluster"].nunique() == 2
+    pairs = bf.together(fit, range(10)).to_numpy()
+    np.testing.assert_allclose(pairs, np.kron(np.eye(2), np.ones((5, 5))), atol=0.05)
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("ask", [bf.clusters, lambda fit: bf.together(fit, [0])])
+@pytest.mark.parametrize("name", ["pmf", "urp"])
+def test_other_methods_are_refused_and_those_that_work_named(ask, name: str) -> None:
+    fit = replace(
+        point(), method=lookup(name)
+    )  # refused by its record, before anything is looked at
+    with pytest.raises(BayesfacError, match=f"^Expected .*, got {name}$") as error:
+        ask(fit)
+    assert all(f"{able}" in str(error.value) for able in TOPIC_MODELS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "words"),
+    [
+        (["row 00", "nobody"], ValueError, "got 'nobody'"),
+        ([3], ValueError, "got 3"),
+        ("row 00", TypeError, "sequence of row labels, got 'row 00'"),
+        (["row 00", "row 01", "row 00"], ValueError, "once, got 'row 00' twice"),
+        ([], ValueError, "1 to 2000 rows"),
+        (range(2001), ValueError, "table of all their pairs, got 2001"),
+    ],
+)
+def test_rows_that_cannot_be_answered(rows, error, words: str) -> None:
+    with pytest.raises(error, match=words):
+        bf.together(point(), rows)
+
+
+def test_references_that_cannot_be_used() -> None:
+    draws = posterior(point(), permuted=False)
+    with pytest.raises(ValueError, match="Expected draws where a reference is given"):
+        bf.clusters(point(), point())
+    with pytest.raises(ValueError, match="Expected a point fit as reference, got draws"):
+        bf.clusters(draws, draws)
+    fewer = point(K=2)
+    with pytest.raises(ValueError, match=r"reference with A of \(24, 3\), got \(24, 2\)"):
+        bf.clusters(draws, fewer)
+
+
+# ---------------------------------------------------------------------- the facade
+
+
+def test_the_names_at_the_door_are_the_functions() -> None:
+    """A module of the same name would take the function's place once it is imported."""
+    assert bf.clusters is membership.clusters
+    assert bf.together is membership.together
+
+
+@pytest.mark.parametrize("name", TOPIC_MODELS)
+def test_what_makes_a_method_a_clustering_is_in_its_record(name: str) -> None:
+    method = point(name).method
+    assert site_dims(method, "A")[0] == "row"
+    assert isinstance(membership._relabelling(method), Permutation)
