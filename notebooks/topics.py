@@ -26,6 +26,7 @@
 import os
 from pathlib import Path
 
+import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -35,6 +36,7 @@ from bayesfac.core.method import sites
 
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps: does it run, no more
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
+jax.config.update("jax_enable_x64", True)  # rows of thousands of probabilities that sum to one
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 2)
 
 # %% [markdown]

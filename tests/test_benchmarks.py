@@ -14,6 +14,8 @@ OPTIONS = {
     "gibbs": ["--data", "--components", "--warmup", "--draws", "--repeats"],
     "margins": ["--data", "--components", "--iterations", "--repeats"],
     "plsa": ["--components", "--passes", "--repeats"],
+    "clusters": ["--sets", "--methods", "--seeds", "--iterations"],
+    "scale": ["--rows", "--iterations", "--topics"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
 }
 
@@ -49,6 +51,8 @@ def test_unknown_options_are_refused(name):
         ("gibbs", ["bayesfac float64", "SMURFF", "myFM", "test RMSE", "First call"]),
         ("margins", ["NumPy/SciPy", "PMMMF", "separate fits", "relative"]),
         ("plsa", ["scikit-learn", "float32", "float64", "ms a pass"]),
+        ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI"]),
+        ("scale", ["exponent", "literal E-step"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],
 )

@@ -51,7 +51,9 @@ def scaled(views: Views, how: str) -> Views:
 
 
 def concatenated(views: Views) -> Views:
-    """One view of all features side by side, labelled "view: feature"."""
+    """One view of all features side by side, labelled "view: feature"; one view alone is itself."""
+    if len(views.names) == 1:
+        return views
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
     side = sp.hstack([views[name] for name in views.names]).tocsr()
     found = Views({"all": side}, rows=views.rows, graphs=views.graphs)

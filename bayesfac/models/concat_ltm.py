@@ -14,10 +14,10 @@ concatenated features.
     W            data.graphs.weight[0]    over the edges
     R            core.smooth.roughness
 
-Everything is as in `ltm`, after the views were scaled one by one and put side by side: the fit's data are one
-view, "all", whose features are called "view: feature". The graph is that of the neighbours over all features,
-unless the views bring one of their own. Twin: Dirichlet rows times the factor exp(-lambda R(A)). Gauge: the
-order of the topics.
+Everything is as in `ltm`, after the views were scaled one by one and put side by side: the fit's data are
+one view, "all", whose features are called "view: feature", and so are those that a prediction asks for. The
+graph is that of the neighbours over all features, unless the views bring one of their own. Twin: Dirichlet
+rows times the factor exp(-lambda R(A)). Gauge: the order of the topics.
 """
 
 from typing import NamedTuple

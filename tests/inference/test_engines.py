@@ -200,7 +200,7 @@ def test_a_minibatch_counts_for_all_it_stands_for(method):
             given = numpyro.handlers.substitute(Weighted(method.model, weights), data=sites(p))
             trace = numpyro.handlers.trace(given).get_trace(part, hyper)
         seen = [s for s in trace.values() if s["type"] == "sample" and s["is_observed"]]
-        return sum(s["scale"] * jnp.sum(s["fn"].log_prob(s["value"])) for s in seen)
+        return sum((s["scale"] or 1) * jnp.sum(s["fn"].log_prob(s["value"])) for s in seen)
 
     several = np.asarray(jax.lax.map(weighted, jax.random.split(jax.random.key(2), 4000)))
     error = several.std() / np.sqrt(len(several))
