@@ -57,7 +57,7 @@ def test_rows_may_be_taken_in_any_order():
 
 
 def test_components_are_reported():
-    two = sp.block_diag([np.ones((3, 3)), np.ones((2, 2))]).tocsr()
+    two = sp.block_diag([sp.csr_matrix(np.ones((k, k))) for k in (3, 2)]).tocsr()
     graphs = Graphs({"apart": two, "empty": sp.csr_matrix((5, 5))})
     assert graphs.components() == {"apart": 2, "empty": 5}
     assert (

@@ -238,6 +238,7 @@ def sparse_example(method):
 def test_no_program_makes_a_table(method):
     """Objective, gradient and update of every method stay far below rows x columns."""
     data, hyper, dense_size = sparse_example(method)
+    data = method.ready(data, hyper)
     p = method.init(jax.random.key(0), data, hyper)
     functions = [
         method.objective,

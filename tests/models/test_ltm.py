@@ -50,7 +50,7 @@ def test_citations_tell_two_topics_apart():
     """Words alone say nothing here; the graph that the views bring does."""
     n = 20
     words = np.ones((n, 6))
-    halves = sp.block_diag([np.ones((n // 2, n // 2))] * 2).tocsr()
+    halves = sp.block_diag([sp.csr_matrix(np.ones((n // 2, n // 2)))] * 2).tocsr()
     views = bf.Views({"words": words}, graphs={"cites": halves})
     fit = bf.fit("ltm", views, bf.FixedPoint(60, tol=0), n_components=2, penalty=5.0, scale="none",
                  start="random", progress=False)  # fmt: skip
