@@ -44,8 +44,8 @@ def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
     >>> point = bf.fit("mggm", digits, n_components=4, n_topics=4, progress=False)
     >>> bf.clusters(point).columns.tolist()
     ['cluster', 'probability']
-    >>> few = bf.SVI(steps=2000, draws=50)
-    >>> draws = bf.fit("mggm", digits, few, n_components=4, n_topics=4, init=point, progress=False)
+    >>> few = bf.SVI(steps=100, draws=50)
+    >>> draws = bf.fit("mggm", digits, few, n_components=4, n_topics=4, progress=False)
     >>> bf.clusters(draws, reference=point).columns.tolist()
     ['cluster', 'probability', 'agreement']
     """
