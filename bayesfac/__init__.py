@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bayesfac import cluster as cluster
+    from bayesfac import baselines as baselines
     from bayesfac import datasets as datasets
     from bayesfac import metrics as metrics
     from bayesfac import split as split
@@ -45,7 +45,7 @@ _HOME = {
     **dict.fromkeys(("clusters", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
-_MODULES = ("datasets", "split", "metrics", "cluster", "report", "testing")
+_MODULES = ("datasets", "split", "metrics", "baselines", "report", "testing")
 
 __all__ = [
     "LBFGS",
@@ -58,7 +58,7 @@ __all__ = [
     "Gibbs",
     "Ratings",
     "Views",
-    "cluster",
+    "baselines",
     "clusters",
     "compare",
     "datasets",

@@ -18,9 +18,6 @@ settings: a run that was stopped goes on where it was, and a cell whose settings
 computed again.
 """
 
-import json
-import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,11 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from common import RESULTS, arguments, report, surroundings, table
+from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
-from bayesfac.cluster import coregularised, kmeans
-from bayesfac.core.files import atomic
+from bayesfac.baselines import coregularised, kmeans
 from bayesfac.core.starts import concatenated, scaled
 from bayesfac.core.views import Views
 from bayesfac.datasets.fetch import VARIABLE, folders
@@ -91,30 +87,6 @@ MEASURES = {
     "NMI": bf.metrics.normalized_mutual_information,
 }
 Numbers = dict[str, Any]
-
-
-class Cells:
-    """Results by key with the settings they were computed with, each written as soon as it is there."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.found: Numbers = {}
-        if path is not None and path.exists():
-            self.found = json.loads(path.read_text(encoding="utf-8"))["results"]
-
-    def get(self, key: str, settings: Numbers, make: Callable[[], Numbers]) -> Numbers:
-        if self.found.get(key, {}).get("settings") != settings:
-            begun = time.perf_counter()
-            made = make()
-            seconds = time.perf_counter() - begun
-            self.found[key] = made | {"seconds": round(seconds, 1), "settings": settings}
-            said = ", ".join(f"{name} {value:.2f}" for name, value in made.items())
-            print(f"  {key}: {said} ({seconds:.0f} s)", file=sys.stderr, flush=True)
-            if self.path is not None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic(self.path) as part:
-                    part.write_text(json.dumps({"results": self.found}, indent=1), encoding="utf-8")
-        return self.found[key]
 
 
 # -- methods --------------------------------------------------------------------------------------
@@ -227,7 +199,7 @@ def table_2(cells: Cells, name: str, args: Any) -> str:
             make = partial(one, how, views, y, K, view, settings)
             label = f"{name}, {method}" if view is None else f"{name}, {method}, {view}"
             found[view] = [
-                cells.get(f"{label}, seed {s}", settings, partial(make, s))
+                cells.get(f"{label}, seed {s}", partial(make, s), **settings)
                 for s in range(args.seeds)
             ]
         best = max(found, key=lambda view: float(np.mean([run["AC"] for run in found[view]])))

@@ -13,21 +13,16 @@ and BPMF of the real-valued prediction, clipped to the scale, in Table 4.1, and 
 Every cell is kept in the results file as it comes: a run that was stopped goes on where it was.
 """
 
-import json
-import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import RESULTS, arguments, report, surroundings, table
+from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
 from bayesfac.core.data import Ratings
-from bayesfac.core.files import atomic
 
 PRINTED_4_1 = {"ALS": (0.7899, 1.0838), "MMMF": (0.7355, 1.0426), "PMMMF": (0.7138, 1.0178)}
 PRINTED_3_19 = {
@@ -41,28 +36,6 @@ PRINTED_3_19 = {
 }
 LEVELS = (1, 2, 3, 4, 5)
 Numbers = dict[str, Any]
-
-
-class Cells:
-    """Results by key, each written to the file as soon as it is there."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.found: Numbers = {}
-        if path is not None and path.exists():
-            self.found = json.loads(path.read_text(encoding="utf-8"))["results"]
-
-    def get(self, key: str, make: Callable[[], Any]) -> Any:
-        if key not in self.found:
-            begun = time.perf_counter()
-            self.found[key] = make()
-            said = f"  {key}: {self.found[key]} ({time.perf_counter() - begun:.0f} s)"
-            print(said, file=sys.stderr, flush=True)
-            if self.path is not None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic(self.path) as part:
-                    part.write_text(json.dumps({"results": self.found}, indent=1), encoding="utf-8")
-        return self.found[key]
 
 
 def fit(method: str, train: Ratings, engine: Any, seed: int, **hyper: Any) -> Any:

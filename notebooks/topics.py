@@ -32,7 +32,6 @@ import numpy as np
 import pandas as pd
 
 import bayesfac as bf
-from bayesfac.core.method import sites
 
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps: does it run, no more
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
@@ -93,17 +92,8 @@ for name, (views, y, real) in sets.items():
 # Both from one model. `scale="minmax"` brings every feature between 0 and 1; what is then in a row is
 # counted like words. The default, `scale="unit"`, would leave so few words in a row that a posterior has
 # next to nothing to be sure of: for a point that does not matter, for draws it decides.
-#
-# A point estimate may put probabilities to exactly zero, where draws of a guide cannot start: so a
-# twentieth of each is spread evenly first.
-
 
 # %%
-def inside(fit, share=0.05):
-    """A point's parameters, moved off the edge."""
-    return {site: (1 - share) * v + share / v.shape[-1] for site, v in sites(fit.params).items()}
-
-
 common = {"scale": "minmax", "divergence": "squared", "penalty": 3.0}
 method = {"digits": "mggm", "documents": "concat_ltm"}
 settings = {name: common | {"n_components": len(np.unique(y))} for name, (_, y, _) in sets.items()}
@@ -113,8 +103,7 @@ guide = bf.SVI(steps=100 if FAST else 4000, guide="normal", learning_rate=0.003,
 points, posteriors = {}, {}
 for name, (views, _, _) in sets.items():
     points[name] = bf.fit(method[name], views, solver, **settings[name])
-    start = inside(points[name])
-    posteriors[name] = bf.fit(method[name], views, guide, init=start, **settings[name])
+    posteriors[name] = bf.fit(method[name], views, guide, init=points[name], **settings[name])
     for fit in (points[name], posteriors[name]):
         print(name, fit, *fit.info["notes"], sep="\n  ")
 

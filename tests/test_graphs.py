@@ -10,8 +10,10 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core import kernels
+from bayesfac.core.cards import describe
 from bayesfac.core.graphs import Graphs, degrees, differences, laplacian, neighbours
 from bayesfac.core.smooth import best_weights, smooth_rows, solve
+from bayesfac.models import ltm
 
 RNG = np.random.default_rng(0)
 
@@ -63,7 +65,10 @@ def test_components_are_reported():
     assert (
         repr(graphs) == "Graphs(5 rows, apart: 4 edges, 2 components; empty: 0 edges, 5 components)"
     )
-    assert "apart: 4 edges" in repr(bf.Views({"x": np.ones((5, 2))}, graphs=graphs))
+    views = bf.Views({"x": np.ones((5, 2))}, graphs=graphs)
+    assert "apart: 4 edges" in repr(views)
+    card = describe(views).summary
+    assert (card["edges of graph apart"], card["components of graph empty"]) == (4, 5)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +165,7 @@ def test_the_step_of_15_stays_on_the_simplex(problem):
 def test_smoothing_never_raises_its_cost_and_ends_where_it_is_flat(problem, divergence):
     graph, A, V = problem
     A = A / A.sum(1, keepdims=True)
+    hyper = ltm.Hyper(penalty=3.0, divergence=divergence)
     weight = 3.0 * jnp.asarray(graph.weight[0])
 
     def cost(z):
@@ -168,7 +174,7 @@ def test_smoothing_never_raises_its_cost_and_ends_where_it_is_flat(problem, dive
         return weight @ differences(graph, A, other) - jnp.sum(V * jnp.log(A))
 
     def step(A):
-        return smooth_rows(A, V, graph, weight, divergence)
+        return smooth_rows(A, V, graph, hyper)
 
     many = kernels.backend() == "jax"  # compiled; the other way each of so few rows is all overhead
     step = jax.jit(step) if many else step

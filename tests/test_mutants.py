@@ -4,6 +4,7 @@ Every mutant names the check that has to find it; the slow test prints all the c
 """
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +12,27 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+from bayesfac.core import smooth, topics
 from bayesfac.core.cells import Grid
-from bayesfac.core.kernels import ratio_step
+from bayesfac.core.graphs import degrees
+from bayesfac.core.kernels import ratio_step, spread
 from bayesfac.core.math import normalise
 from bayesfac.core.wishart import normal_wishart_precision, rescale
-from bayesfac.models import bpmf, mvplsa, plsa, pmf
+from bayesfac.models import bpmf, mggm, mvplsa, plsa, pmf
 from bayesfac.testing import CHECKS
 from tests.models.test_bpmf import golden as golden_bpmf
+from tests.models.test_mggm import golden as golden_mggm
 from tests.models.test_mvplsa import golden as golden_mvplsa
 from tests.models.test_plsa import golden as golden_plsa
 from tests.models.test_pmf import golden as golden_pmf
 
-GOLDEN = {"pmf": golden_pmf, "bpmf": golden_bpmf, "plsa": golden_plsa, "mvplsa": golden_mvplsa}
+GOLDEN = {
+    "pmf": golden_pmf,
+    "bpmf": golden_bpmf,
+    "plsa": golden_plsa,
+    "mvplsa": golden_mvplsa,
+    "mggm": golden_mggm,
+}
 MUTANTS = {}
 
 
@@ -269,6 +279,36 @@ def topics_normalised_over_the_clusters(p, data, h):
 def blocks_are_predicted_by_another_view(p, query, h):
     q = p._replace(B=crossed(p.B)) if isinstance(query, Grid) else p
     return mvplsa.predict(q, query, h)
+
+
+# -- mggm -----------------------------------------------------------------------------------------
+G = mggm.METHOD
+
+
+@plant(G, "objective", "joint")
+def every_edge_counts_twice(p, data, h):
+    return mggm.objective(p, data, h._replace(penalty=2 * h.penalty))
+
+
+@plant(G, "objective", "golden")
+def weights_that_sum_to_one_where_their_roots_should(p, data, h):
+    return mggm.objective(p._replace(alpha=p.alpha**h.selectivity), data, h)
+
+
+@plant(G, "update", "optimum")
+def the_step_of_15_alone(p, data, h):
+    """It stands still where the quadratic in the divergence's place does."""
+    V, B, C = topics.em_of_views(p, data, h)
+    edges = h.penalty * mggm.weights(p.alpha, h) @ data.graphs.weight
+    beside = partial(spread, data.graphs.cells.by_row, edges[data.graphs.edge])
+    A = smooth.solve(beside, degrees(data.graphs, edges)[:, None], V, p.A)
+    return mggm.Params(normalise(A, A), B, C, mggm.update(p, data, h).alpha)
+
+
+@plant(G, "update", "optimum")
+def weights_that_favour_the_rough_graph(p, data, h):
+    q = mggm.update(p, data, h)
+    return q._replace(alpha=q.alpha[::-1])
 
 
 # -- who catches what -----------------------------------------------------------------------------

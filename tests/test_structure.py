@@ -75,7 +75,7 @@ def test_functions_stay_short(path):
 
 # ---------------------------------------------------------------------- imports
 
-SIDE = {"models", "inference", "cluster", "datasets", "metrics", "split"}
+SIDE = {"models", "inference", "baselines", "datasets", "metrics", "split"}
 BELOW = SIDE | {"core", "report", "testing"}
 FACADE = {"__init__", "api", "membership", "paths", "saving"}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import

@@ -115,6 +115,10 @@ def _views_card(data: Views) -> Card:
         summary[f"features of {name}"] = cells.shape[1]
         summary[f"stored in {name}"] = len(cells)
         summary[f"sum of {name}"] = float(np.sum(np.asarray(data.y[name], np.float64)))
+    if data.graphs is not None:
+        for name, parts in data.graphs.components().items():
+            summary[f"edges of graph {name}"] = data.graphs.n_edges(name)
+            summary[f"components of graph {name}"] = parts
     frame = data.frame()
     rng = np.random.default_rng(0)
     code = np.concatenate([np.asarray(c.row) for c in data.cells.values()])

@@ -9,7 +9,11 @@ from bayesfac.core.reading import plain
 
 def count(hyper: Any, name: str, limit: int, of: str) -> None:
     """A size: a whole number from 1 to `limit`."""
-    value = getattr(hyper, name)
+    whole(name, getattr(hyper, name), limit, of)
+
+
+def whole(name: str, value: Any, limit: float, of: str) -> None:
+    """The same of any value."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= limit:
         raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
 
@@ -68,19 +72,6 @@ def one_view(data: Any, several: str) -> None:
         raise ValueError(
             f"Expected one view, got {len(data.names)}: {', '.join(data.names)} (see {several})"
         )
-
-
-def clusters(data: Any, hyper: Any) -> None:
-    """What the topic models with graphs ask: `ready` has the rest."""
-    if hyper.scale == "none":
-        counts(data)
-    count(hyper, "n_components", data.n_rows, "the number of rows")
-    if hyper.penalty != 0:
-        positive(hyper, "penalty")
-    at_least_one(hyper, "a", "c")
-    one_of(hyper, "divergence", ("kl", "squared"))
-    one_of(hyper, "scale", ("none", "minmax", "unit"))
-    one_of(hyper, "start", ("spectral", "kmeans", "random"))
 
 
 def counts(data: Any) -> None:

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from bayesfac.core import kernels
+from bayesfac.core import checks, kernels
 from bayesfac.core.cells import Cells
 from bayesfac.core.math import row_sums
+from bayesfac.core.spectral import unit_rows
 
 FEW = 15  # columns up to which a tree finds exact neighbours faster than brute force does
 BLOCK = 4096  # rows whose distances are held at once
@@ -46,11 +47,9 @@ class Graphs:
         code = {name: _code(side) for name, side in sides.items()}
         union = np.unique(np.concatenate(list(code.values())))
         left, right = np.divmod(union, n)
-        order = np.lexsort(
-            (np.r_[right, left], np.r_[left, right])
-        )  # both directions of every edge
-        ends = np.r_[left, right][order], np.r_[right, left][order]
-        self.cells = Cells(*ends, (n, n))
+        ends = np.r_[left, right], np.r_[right, left]  # both directions of every edge
+        order = np.lexsort(ends[::-1])
+        self.cells = Cells(ends[0][order], ends[1][order], (n, n))
         self.edge = _whole(np.tile(np.arange(len(union)), 2)[order])  # which edge each of these is
         self.left, self.right = _whole(left), _whole(right)
         weight = np.zeros((len(sides), len(union)))
@@ -88,6 +87,10 @@ class Graphs:
             raise ValueError(f"Expected one of the graphs {list(self.names)}, got {name!r}")
         return Graphs({name: self[name]})
 
+    def n_edges(self, name: str) -> int:
+        """How many edges one graph has."""
+        return int((self.weight[self.names.index(name)] > 0).sum())
+
     def components(self) -> dict[str, int]:
         """How many parts of each graph no edge connects."""
         return {
@@ -97,8 +100,8 @@ class Graphs:
 
     def __repr__(self) -> str:
         parts = []
-        for number, (name, several) in enumerate(self.components().items()):
-            edges = int((self.weight[number] > 0).sum())
+        for name, several in self.components().items():
+            edges = self.n_edges(name)
             parts.append(f"{name}: {edges} edges, {several} component{'s' * (several > 1)}")
         return f"Graphs({self.n_rows} rows, {'; '.join(parts)})"
 
@@ -150,10 +153,7 @@ def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
     n, m = x.shape
     if metric not in METRICS:
         raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
-    if isinstance(p, bool) or not hasattr(p, "__index__") or not 1 <= p < n:
-        raise ValueError(
-            f"Expected neighbours between 1 and {n - 1} (one less than rows), got {p!r}"
-        )
+    checks.whole("neighbours", p, n - 1, "one less than rows")
     if metric == "cosine":  # among rows of length one the nearest are those of the smallest angle
         x = unit_rows(sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x, float))
     way = "kd_tree" if m <= FEW else "brute"
@@ -169,13 +169,6 @@ def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
     ends = np.repeat(np.arange(n), p), found.ravel()
     half = sp.csr_matrix((np.ones(n * p), ends), shape=(n, n))
     return half.maximum(half.T).tocsr()
-
-
-def unit_rows(x: Any) -> Any:
-    """Rows of length one; a row of zeros stays."""
-    length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if sp.issparse(x) else (x**2).sum(1))
-    scale = 1 / np.where(length > 0, length, 1)
-    return sp.csr_matrix(sp.diags(scale) @ x) if sp.issparse(x) else scale[:, None] * x
 
 
 @jax.custom_vjp

@@ -61,6 +61,21 @@ class GaussianRows(dist.Distribution):
         return kernels.solve_rows(*given, noise)
 
 
+def rows_with_level(
+    rows: Rows,
+    target: jax.Array,
+    V: jax.Array,
+    weight: Any,
+    precision: jax.Array,
+    shift: jax.Array,
+    tau: float,
+) -> GaussianRows:
+    """Rows (x_i, d_i) where x_i.v_j - d_i = (x_i, d_i).(v_j, -1) is seen and d_i ~ N(0, 1/tau)."""
+    V = jnp.concatenate([V, jnp.full_like(V[:, :1], -1)], 1)
+    prior = jax.scipy.linalg.block_diag(precision, jnp.full((1, 1), tau, V.dtype))
+    return GaussianRows(rows, target, V, weight, prior, jnp.append(shift, 0))
+
+
 class TableOfCounts(dist.Distribution):
     """Row by row a multinomial: n_i words of document i from the probabilities (A G')_i.
 

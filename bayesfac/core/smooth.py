@@ -29,6 +29,11 @@ def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
     return graphs.weight @ differences(graphs, A, _other(A, divergence))
 
 
+def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0) -> jax.Array:
+    """lambda sum_t mu_t R_t."""
+    return hyper.penalty * jnp.sum(mu * roughness(A, graphs, hyper.divergence))
+
+
 def _other(A: jax.Array, divergence: str) -> jax.Array:
     return safe_log(A) if divergence == "kl" else A
 
@@ -39,15 +44,19 @@ def best_weights(rough: jax.Array, selectivity: float) -> jax.Array:
 
 
 def smooth_rows(
-    A: jax.Array, V: jax.Array, graphs: Graphs, weight: jax.Array, divergence: str
+    A: jax.Array, V: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0
 ) -> jax.Array:
-    """Lower F(A) = - sum V log A + sum_e weight_e (difference over edge e), rows of A on the simplex.
+    """Lower F(A) = - sum V log A + penalty(A), rows of A on the simplex: without a penalty, EM's own step.
 
     First the step of (15), Y = (Omega + L)^-1 V with Omega the row sums of V: as Omega + L is an M-matrix
     and L 1 = 0, Y is not negative and its rows sum to one. (15) comes from replacing the divergence by a
     quadratic, so F may rise at Y: then the step towards it is halved until F does not. Where (15) stands
     still F need not: one scaled step along its own gradient, halved likewise, follows.
     """
+    if not hyper.penalty:
+        return normalise(V, A)
+    divergence, by_graph = hyper.divergence, jnp.broadcast_to(mu, len(graphs.names))
+    weight = hyper.penalty * by_graph @ graphs.weight  # of every edge
     beside = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # E A
     degree = degrees(graphs, weight)[:, None]
 

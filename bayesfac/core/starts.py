@@ -3,6 +3,7 @@
 Both decide the result, so both are choices that are named: `scale=` and `start=`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,13 +12,29 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.graphs import Graphs, neighbours, unit_rows
+from bayesfac.core import checks
+from bayesfac.core.graphs import Graphs, neighbours
+from bayesfac.core.smooth import DIVERGENCES
+from bayesfac.core.spectral import kmeans_labels, leading, normalised, unit_rows
 from bayesfac.core.topics import near_uniform
 from bayesfac.core.views import Views
 
 SCALES = ("none", "minmax", "unit")
 STARTS = ("spectral", "kmeans", "random")
 UNSURE = 0.1  # of every row's mass begins spread over all clusters
+
+
+def check(data: Views, hyper: Any) -> None:
+    """What topic models with graphs ask of their settings, before `ready`."""
+    if hyper.scale == "none":
+        checks.counts(data)
+    checks.count(hyper, "n_components", data.n_rows, "the number of rows")
+    if hyper.penalty != 0:
+        checks.positive(hyper, "penalty")
+    checks.at_least_one(hyper, "a", "c")
+    checks.one_of(hyper, "divergence", DIVERGENCES)
+    checks.one_of(hyper, "scale", SCALES)
+    checks.one_of(hyper, "start", STARTS)
 
 
 def scaled(views: Views, how: str) -> Views:
@@ -46,7 +63,7 @@ def scaled(views: Views, how: str) -> Views:
         x = sp.csr_matrix(x @ sp.diags(1 / span))
         found[name] = unit_rows(x) if how == "unit" else x
     again = Views(found, rows=views.rows, graphs=views.graphs)
-    again.host = views.host.__class__(views.rows, views.features, again.host.totals)
+    again.host = replace(again.host, features=views.features)
     return again
 
 
@@ -57,7 +74,7 @@ def concatenated(views: Views) -> Views:
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
     side = sp.hstack([views[name] for name in views.names]).tocsr()
     found = Views({"all": side}, rows=views.rows, graphs=views.graphs)
-    found.host = views.host.__class__(views.rows, {"all": pd.Index(names)}, found.host.totals)
+    found.host = replace(found.host, features={"all": pd.Index(names)})
     return found
 
 
@@ -71,8 +88,7 @@ def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
         graphs = Graphs({name: neighbours(views[name], p, metric) for name in wanted})
     elif only is not None:
         graphs = graphs.only(only)
-    found = Views.tree_unflatten(views.host, (views.cells, views.y, graphs))
-    return found
+    return Views.tree_unflatten(views.host, (views.cells, views.y, graphs))
 
 
 def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
@@ -86,15 +102,13 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     K = hyper.n_components
     if hyper.start == "random":
         return near_uniform(key, views.n_rows, K)
-    from sklearn.cluster import KMeans
-
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
     x = sp.hstack([views[name] for name in views.names]).tocsr()
     if hyper.start == "spectral":
         near = min(hyper.neighbours, views.n_rows - 1)
-        x = unit_rows(eigenvectors(neighbours(x, near, hyper.metric), K, seed))
-    label = KMeans(K, n_init=10, random_state=seed).fit_predict(x)
-    return (1 - UNSURE) * jax.nn.one_hot(label, K) + UNSURE / K
+        similar = normalised(neighbours(x, near, hyper.metric))
+        x = unit_rows(leading(similar, K, np.random.default_rng(seed)))
+    return (1 - UNSURE) * jax.nn.one_hot(kmeans_labels(x, K, seed), K) + UNSURE / K
 
 
 def start_words(
@@ -112,17 +126,3 @@ def start_words(
     B, C = own / own.sum(1, keepdims=True), words / words.sum(1, keepdims=True)
     B, C = ((1 - UNSURE) * table + UNSURE / table.shape[1] for table in (B, C))
     return jnp.asarray(B, A.dtype), jnp.asarray(C, A.dtype)
-
-
-def eigenvectors(similarity: sp.csr_matrix, K: int, seed: int = 0) -> np.ndarray:
-    """The first K eigenvectors of D^-1/2 S D^-1/2."""
-    degree = np.asarray(similarity.sum(1)).ravel()
-    half = sp.diags(1 / np.sqrt(np.where(degree > 0, degree, 1)))
-    normal = half @ similarity @ half
-    n = normal.shape[0]
-    if n <= max(3 * K, 50):
-        return np.linalg.eigh(normal.toarray())[1][:, ::-1][:, :K]
-    rng = np.random.default_rng(seed)
-    # shifted by one: the wanted end is then also the one of largest magnitude
-    shifted = normal + sp.identity(n)
-    return sp.linalg.eigsh(shifted, K, which="LA", v0=rng.standard_normal(n))[1][:, ::-1]

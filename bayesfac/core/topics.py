@@ -22,6 +22,12 @@ def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
     return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
 
 
+def few_counts(key: jax.Array, columns: int) -> np.ndarray:
+    """Seven rows of counts about three topics, for a method's `example`."""
+    alike = np.arange(7)[:, None] % 3 == np.arange(columns) % 3
+    return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * alike), float)
+
+
 def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
     """Minus the log density of Dirichlet rows, without its constant."""
     return -(concentration - 1) * jnp.sum(safe_log(table))
@@ -56,31 +62,60 @@ def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
     return [told] if empty else []
 
 
+WAIVED = {
+    "gibbs": "the topics of words are summed out; no block is conjugate without them",
+    "mask": "views have no missing cells: a cell that is not stored is a count of zero",
+}
+
 # -- two factors ----------------------------------------------------------------------------------
-def misfit(A: jax.Array, C: jax.Array, data: Any, c: float) -> jax.Array:
-    """- sum n log (A C), and C's prior."""
+DIMS = {"A": ("row", "topic"), "C": ("topic", "feature")}
+GAUGE = (Permutation({"A": 1, "C": 0}, "topic"),)
+
+
+def misfit(p: Any, data: Any, hyper: Any) -> jax.Array:
+    """- sum n log (A C), and the priors."""
     (cells,), (y,) = data.cells.values(), data.y.values()
-    return -jnp.sum(y * safe_log(inner(A, C.T, cells))) + dirichlet_energy(C, c)
+    prior = dirichlet_energy(p.A, hyper.a) + dirichlet_energy(p.C, hyper.c)
+    return -jnp.sum(y * safe_log(inner(p.A, p.C.T, cells))) + prior
 
 
-def em(A: jax.Array, C: jax.Array, data: Any, a: float, c: float) -> tuple[jax.Array, jax.Array]:
+def em(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
     """(V, C): the expected counts of every row's topics, prior included, and C's M-step.
 
     P(z|d, w) is never built: with R = n / (A C) on the stored cells they are A * (R C') and C * (A' R).
     """
     (cells,), (y,) = data.cells.values(), data.y.values()
-    RC, RA = ratio_step(cells, y, A, C.T)
-    return a - 1 + A * RC, normalise(c - 1 + C * RA.T, C)
+    RC, RA = ratio_step(cells, y, p.A, p.C.T)
+    return hyper.a - 1 + p.A * RC, normalise(hyper.c - 1 + p.C * RA.T, p.C)
+
+
+def sample_view(A: jax.Array, data: Any, hyper: Any) -> None:
+    """Topics of the only view, and its words."""
+    ((name, m),) = data.n_features.items()
+    C = sample_rows("C", "topic", hyper.n_components, m, hyper.c)
+    sample_words(name, A, C.T, data)
+
+
+def predict(p: Any, query: Query | Grid) -> dist.Distribution:
+    """P(w | x)."""
+    return predict_words(p.A, p.C.T, query)
 
 
 # -- three factors --------------------------------------------------------------------------------
-def misfit_of_views(p: Any, data: Any, b: float, c: float) -> jax.Array:
-    """- sum_t sum n_t log (A B_t C_t), and the priors of B_t and C_t."""
-    J = jnp.zeros((), p.A.dtype)
+DIMS_OF_VIEWS = {
+    "A": ("row", "cluster"),
+    "B": ("cluster", "topic.{key}"),
+    "C": ("topic.{key}", "feature.{key}"),
+}
+
+
+def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
+    """- sum_t sum n_t log (A B_t C_t), and the priors."""
+    J = dirichlet_energy(p.A, hyper.a)
     for name, cells in data.cells.items():
         B, C = p.B[name], p.C[name]
         J -= jnp.sum(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)))
-        J += dirichlet_energy(B, b) + dirichlet_energy(C, c)
+        J += dirichlet_energy(B, hyper.b) + dirichlet_energy(C, hyper.c)
     return J
 
 

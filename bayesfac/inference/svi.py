@@ -26,7 +26,7 @@ from bayesfac.inference.result import (
     require,
     start_point,
 )
-from bayesfac.inference.unconstrained import require_proper
+from bayesfac.inference.unconstrained import off_edge, require_proper, supports
 
 
 class Flow(autoguide.AutoIAFNormal):
@@ -198,7 +198,8 @@ def _fit(
         with Weighted(None, weights):
             method.model(data, hyper)
 
-    at = init_to_value(values={k: jnp.asarray(v) for k, v in sites(p).items()})
+    transforms = supports(method, data, hyper, p)
+    at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
     guide = GUIDES[engine.guide](model, init_loc_fn=at)
     blocks = max(1, -(-engine.steps // BLOCK))
     decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))

@@ -3,10 +3,13 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
 
 from bayesfac.core.method import Method, from_sites, sites
+
+EDGE = 1e-3  # of a row's mass, spread evenly, where the row has a zero
 
 
 def _trace(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
@@ -34,9 +37,25 @@ def require_proper(method: Method, data: Any, hyper: Any, params: Any) -> None:
             )
 
 
+def off_edge(transform: Any, value: Any) -> jax.Array:
+    """The value; of probabilities with an exact zero, where EM may well end, a hair inside the simplex: the
+    log-odds of zero are infinite, and no gradient engine could begin there."""
+    x = jnp.asarray(value)
+    if (
+        getattr(transform.codomain, "base_constraint", transform.codomain)
+        is not constraints.simplex
+    ):
+        return x
+    zero = jnp.any(x <= jnp.finfo(x.dtype).tiny, -1, keepdims=True)
+    return jnp.where(zero, (1 - EDGE) * x + EDGE / x.shape[-1], x)
+
+
 def unconstrain(transforms: dict[str, Any], params: Any) -> dict[str, jax.Array]:
     """Params as free real numbers."""
-    return {name: transforms[name].inv(value) for name, value in sites(params).items()}
+    return {
+        name: transforms[name].inv(off_edge(transforms[name], value))
+        for name, value in sites(params).items()
+    }
 
 
 def constrain(method: Method, transforms: dict[str, Any], free: dict[str, jax.Array]) -> Any:

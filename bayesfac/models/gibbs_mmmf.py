@@ -19,9 +19,8 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
     1/w | z ~ InverseGaussian(1/|z|, 1)
 
 so given g = 1/w each cell and threshold sees x with precision C^2 g about theta - T (1 + w/C), and U, V,
-theta are Gaussian. The same blocks at E[g] = 1/|z| are EM for the mode, which is the solver: J never
-rises, but block by block it can stall where hinges bend; bf.MAP(init=point) goes on. The posterior is a
-*generalised* one.
+theta are Gaussian. The same blocks at E[g] = 1/|z| are EM for the mode, the solver: J never rises, but it
+can stall where hinges bend; bf.MAP(init=point) goes on. The posterior is a *generalised* one.
 """
 
 from dataclasses import replace
@@ -32,25 +31,13 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks, wishart
+from bayesfac.core import checks, ordinal, wishart
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.margins import total_ordinal
 from bayesfac.core.math import bilinear, inner, row_sums
 from bayesfac.core.method import Method, register
-from bayesfac.core.ordinal import (
-    Levels,
-    Margins,
-    blurred,
-    centres,
-    codes,
-    levelled,
-    start_thresholds,
-    threshold_energy,
-    thresholds_at,
-    thresholds_prior,
-)
-from bayesfac.core.priors import GaussianRows, InverseGaussian
+from bayesfac.core.priors import GaussianRows, InverseGaussian, rows_with_level
 
 
 class Params(NamedTuple):
@@ -72,27 +59,28 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = levelled(data, hyper, "gibbs_mmmf")
+    hyper = ordinal.levelled(data, hyper, "gibbs_mmmf")
     checks.positive(hyper, "cost", "scale_theta", "beta0")
     return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors, their priors as wide as they are, thresholds one apart."""
-    theta = start_thresholds(len(hyper.levels), data.n_users)
+    theta = ordinal.start_thresholds(len(hyper.levels), data.n_users)
     return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    fit = 2 * hyper.cost * total_ordinal(x, p.theta, codes(data), rows, None, "hinge")
-    return fit + threshold_energy(p.theta, hyper.scale_theta) + wishart.energy(p, hyper.beta0)
+    fit = 2 * hyper.cost * total_ordinal(x, p.theta, ordinal.codes(data), rows, None, "hinge")
+    fit += ordinal.threshold_energy(p.theta, hyper.scale_theta)
+    return fit + wishart.energy(p, hyper.beta0)
 
 
 # -- given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
 def signs(data: Ratings, hyper: Hyper) -> jax.Array:
     """T: +1 where the threshold is to be above x."""
-    return jnp.where(jnp.arange(len(hyper.levels) - 1) < codes(data)[:, None], -1.0, 1.0)
+    return jnp.where(jnp.arange(len(hyper.levels) - 1) < ordinal.codes(data)[:, None], -1.0, 1.0)
 
 
 def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -128,7 +116,7 @@ def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> d
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
-    start = jnp.asarray(centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
+    start = jnp.asarray(ordinal.centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
     mean = (start + hyper.cost**2 * row_sums(rows, g * target)) / precision
     return dist.Normal(mean, precision**-0.5).to_event(2)
 
@@ -138,15 +126,26 @@ CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"theta": conditio
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     """The common scale of x and the thresholds, w integrated out."""
-    x, code, rows = inner(p.U, p.V, data.cells), codes(data), data.cells.by_row
+    x, code, rows = inner(p.U, p.V, data.cells), ordinal.codes(data), data.cells.by_row
 
     def rest(t: jax.Array) -> jax.Array:
         c = jnp.exp(t)
         fit = 2 * hyper.cost * total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
-        return p.theta.size * t - fit - threshold_energy(c * p.theta, hyper.scale_theta)
+        return p.theta.size * t - fit - ordinal.threshold_energy(c * p.theta, hyper.scale_theta)
 
     t, p = wishart.swell(key, p, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)
+
+
+def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """U and the mean of each user's thresholds in one draw, given fresh g: in turn they move slowly."""
+    kg, ku = jax.random.split(key)
+    g = augment(p, data, hyper).sample(kg)
+    about = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
+    target, precision = seen(about, data, hyper, g)
+    prior = p.Lambda_U, p.Lambda_U @ p.mu_U, p.theta.shape[1] / hyper.scale_theta**2
+    both = rows_with_level(data.cells.by_row, target, p.V, precision, *prior).sample(ku)
+    return p._replace(U=both[:, :-1], theta=about.theta + both[:, -1:])
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -157,24 +156,25 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     return wishart.stretch(p, wishart.lowest_scale(p))
 
 
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Margins:
-    return Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> ordinal.Margins:
+    return ordinal.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
     with numpyro.plate("user", data.n_users):
-        theta = numpyro.sample("theta", thresholds_prior(len(hyper.levels), hyper.scale_theta))
+        prior = ordinal.thresholds_prior(len(hyper.levels), hyper.scale_theta)
+        theta = numpyro.sample("theta", prior)
     x = inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
 
 
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> ordinal.Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
     mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    theta = ordinal.thresholds_at(p.theta, query)
+    return ordinal.blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -189,7 +189,7 @@ METHOD = register(Method(
     "gibbs_mmmf", "xu2013gibbs", Ratings, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
-    moves={"swell": swell, "rescale": wishart.rescale},
+    moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=(replace(wishart.GAUGE, floating=True),),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     waived={

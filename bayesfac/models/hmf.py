@@ -83,10 +83,8 @@ def likelihood(x: jax.Array, hyper: Hyper) -> Margins:
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    stack, scale = (
-        ("stage", len(hyper.levels) - 1),
-        jnp.asarray(hyper.penalty)[:, None, None] ** -0.5,
-    )
+    scale = jnp.asarray(hyper.penalty)[:, None, None] ** -0.5
+    stack = ("stage", len(hyper.levels) - 1)
     U, V = sample_factors(data.shape, hyper.n_components, scale, stack)
     x = jnp.moveaxis(inner(U, V, data.cells), 0, -1)
     with numpyro.plate("cell", x.shape[0]):

@@ -24,16 +24,13 @@ rows times the factor exp(-lambda R(A)). Gauge: the order of the topics.
 from typing import NamedTuple
 
 import jax
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks, starts, topics
+from bayesfac.core import checks, smooth, starts, topics
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Views
-from bayesfac.core.math import normalise
-from bayesfac.core.method import Method, Permutation, register
-from bayesfac.core.smooth import roughness, smooth_rows
+from bayesfac.core.method import Method, register
 
 
 class Params(NamedTuple):
@@ -57,7 +54,7 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "concat_ltm, mggm")
     if data.graphs is not None and len(data.graphs.names) != 1:
         raise ValueError(f"Expected one graph, got {list(data.graphs.names)} (see mggm)")
-    checks.clusters(data, hyper)
+    starts.check(data, hyper)
     return hyper
 
 
@@ -72,36 +69,28 @@ def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    rough = hyper.penalty * roughness(p.A, data.graphs, hyper.divergence)[0]
-    fit = topics.misfit(p.A, p.C, data, hyper.c)
-    return fit + rough + topics.dirichlet_energy(p.A, hyper.a)
+    return topics.misfit(p, data, hyper) + smooth.penalty(p.A, data.graphs, hyper)
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """C, and A as smooth as the graph asks, from the same posterior P(z|d, w)."""
-    V, C = topics.em(p.A, p.C, data, hyper.a, hyper.c)
-    if not hyper.penalty:
-        return Params(normalise(V, p.A), C)
-    weight = hyper.penalty * data.graphs.weight[0]
-    return Params(smooth_rows(p.A, V, data.graphs, weight, hyper.divergence), C)
+    V, C = topics.em(p, data, hyper)
+    return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
 
 
 def model(data: Views, hyper: Hyper) -> None:
-    ((name, m),) = data.n_features.items()
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
-    rough = roughness(A, data.graphs, hyper.divergence)[0]
-    numpyro.factor("graph", -hyper.penalty * rough)
-    C = topics.sample_rows("C", "topic", hyper.n_components, m, hyper.c)
-    topics.sample_words(name, A, C.T, data)
+    numpyro.factor("graph", -smooth.penalty(A, data.graphs, hyper))
+    topics.sample_view(A, data, hyper)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return topics.predict_words(p.A, p.C.T, query)
+    return topics.predict(p, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven documents of five words, and their graph."""
-    data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
+    data = Views(topics.few_counts(key, 5))
     hyper = prepare(data, Hyper(3, 0.8, neighbours=2, scale="none", start="random", a=1.4, c=1.2))
     return ready(data, hyper), hyper
 
@@ -110,11 +99,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     "ltm", "cai2009ltm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    gauge=(Permutation({"A": 1, "C": 0}, "topic"),),
-    dims={"A": ("row", "topic"), "C": ("topic", "feature")},
-    waived={
-        "gibbs": "the words' topics are summed out; no block is conjugate without them",
-        "mask": "views have no missing cells: a cell that is not stored is a count of zero",
-    },
+    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED,
 ))
 # fmt: on

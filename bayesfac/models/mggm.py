@@ -36,12 +36,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks, starts, topics
+from bayesfac.core import checks, smooth, starts, topics
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Views
-from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
-from bayesfac.core.smooth import best_weights, roughness, smooth_rows
 
 
 class Params(NamedTuple):
@@ -69,7 +67,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
-    checks.clusters(data, hyper)
+    starts.check(data, hyper)
     checks.count(hyper, "n_topics", max(data.n_features.values()), "the widest view")
     checks.between(hyper, "selectivity", 0, 1)
     checks.at_least_one(hyper, "b", "c")
@@ -103,37 +101,33 @@ def learns(data: Views, hyper: Hyper) -> bool:
     return hyper.mu is None and len(data.graphs.names) > 1
 
 
-def weights(p: Params, hyper: Hyper) -> jax.Array:
-    """lambda mu_t."""
-    if p.alpha is None:
-        return hyper.penalty * jnp.asarray(hyper.mu or (1.0,), p.A.dtype)
-    return hyper.penalty * p.alpha ** (1 / hyper.selectivity)
+def weights(alpha: jax.Array | None, hyper: Hyper) -> jax.Array:
+    """mu_t."""
+    if alpha is None:
+        return jnp.asarray(hyper.mu or (1.0,), jnp.result_type(float))
+    return alpha ** (1 / hyper.selectivity)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    rough = weights(p, hyper) @ roughness(p.A, data.graphs, hyper.divergence)
-    fit = topics.misfit_of_views(p, data, hyper.b, hyper.c)
-    return fit + rough + topics.dirichlet_energy(p.A, hyper.a)
+    rough = smooth.penalty(p.A, data.graphs, hyper, weights(p.alpha, hyper))
+    return topics.misfit_of_views(p, data, hyper) + rough
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """Algorithm 1: B_t and C_t (14) and A (15) from the same posterior (12), then alpha (10)."""
     V, B, C = topics.em_of_views(p, data, hyper)
-    if not hyper.penalty:
-        return Params(normalise(V, p.A), B, C, p.alpha)
-    edges = weights(p, hyper) @ data.graphs.weight
-    A, alpha = smooth_rows(p.A, V, data.graphs, edges, hyper.divergence), p.alpha
-    if alpha is not None:
-        alpha = best_weights(roughness(A, data.graphs, hyper.divergence), hyper.selectivity)
-    return Params(A, B, C, alpha)
+    A = smooth.smooth_rows(p.A, V, data.graphs, hyper, weights(p.alpha, hyper))
+    if p.alpha is None or not hyper.penalty:
+        return Params(A, B, C, p.alpha)
+    rough = smooth.roughness(A, data.graphs, hyper.divergence)
+    return Params(A, B, C, smooth.best_weights(rough, hyper.selectivity))
 
 
 def model(data: Views, hyper: Hyper) -> None:
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
     flat = jnp.ones(len(data.graphs.names))
     alpha = numpyro.sample("alpha", dist.Dirichlet(flat)) if learns(data, hyper) else None
-    by_graph = weights(Params(A, {}, {}, alpha), hyper)
-    numpyro.factor("graphs", -by_graph @ roughness(A, data.graphs, hyper.divergence))
+    numpyro.factor("graphs", -smooth.penalty(A, data.graphs, hyper, weights(alpha, hyper)))
     topics.sample_views(A, data, hyper)
 
 
@@ -143,8 +137,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven rows, two views of counts with a graph each."""
-    x = np.asarray(jax.random.poisson(key, 2.0, (7, 9)), float)
-    hyper = Hyper(3, 2, 0.8, neighbours=2, scale="none", start="random", a=1.5, b=1.4, c=1.3)
+    x = topics.few_counts(key, 9)
+    hyper = Hyper(3, 2, 0.8, 0.5, neighbours=2, scale="none", start="random", a=1.5, b=1.4, c=1.3)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     hyper = prepare(data, hyper)
     return ready(data, hyper), hyper
@@ -154,16 +148,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     "mggm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    gauge=topics.gauge_of_views,
-    dims={
-        "A": ("row", "cluster"),
-        "B": ("cluster", "topic.{key}"),
-        "C": ("topic.{key}", "feature.{key}"),
-        "alpha": ("graph",),
-    },
-    waived={
-        "gibbs": "the words' cluster and topic are summed out; no block is conjugate without them",
-        "mask": "views have no missing cells: a cell that is not stored is a count of zero",
-    },
+    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)},
+    waived=topics.WAIVED,
 ))
 # fmt: on

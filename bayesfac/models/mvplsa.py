@@ -66,8 +66,7 @@ def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    fit = topics.misfit_of_views(p, data, hyper.b, hyper.c)
-    return fit + topics.dirichlet_energy(p.A, hyper.a)
+    return topics.misfit_of_views(p, data, hyper)
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
@@ -96,15 +95,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     "mvplsa", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare,
-    gauge=topics.gauge_of_views,
-    dims={
-        "A": ("row", "cluster"),
-        "B": ("cluster", "topic.{key}"),
-        "C": ("topic.{key}", "feature.{key}"),
-    },
-    waived={
-        "gibbs": "the words' cluster and topic are summed out; no block is conjugate without them",
-        "mask": "views have no missing cells: a cell that is not stored is a count of zero",
-    },
+    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, waived=topics.WAIVED,
 ))
 # fmt: on

@@ -26,7 +26,7 @@ from bayesfac.core import checks, topics
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.data import Views
 from bayesfac.core.math import normalise
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Method, register
 
 
 class Params(NamedTuple):
@@ -56,24 +56,22 @@ def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
-    return topics.misfit(p.A, p.C, data, hyper.c) + topics.dirichlet_energy(p.A, hyper.a)
+    return topics.misfit(p, data, hyper)
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """One EM iteration: both blocks from the same posterior P(z|d, w)."""
-    V, C = topics.em(p.A, p.C, data, hyper.a, hyper.c)
+    V, C = topics.em(p, data, hyper)
     return Params(normalise(V, p.A), C)
 
 
 def model(data: Views, hyper: Hyper) -> None:
-    ((name, m),) = data.n_features.items()
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
-    C = topics.sample_rows("C", "topic", hyper.n_components, m, hyper.c)
-    topics.sample_words(name, A, C.T, data)
+    topics.sample_view(A, data, hyper)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return topics.predict_words(p.A, p.C.T, query)
+    return topics.predict(p, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
@@ -85,12 +83,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "plsa", "hofmann1999plsa", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare,
-    gauge=(Permutation({"A": 1, "C": 0}, "topic"),),
-    dims={"A": ("row", "topic"), "C": ("topic", "feature")},
-    waived={
-        "gibbs": "the words' topics are summed out; no block is conjugate without them",
-        "mask": "views have no missing cells: a cell that is not stored is a count of zero",
-    },
+    update=update, prepare=prepare, gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED,
 ))
 # fmt: on

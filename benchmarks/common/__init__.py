@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -110,6 +110,31 @@ class Clock:
 
     def set_postfix(self, **_: Any) -> None:
         """The bar's text."""
+
+
+class Cells:
+    """Results by key, each written to the file as soon as it is there: a run that was stopped goes on where
+    it was, and a cell whose settings have changed since is computed again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.found: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self.found = json.loads(path.read_text(encoding="utf-8"))["results"]
+
+    def get(self, key: str, make: Callable[[], Any], **settings: Any) -> Any:
+        """What `make()` gave under this key and these settings."""
+        if self.found.get(key, {}).get("settings") != settings:
+            begun = time.perf_counter()
+            value = make()
+            seconds = round(time.perf_counter() - begun, 1)
+            self.found[key] = {"value": value, "seconds": seconds, "settings": settings}
+            print(f"  {key}: {value} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+            if self.path is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic(self.path) as part:
+                    part.write_text(json.dumps({"results": self.found}, indent=1), encoding="utf-8")
+        return self.found[key]["value"]
 
 
 @contextmanager

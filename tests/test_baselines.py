@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesfac import Views, cluster
+from bayesfac import Views, baselines
 from bayesfac.core.graphs import neighbours
+from bayesfac.core.spectral import leading, normalised
 from bayesfac.metrics import clustering_accuracy
 
 
@@ -20,9 +21,9 @@ def blobs(n, K, spread, seed=0, widths=(3, 4)):
 
 
 METHODS = {
-    "kmeans": cluster.kmeans,
-    "pairwise": cluster.coregularised,
-    "centroid": lambda views, K, **more: cluster.coregularised(views, K, "centroid", **more),
+    "kmeans": baselines.kmeans,
+    "pairwise": baselines.coregularised,
+    "centroid": lambda views, K, **more: baselines.coregularised(views, K, "centroid", **more),
 }
 
 
@@ -41,28 +42,28 @@ def test_sparse_features_are_clustered_as_dense_ones_are():
     y = np.arange(90) % 3
     x = sp.csr_matrix(rng.poisson(np.kron(np.eye(3), np.full((1, 10), 2.0))[y]))
     assert 2 * x.nnz < x.shape[0] * x.shape[1]  # this one stays sparse
-    assert clustering_accuracy(y, cluster.kmeans(Views({"words": x}), 3)) == 1
+    assert clustering_accuracy(y, baselines.kmeans(Views({"words": x}), 3)) == 1
 
 
-@pytest.mark.parametrize("how", cluster.HOW)
+@pytest.mark.parametrize("how", baselines.HOW)
 def test_views_that_agree_are_better_than_the_best_of_them(how):
     """Three noisy views, three draws of them; gap measured on these and others: .04 to .13."""
     joint, best = [], []
     for seed in (1, 2, 3):
         y, named = blobs(150, 3, spread=7.0, seed=seed, widths=(2, 2, 2))
         alone = [Views({name: x}) for name, x in named.items()]
-        best.append(max(clustering_accuracy(y, cluster.coregularised(x, 3)) for x in alone))
-        joint.append(clustering_accuracy(y, cluster.coregularised(Views(named), 3, how)))
+        best.append(max(clustering_accuracy(y, baselines.coregularised(x, 3)) for x in alone))
+        joint.append(clustering_accuracy(y, baselines.coregularised(Views(named), 3, how)))
     assert np.mean(joint) > np.mean(best)
 
 
-@pytest.mark.parametrize("how", cluster.HOW)
+@pytest.mark.parametrize("how", baselines.HOW)
 @pytest.mark.parametrize("weight", [0.0, 0.01, 0.5, 2.0])
 @pytest.mark.parametrize(("n", "spread"), [(60, 6.0), (300, 6.0), (300, 0.3)])
 def test_the_objective_never_falls(how, weight, n, spread):
     """With little spread the graphs fall apart, and their first eigenvalue comes several times."""
     _, named = blobs(n, 5, spread, widths=(2, 3, 4))
-    found = cluster.embeddings(Views(named), 5, how, weight)
+    found = baselines.embeddings(Views(named), 5, how, weight)
     J = np.array(found.objective)
     assert np.all(np.diff(J) >= -1e-10 * np.abs(J[1:]))
     assert len(J) == 31 or J[-1] - J[-2] <= 1e-4 * J[-2]  # it ends where it stands still
@@ -70,21 +71,21 @@ def test_the_objective_never_falls(how, weight, n, spread):
         np.testing.assert_allclose(U.T @ U, np.eye(5), atol=1e-9)
 
 
-@pytest.mark.parametrize("how", cluster.HOW)
+@pytest.mark.parametrize("how", baselines.HOW)
 def test_agreement_rises_with_its_weight(how):
     _, named = blobs(150, 4, spread=8.0)
 
     def agreement(weight):
-        one, two = cluster.embeddings(Views(named), 4, how, weight).views.values()
+        one, two = baselines.embeddings(Views(named), 4, how, weight).views.values()
         return np.sum((one.T @ two) ** 2)
 
     assert agreement(0.0) < agreement(0.2) < agreement(5.0) <= 4 + 1e-9
 
 
-@pytest.mark.parametrize("how", cluster.HOW)
+@pytest.mark.parametrize("how", baselines.HOW)
 def test_the_objective_is_the_one_in_the_header(how):
     _, named = blobs(130, 4, spread=6.0, widths=(2, 3, 4))
-    found = cluster.embeddings(Views(named), 4, how, 0.7)
+    found = baselines.embeddings(Views(named), 4, how, 0.7)
     views = Views(named)
     J, P = 0.0, {name: U @ U.T for name, U in found.views.items()}
     for name in views.names:
@@ -104,9 +105,9 @@ def test_the_objective_is_the_one_in_the_header(how):
 def test_the_operator_step_is_the_dense_one():
     rng = np.random.default_rng(4)
     n, K = 180, 5
-    S = cluster.normalised(neighbours(rng.standard_normal((n, 3)), 6))
+    S = normalised(neighbours(rng.standard_normal((n, 3)), 6))
     beside = [np.linalg.qr(rng.standard_normal((n, K)))[0] for _ in range(2)]
-    found = cluster.leading(S, beside, 0.4, K, rng)
+    found = leading(S, K, rng, beside, 0.4)
     values, vectors = np.linalg.eigh(S.toarray() + 0.4 * sum(U @ U.T for U in beside))
     assert values[-K] - values[-K - 1] > 1e-3  # the subspace is well defined
     np.testing.assert_allclose(found @ found.T, vectors[:, -K:] @ vectors[:, -K:].T, atol=1e-8)
@@ -118,8 +119,8 @@ def test_graphs_that_the_views_bring_are_used():
         (y[:, None] == y) & (np.abs(np.subtract.outer(range(120), range(120))) < 7)
     )
     views = Views({"noise": np.random.default_rng(5).random((120, 3))}, graphs={"ring": ring})
-    assert list(cluster.embeddings(views, 2).views) == ["ring"]
-    assert clustering_accuracy(y, cluster.coregularised(views, 2)) == 1
+    assert list(baselines.embeddings(views, 2).views) == ["ring"]
+    assert clustering_accuracy(y, baselines.coregularised(views, 2)) == 1
 
 
 @pytest.mark.parametrize(
@@ -140,11 +141,11 @@ def test_graphs_that_the_views_bring_are_used():
 def test_bad_input_is_said(given, said):
     views = Views({"x": np.random.default_rng(6).random((12, 2))})
     with pytest.raises(ValueError, match=f"^Expected {said}"):
-        cluster.coregularised(views, **{"K": 2, **given})
+        baselines.coregularised(views, **{"K": 2, **given})
 
 
 def test_what_is_no_views_is_said():
     with pytest.raises(TypeError, match="^Expected Views, got ndarray"):
-        cluster.kmeans(np.ones((3, 2)), 2)
+        baselines.kmeans(np.ones((3, 2)), 2)
     with pytest.raises(ValueError, match=r"^Expected K between 1 and 3 .*, got 4"):
-        cluster.kmeans(Views({"x": np.ones((3, 2))}), 4)
+        baselines.kmeans(Views({"x": np.ones((3, 2))}), 4)

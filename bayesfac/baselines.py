@@ -13,17 +13,17 @@ J never falls. Products with S_v and B are all that is needed: no rows x rows ma
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from bayesfac.core.graphs import unit_rows
+from bayesfac.core import checks
+from bayesfac.core.spectral import kmeans_labels, leading, normalised, unit_rows
 from bayesfac.core.starts import linked
 from bayesfac.core.views import Views
 
 HOW = ("pairwise", "centroid")
-FEW = 100  # rows up to which all eigenvectors together are found faster than the first ones alone
 SETTLED = 1e-4  # relative rise of J that ends the alternation
 
 
@@ -61,7 +61,7 @@ def kmeans(views: Views, K: int, seed: int = 0) -> np.ndarray:
     _check(views, K)
     x = sp.hstack([views[name] for name in views.names]).tocsr()
     # with more than half of its cells stored, a matrix is no smaller for being sparse, only slower
-    return _labels(x.toarray() if 2 * x.nnz > math.prod(x.shape) else x, K, seed)
+    return kmeans_labels(x.toarray() if 2 * x.nnz > math.prod(x.shape) else x, K, seed)
 
 
 def coregularised(
@@ -108,7 +108,7 @@ def coregularised(
     """
     found = embeddings(views, K, how, weight, neighbours, metric, seed, max_iter)
     several = found.views.values() if found.centroid is None else (found.centroid,)
-    return _labels(np.hstack([unit_rows(U) for U in several]), K, seed)
+    return kmeans_labels(np.hstack([unit_rows(U) for U in several]), K, seed)
 
 
 def embeddings(
@@ -135,18 +135,18 @@ def embeddings(
         raise ValueError(f"Expected how to be one of {HOW}, got {how!r}")
     if not isinstance(weight, int | float | np.number) or not 0 <= weight < math.inf:
         raise ValueError(f"Expected weight to be a finite number of at least 0, got {weight!r}")
-    _whole("max_iter", max_iter, math.inf, "rounds")
+    checks.whole("max_iter", max_iter, math.inf, "rounds")
     graphs = linked(views, neighbours, metric).graphs
     assert graphs is not None  # `linked` has just seen to it
     S = {name: normalised(graphs[name]) for name in graphs.names}
     rng = np.random.default_rng(seed)
-    U = {name: leading(S[name], [], 0.0, K, rng) for name in S}
+    U = {name: leading(S[name], K, rng) for name in S}
     centre = _centre(U, K) if how == "centroid" else None
     objective = [_objective(S, U, centre, weight)]
     for _ in range(max_iter):
         for name in S:
             beside = [U[w] for w in S if w != name] if centre is None else [centre]
-            new = leading(S[name], beside, weight, K, rng)
+            new = leading(S[name], K, rng, beside, weight)
             # of an eigenvalue that comes K times, as with K separate parts, a copy may be missed
             if _gain(S[name], new, beside, weight) >= _gain(S[name], U[name], beside, weight):
                 U[name] = new
@@ -155,47 +155,6 @@ def embeddings(
         if objective[-1] - objective[-2] <= SETTLED * abs(objective[-2]):
             break
     return Embeddings(U, centre, objective)
-
-
-def normalised(similarity: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1/2 W D^-1/2; a row without edges stays zero.
-
-    Examples
-    --------
-    >>> normalised(sp.csr_matrix([[0.0, 4.0], [4.0, 0.0]])).toarray().tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
-    degree = np.asarray(similarity.sum(1)).ravel()
-    half = sp.diags(1 / np.sqrt(np.where(degree > 0, degree, 1)))
-    return sp.csr_matrix(half @ similarity @ half)
-
-
-def leading(
-    S: sp.csr_matrix,
-    beside: Sequence[np.ndarray],
-    weight: float,
-    K: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """The first K eigenvectors of S + weight sum_w U_w U_w', U_w those beside: one step of the alternation.
-
-    Examples
-    --------
-    >>> S, U = sp.csr_matrix(np.diag([0.3, 0.2, 0.1])), np.array([[0.0], [0.0], [1.0]])
-    >>> abs(leading(S, [U], 1.0, 1, np.random.default_rng(0))).ravel().round(6).tolist()
-    [0.0, 0.0, 1.0]
-    """
-    n = S.shape[0]
-    B = math.sqrt(weight) * np.hstack([np.zeros((n, 0)), *beside])
-    if n <= max(FEW, 3 * K):
-        return np.linalg.eigh(S.toarray() + B @ B.T)[1][:, ::-1][:, :K]
-
-    def times(x: np.ndarray) -> np.ndarray:
-        # the identity is added as S's spectrum is in [-1, 1]: the wanted end is then the largest in magnitude
-        return x + S @ x + B @ (B.T @ x)
-
-    operator = sp.linalg.LinearOperator((n, n), matvec=times, matmat=times, dtype=np.float64)
-    return sp.linalg.eigsh(operator, K, which="LA", v0=rng.standard_normal(n))[1][:, ::-1]
 
 
 def _centre(U: dict[str, np.ndarray], K: int) -> np.ndarray:
@@ -221,18 +180,7 @@ def _objective(
     )
 
 
-def _labels(x: Any, K: int, seed: int) -> np.ndarray:
-    from sklearn.cluster import KMeans
-
-    return np.asarray(KMeans(K, n_init=10, random_state=seed).fit_predict(x))
-
-
 def _check(views: Views, K: int) -> None:
     if not isinstance(views, Views):
         raise TypeError(f"Expected Views, got {type(views).__name__}")
-    _whole("K", K, views.n_rows, "the number of rows")
-
-
-def _whole(name: str, value: Any, limit: float, of: str) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= limit:
-        raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
+    checks.whole("K", K, views.n_rows, "the number of rows")

@@ -1,0 +1,65 @@
+"""k-means and the first eigenvectors of graphs: where topic models begin, and what they are held against."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+FEW = 100  # rows up to which all eigenvectors together are found faster than the first ones alone
+
+
+def kmeans_labels(x: Any, K: int, seed: int) -> np.ndarray:
+    """The cluster of every row, 0..K-1: k-means, the best of ten starts."""
+    from sklearn.cluster import KMeans
+
+    return np.asarray(KMeans(K, n_init=10, random_state=seed).fit_predict(x))
+
+
+def unit_rows(x: Any) -> Any:
+    """Rows of length one; a row of zeros stays."""
+    length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if sp.issparse(x) else (x**2).sum(1))
+    scale = 1 / np.where(length > 0, length, 1)
+    return sp.csr_matrix(sp.diags(scale) @ x) if sp.issparse(x) else scale[:, None] * x
+
+
+def normalised(similarity: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1/2 W D^-1/2; a row without edges stays zero.
+
+    Examples
+    --------
+    >>> normalised(sp.csr_matrix([[0.0, 4.0], [4.0, 0.0]])).toarray().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    degree = np.asarray(similarity.sum(1)).ravel()
+    half = sp.diags(1 / np.sqrt(np.where(degree > 0, degree, 1)))
+    return sp.csr_matrix(half @ similarity @ half)
+
+
+def leading(
+    S: sp.csr_matrix,
+    K: int,
+    rng: np.random.Generator,
+    beside: Sequence[np.ndarray] = (),
+    weight: float = 0.0,
+) -> np.ndarray:
+    """The first K eigenvectors of S + weight sum_w U_w U_w', U_w those beside; S has eigenvalues in [-1, 1].
+
+    Examples
+    --------
+    >>> S, U = sp.csr_matrix(np.diag([0.3, 0.2, 0.1])), np.array([[0.0], [0.0], [1.0]])
+    >>> abs(leading(S, 1, np.random.default_rng(0), [U], 1.0)).ravel().round(6).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    n = S.shape[0]
+    B = math.sqrt(weight) * np.hstack([np.zeros((n, 0)), *beside])
+    if n <= max(FEW, 3 * K):
+        return np.linalg.eigh(S.toarray() + B @ B.T)[1][:, ::-1][:, :K]
+
+    def times(x: np.ndarray) -> np.ndarray:
+        # with the identity added, the wanted end is also the one of largest magnitude
+        return x + S @ x + B @ (B.T @ x)
+
+    operator = sp.linalg.LinearOperator((n, n), matvec=times, matmat=times, dtype=np.float64)
+    return sp.linalg.eigsh(operator, K, which="LA", v0=rng.standard_normal(n))[1][:, ::-1]
