@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from bayesfac.core import checks
 from bayesfac.core.spectral import kmeans_labels, leading, normalised, unit_rows
-from bayesfac.core.starts import linked
+from bayesfac.core.starts import linked, side_by_side
 from bayesfac.core.views import Views
 
 HOW = ("pairwise", "centroid")
@@ -59,7 +59,7 @@ def kmeans(views: Views, K: int, seed: int = 0) -> np.ndarray:
     (1, 1, 1)
     """
     _check(views, K)
-    x = sp.hstack([views[name] for name in views.names]).tocsr()
+    x = side_by_side(views)
     # with more than half of its cells stored, a matrix is no smaller for being sparse, only slower
     return kmeans_labels(x.toarray() if 2 * x.nnz > math.prod(x.shape) else x, K, seed)
 

@@ -21,6 +21,13 @@ def main() -> None:
     parser.add_argument(
         "--sweeps", type=int, default=400, metavar="N", help="warm-up, and draws (400)"
     )
+    parser.add_argument(
+        "--thin",
+        type=int,
+        default=1,
+        metavar="N",
+        help="keep every Nth of N times as many draws (1)",
+    )
     args = parser.parse_args()
     warnings.simplefilter("ignore", bf.ConvergenceWarning)
     if args.quick:
@@ -29,7 +36,7 @@ def main() -> None:
     else:
         ratings = bf.datasets.load("movielens-100k")
     train, test = bf.split.holdout(ratings, 0.1, seed=0)
-    engine = bf.Gibbs(args.sweeps, args.sweeps, chains=4)
+    engine = bf.Gibbs(args.sweeps, args.sweeps, chains=4, thin=args.thin)
     given = {"n_components": args.components, "progress": False}
     fits = {"gibbs_mmmf, mode": bf.fit("gibbs_mmmf", train, cost=0.3, **given)}
     for name, more in (("gibbs_mmmf", {"cost": 0.3}), ("ordinal_mf", {}), ("bpmf", {})):

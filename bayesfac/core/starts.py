@@ -72,14 +72,21 @@ def concatenated(views: Views) -> Views:
     if len(views.names) == 1:
         return views
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
-    side = sp.hstack([views[name] for name in views.names]).tocsr()
-    found = Views({"all": side}, rows=views.rows, graphs=views.graphs)
+    found = Views({"all": side_by_side(views)}, rows=views.rows, graphs=views.graphs)
     found.host = replace(found.host, features={"all": pd.Index(names)})
     return found
 
 
-def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
-    """The views with their own graphs, or else with one of nearest neighbours for each of them."""
+def side_by_side(views: Views) -> sp.csr_matrix:
+    """All features in one table."""
+    return sp.hstack([views[name] for name in views.names]).tocsr()
+
+
+def linked(
+    views: Views, p: int, metric: str, only: str | None = None, joint: bool = False
+) -> Views:
+    """The views with their own graphs, or else with one of nearest neighbours for each of them; `joint` adds
+    one of neighbours over all features, called "all"."""
     graphs = views.graphs
     if graphs is None:
         if only is not None and only not in views.names:
@@ -88,13 +95,19 @@ def linked(views: Views, p: int, metric: str, only: str | None = None) -> Views:
         graphs = Graphs({name: neighbours(views[name], p, metric) for name in wanted})
     elif only is not None:
         graphs = graphs.only(only)
+    if joint:
+        if "all" in graphs.names:
+            raise ValueError("Expected no graph called 'all' where joint adds one, got one")
+        named = {name: graphs[name] for name in graphs.names}
+        graphs = Graphs(named | {"all": neighbours(side_by_side(views), p, metric)})
     return Views.tree_unflatten(views.host, (views.cells, views.y, graphs))
 
 
 def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     """Where P(cluster | row) begins.
 
-    spectral   k-means on the first eigenvectors of the graph of neighbours over all features
+    spectral   k-means on the first K eigenvectors of every graph in use and of one of neighbours over all
+               features, side by side, rows of each of length one: no graph has more say than another
     kmeans     k-means on all features side by side
     random     near the uniform
     The first two put 0.9 of a row's mass on its cluster and spread the rest over all.
@@ -103,11 +116,13 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     if hyper.start == "random":
         return near_uniform(key, views.n_rows, K)
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    x = sp.hstack([views[name] for name in views.names]).tocsr()
+    x = side_by_side(views)
     if hyper.start == "spectral":
-        near = min(hyper.neighbours, views.n_rows - 1)
-        similar = normalised(neighbours(x, near, hyper.metric))
-        x = unit_rows(leading(similar, K, np.random.default_rng(seed)))
+        near = neighbours(x, min(hyper.neighbours, views.n_rows - 1), hyper.metric)
+        assert views.graphs is not None  # `linked` has seen to it
+        graphs = [near] + [views.graphs[name] for name in views.graphs.names]
+        rng = np.random.default_rng(seed)
+        x = np.hstack([unit_rows(leading(normalised(graph), K, rng)) for graph in graphs])
     return (1 - UNSURE) * jax.nn.one_hot(kmeans_labels(x, K, seed), K) + UNSURE / K
 
 

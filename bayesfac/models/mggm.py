@@ -22,7 +22,7 @@ whose closed form is (10). It weighs the graphs by the squared difference (7) an
 Kullback-Leibler one (3), so that no single objective falls; here one `divergence` does both, and J falls in
 every step, alpha's included. (15) replaces (3) by a quadratic, so J may rise there: it is kept as a proposal
 (`smooth_rows`), and a fit says how often it was shortened. Where `mu` is given, alpha is no parameter.
-`graph="name"` alone is MGGM_SV, `penalty=0` MVPLSA. Twin: Dirichlet rows times the factor
+`graph="name"` alone is MGGM_SV, `penalty=0` MVPLSA; `joint` is ours. Twin: Dirichlet rows times the factor
 exp(-lambda sum mu_t R_t), alpha uniform; the factor's normaliser knows alpha and is left out, as J leaves it
 out: a generalised posterior. Real-valued features enter as pseudo-counts, scaled as `scale` says; graphs and
 `start` see the scaled features too.
@@ -59,6 +59,7 @@ class Hyper(NamedTuple):
     neighbours: int = 5
     metric: str = "euclidean"
     graph: str | None = None  # None: all of them
+    joint: bool = False  # one more graph, of neighbours over all features: "all"
     scale: str = "unit"
     start: str = "spectral"
     a: float = 1.0
@@ -78,7 +79,7 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
 
 def ready(data: Views, hyper: Hyper) -> Views:
     data = starts.scaled(data, hyper.scale)
-    data = starts.linked(data, hyper.neighbours, hyper.metric, hyper.graph)
+    data = starts.linked(data, hyper.neighbours, hyper.metric, hyper.graph, hyper.joint)
     if hyper.mu is not None and len(hyper.mu) != len(data.graphs.names):
         raise ValueError(
             f"Expected mu for the graphs {list(data.graphs.names)}, got {len(hyper.mu)} numbers"

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
+from bayesfac.core.graphs import neighbours
 from bayesfac.core.method import REGISTRY
 
 MGGM, MVPLSA, LTM = (REGISTRY[name] for name in ("mggm", "mvplsa", "ltm"))
@@ -133,6 +134,19 @@ def test_given_graphs_and_given_weights():
     assert one.params.alpha is None
     both = bf.fit("mggm", views, bf.FixedPoint(5, tol=0.9), **given)
     assert both.params.alpha.sum() == pytest.approx(1)
+
+
+def test_a_joint_graph_is_one_more():
+    data = bf.Views({"x": GOOD[:, :2], "y": GOOD[:, 2:]})
+    given = {"n_components": 2, "n_topics": 2, "scale": "none", "progress": False}
+    fit = bf.fit("mggm", data, bf.FixedPoint(5, tol=0.9), joint=True, neighbours=2, **given)
+    assert fit.params.alpha.shape == (3,)
+    graphs = MGGM.ready(data, fit.hyper).graphs
+    assert graphs.names == ("all", "x", "y")
+    np.testing.assert_array_equal(graphs["all"].toarray(), neighbours(GOOD, 2).toarray())
+    named = bf.Views({"x": GOOD}, graphs={"all": sp.eye(12, k=1)})
+    with pytest.raises(ValueError, match="^Expected no graph called 'all'"):
+        bf.fit("mggm", named, joint=True, **given)
 
 
 def test_a_posterior_has_weights_of_the_graphs():
