@@ -64,7 +64,7 @@ def main() -> None:
     gibbs = bf.fit(method, ratings, bf.Gibbs(*many, chains=4), **size)
     reference = moments(gibbs)
     nuts = (
-        bf.NUTS(100, 100, 2, max_tree_depth=7) if quick else bf.NUTS(400, 400, 4, max_tree_depth=8)
+        bf.NUTS(100, 100, 2, max_tree_depth=7) if quick else bf.NUTS(500, 1500, 4, max_tree_depth=8)
     )
     rows = []
     runs: dict[str, Any] = {"NUTS": nuts}
