@@ -141,6 +141,9 @@ def planted():
     def no_prior(p, data, hyper, g):
         return margin.conditionals["theta"](p, data, hyper._replace(scale_theta=20.0), g)
 
+    def no_level(key, p, data, hyper):
+        return margin.moves["shift"](key, p, data, hyper._replace(scale_theta=20.0))
+
     def always(key, p, data, hyper):
         return p._replace(
             theta=rising(rising.inv(p.theta) + 0.3 * jax.random.normal(key, p.theta.shape))
@@ -155,6 +158,10 @@ def planted():
         "gibbs_mmmf: thresholds without their prior": (
             margin,
             with_block(margin, "theta", no_prior),
+        ),
+        "gibbs_mmmf: levels without their prior": (
+            margin,
+            dataclasses.replace(margin, moves={"shift": no_level}),
         ),
         "ordinal_mf: every step of the thresholds accepted": (
             ordinal,
