@@ -68,7 +68,8 @@ def test_one_view_with_topics_that_are_clusters_is_ltm(divergence):
             LTM.objective(p, data, h), MGGM.objective(q, data, more), rtol=1e-12
         )
         p, q = LTM.update(p, data, h), MGGM.update(q, data, more)
-        np.testing.assert_array_equal(q.B["x"], jnp.eye(3))
+        # a row is divided by its only number: one unit in the last place, on some platforms
+        np.testing.assert_allclose(q.B["x"], jnp.eye(3), rtol=3e-16, atol=0)
         np.testing.assert_allclose(p.A, q.A, atol=1e-12)
         np.testing.assert_allclose(p.C, q.C["x"], atol=1e-12)
 
