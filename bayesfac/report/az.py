@@ -27,7 +27,7 @@ GREY = "#666666"
 TAIL = (0.05, 0.95)  # the quantiles that the tail ESS looks at
 SHORTEST = 8  # with fewer draws than this a chain says nothing about its own convergence
 
-_STYLE = {
+_STYLE: Any = {  # Matplotlib 3.11 has a type for every key, 3.10 for none
     "text.parse_math": False,  # a `$` in somebody's label is a dollar, not mathematics
     "axes.prop_cycle": cycler(color=COLOURS),
     "font.size": 9.5, "axes.titlesize": 10, "axes.labelsize": 9.5, "legend.fontsize": 8.5,
