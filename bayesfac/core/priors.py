@@ -61,19 +61,11 @@ class GaussianRows(dist.Distribution):
         return kernels.solve_rows(*given, noise)
 
 
-def rows_with_level(
-    rows: Rows,
-    target: jax.Array,
-    V: jax.Array,
-    weight: Any,
-    precision: jax.Array,
-    shift: jax.Array,
-    tau: float,
-) -> GaussianRows:
+def with_level(law: GaussianRows, tau: float) -> GaussianRows:
     """Rows (x_i, d_i) where x_i.v_j - d_i = (x_i, d_i).(v_j, -1) is seen and d_i ~ N(0, 1/tau)."""
-    V = jnp.concatenate([V, jnp.full_like(V[:, :1], -1)], 1)
-    prior = jax.scipy.linalg.block_diag(precision, jnp.full((1, 1), tau, V.dtype))
-    return GaussianRows(rows, target, V, weight, prior, jnp.append(shift, 0))
+    V = jnp.concatenate([law.V, jnp.full_like(law.V[:, :1], -1)], 1)
+    prior = jax.scipy.linalg.block_diag(law.precision, jnp.full((1, 1), tau, V.dtype))
+    return GaussianRows(law.rows, law.target, V, law.weight, prior, jnp.append(law.shift, 0))
 
 
 class TableOfCounts(dist.Distribution):

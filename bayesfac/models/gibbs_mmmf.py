@@ -37,7 +37,7 @@ from bayesfac.core.data import Ratings, few_ratings
 from bayesfac.core.margins import total_ordinal
 from bayesfac.core.math import bilinear, inner, row_sums
 from bayesfac.core.method import Method, register
-from bayesfac.core.priors import GaussianRows, InverseGaussian, rows_with_level
+from bayesfac.core.priors import GaussianRows, InverseGaussian, with_level
 
 
 class Params(NamedTuple):
@@ -142,9 +142,8 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     kg, ku = jax.random.split(key)
     g = augment(p, data, hyper).sample(kg)
     about = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
-    target, precision = seen(about, data, hyper, g)
-    prior = p.Lambda_U, p.Lambda_U @ p.mu_U, p.theta.shape[1] / hyper.scale_theta**2
-    both = rows_with_level(data.cells.by_row, target, p.V, precision, *prior).sample(ku)
+    tau = p.theta.shape[1] / hyper.scale_theta**2  # of the mean; the centres' own is 0
+    both = with_level(conditional_U(about, data, hyper, g), tau).sample(ku)
     return p._replace(U=both[:, :-1], theta=about.theta + both[:, -1:])
 
 

@@ -202,4 +202,8 @@ def test_negative_features_are_shifted_only_where_that_is_asked_for():
     fit = bf.fit(
         "mggm", {"x": GOOD - 0.5}, bf.FixedPoint(3, tol=0.9), n_components=2, n_topics=2, progress=False
     )  # fmt: skip
-    assert fit.hyper.scale == "unit"
+    ready = MGGM.ready(bf.Views({"x": GOOD - 0.5}), fit.hyper)["x"]
+    assert ready.min() >= 0
+    wanted = (GOOD - GOOD.min(0)) / np.ptp(GOOD, 0)  # minmax, and then rows of length one
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(ready.toarray(), wanted, atol=1e-6)

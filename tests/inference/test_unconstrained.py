@@ -1,0 +1,25 @@
+"""Where gradient engines begin."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import ConvergenceWarning
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [bf.MAP(steps=50), bf.SVI(50), bf.SVI(50, guide="laplace"), bf.LBFGS(50), bf.NUTS(5, 5, 1)],
+    ids=repr,
+)
+def test_a_start_on_the_edge_of_a_simplex_is_no_obstacle(engine):
+    """Where topics share no word, EM ends with probabilities of exactly zero."""
+    A, C = np.repeat(np.eye(3), 10, 0), np.kron(np.eye(3), np.full(4, 0.25))
+    given = {"n_components": 3, "progress": False, "init": {"A": A, "C": C}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = bf.fit("plsa", 12 * A @ C, engine, **given)
+    ours = np.asarray(found.params.A) if found.is_point else found.draws["A"].mean((0, 1))
+    assert np.array_equal(ours.argmax(1), A.argmax(1))
