@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayesfac import baselines as baselines
+    from bayesfac import comparators as comparators
     from bayesfac import datasets as datasets
     from bayesfac import metrics as metrics
+    from bayesfac import multilabel as multilabel
     from bayesfac import split as split
     from bayesfac.api import Fit as Fit
     from bayesfac.api import compare as compare
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from bayesfac.api import methods as methods
     from bayesfac.core.data import Ratings as Ratings
     from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
+    from bayesfac.core.tasks import Tasks as Tasks
     from bayesfac.core.views import Views as Views
     from bayesfac.inference import LBFGS as LBFGS
     from bayesfac.inference import MAP as MAP
@@ -39,13 +42,24 @@ __version__ = "0.1.0"
 # name -> where it lives; imported on first use, so that `bayesfac --help` need not load JAX
 _HOME = {
     **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
-    **dict.fromkeys(("Ratings", "Views"), "bayesfac.core.data"),
+    **dict.fromkeys(("Ratings", "Tasks", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
     "path": "bayesfac.paths",
     **dict.fromkeys(("clusters", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
-_MODULES = ("datasets", "split", "metrics", "baselines", "report", "testing")
+_MODULES = (
+    *(
+        "baselines",
+        "comparators",
+        "datasets",
+        "metrics",
+        "multilabel",
+        "report",
+        "split",
+        "testing",
+    ),
+)
 
 __all__ = [
     "LBFGS",
@@ -57,15 +71,18 @@ __all__ = [
     "FixedPoint",
     "Gibbs",
     "Ratings",
+    "Tasks",
     "Views",
     "baselines",
     "clusters",
+    "comparators",
     "compare",
     "datasets",
     "fit",
     "load",
     "methods",
     "metrics",
+    "multilabel",
     "path",
     "split",
     "together",

@@ -122,6 +122,21 @@ class Fit:
         given = (cells, labels, flagged, self.seed, self.data.levels)
         return Prediction(self.method, self.hyper, stored, *given)
 
+    def fold_in(self, data: Any) -> "Fit":
+        """The same fit with other rows: new rows of known tasks, everything else held as it is.
+
+        Examples
+        --------
+        >>> import bayesfac as bf
+        >>> x, y = [[2, 0], [0, 2], [2, 1], [0, 1]], [[1, 0], [0, 1], [1, 0], [0, 1]]
+        >>> fit = bf.fit("heres", bf.Tasks({"x": x}, y), n_components=2, progress=False)
+        >>> fit.fold_in(bf.Tasks({"x": [[3, 0]]})).predict({"row": [0], "label": [0]}).level
+        array([1.])
+        """
+        from bayesfac.folding import fold_in
+
+        return fold_in(self, data)
+
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
         return everywhere(self.method, self.hyper, self._as_draws(), self.data.shape, memory)
@@ -196,7 +211,7 @@ def fit(
     ----------
     method : str
         A name from `bf.methods()`.
-    data : Ratings, Views, or anything these can read
+    data : Ratings, Views, Tasks, or anything these can read
     engine : FixedPoint, LBFGS, MAP, SVI, NUTS or Gibbs, optional
         The method's own solver by default.
     seed : int
@@ -303,7 +318,7 @@ def _engine(engine: Any, method: Method) -> Any:
 def _container(method: Method, data: Any) -> Any:
     if isinstance(data, method.data):
         return data
-    if type(data).__name__ in ("Ratings", "Views"):
+    if type(data).__name__ in ("Ratings", "Tasks", "Views"):
         raise TypeError(
             f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
         )

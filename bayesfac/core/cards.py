@@ -10,16 +10,22 @@ import pandas as pd
 from bayesfac.core.cells import Query
 from bayesfac.core.data import Ratings
 from bayesfac.core.reading import plain
+from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.core.views import Views
 
 PROBES = 100  # cells that diagnostics look at
+COLUMNS = {
+    "Ratings": ["user", "item"],
+    "Views": ["row", "view", "feature"],
+    "Tasks": ["row", "label"],
+}  # what names a cell
 
 
 @dataclass(eq=False)
 class Card:
     """The identity of a training set.
 
-    kind        "Ratings" or "Views"
+    kind        "Ratings", "Views" or "Tasks"
     coords      {axis: labels}
     summary     {what: number}
     levels      the ordinal scale, or None
@@ -42,17 +48,25 @@ class Card:
 
     def locate(self, query: Any) -> tuple[Query, pd.DataFrame, np.ndarray]:
         """Codes (-1: unknown), labels, and which cells can only be answered from the prior."""
+        if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
+            query = query.grid(self.coords[f"feature.{LABELS}"])
         labels = _labels(self.kind, query)
-        row_axis = "user" if self.kind == "Ratings" else "row"
+        row_axis = COLUMNS[self.kind][0]
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
         known = (row >= 0) & (col >= 0)
-        seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind == "Views"))
+        seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind != "Ratings"))
         return Query(row, col), labels, ~(known & seen)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.kind == "Ratings":
             return _codes(self.coords["item"], labels["item"], "item")
+        if self.kind == "Tasks":
+            code = _codes(self.coords[f"feature.{LABELS}"], labels["label"], "label")
+            if (code < 0).any():
+                bad = labels["label"].iloc[int(np.flatnonzero(code < 0)[0])]
+                raise ValueError(f"Expected a label that training knew, got {plain(bad)!r}")
+            return code
         col, offset = np.full(len(labels), -1), 0
         axes = {
             name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
@@ -71,8 +85,10 @@ class Card:
         return col
 
 
-def describe(data: Ratings | Views) -> Card:
+def describe(data: Ratings | Views | Tasks) -> Card:
     """The card of a training set."""
+    if isinstance(data, Tasks):
+        return _tasks_card(data)
     return _ratings_card(data) if isinstance(data, Ratings) else _views_card(data)
 
 
@@ -127,6 +143,35 @@ def _views_card(data: Views) -> Card:
     return Card("Views", data.coords(), summary, None, rows, np.concatenate(cols), probe)
 
 
+def _tasks_card(data: Tasks) -> Card:
+    summary: dict[str, float] = {"rows": data.n_rows, "tasks": data.n_tasks}
+    summary |= {"labelled rows": int(data.labelled.sum()), "labels": len(data.labels)}
+    stored = np.zeros(data.n_rows, int)
+    for name in data.names:
+        cells = data.cells[name]
+        summary[f"features of {name}"] = cells.shape[1]
+        summary[f"stored in {name}"] = len(cells)
+        stored += np.bincount(np.asarray(cells.row), minlength=data.n_rows)
+    positive = np.zeros(len(data.labels), int)
+    if LABELS in data.blocks and data.y is not None:
+        positive = np.bincount(np.asarray(data.cells[LABELS].col), minlength=len(data.labels))
+        summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
+    rng = np.random.default_rng(0)
+    row = _stratified(stored, PROBES, rng)  # of tasks with many features and with few
+    label = _stratified(positive, len(row), rng) if len(positive) else row[:0]
+    label = rng.permutation(np.resize(label, len(row))) if len(label) else label
+    probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
+    return Card(
+        "Tasks",
+        data.coords(),
+        summary,
+        data.levels,
+        stored,
+        positive,
+        probe.drop_duplicates(ignore_index=True),
+    )
+
+
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """Positions in equal numbers from the least active to the most."""
     order = np.lexsort((rng.random(len(activity)), activity))
@@ -135,8 +180,8 @@ def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np
 
 
 def _labels(kind: str, query: Any) -> pd.DataFrame:
-    wanted = ["user", "item"] if kind == "Ratings" else ["row", "view", "feature"]
-    if isinstance(query, Ratings | Views):
+    wanted = COLUMNS[kind]
+    if isinstance(query, Ratings | Views | Tasks):
         if type(query).__name__ != kind:
             raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
         query = query.frame()

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from bayesfac.core import reading
 from bayesfac.core.cells import Cells, Query
+from bayesfac.core.tasks import Tasks as Tasks
 from bayesfac.core.views import Views as Views
 
 

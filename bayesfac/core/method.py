@@ -49,17 +49,20 @@ class Method:
     model(data, hyper)                -> None, NumPyro
     predict(params, query, hyper)     -> Distribution of what is asked for, given one value of Params
     example(key)                      -> (data, hyper), tiny; the contract runs on it
-    conditionals                      {site: f(params, data, hyper) -> Distribution}, in sweep order
+    conditionals                      {field: f(params, data, hyper) -> Distribution}, in sweep order; of a
+                                      dict field, f(params, data, hyper, key) for each of its keys
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
                                       it first in every sweep; conditionals then take it as a fourth
-                                      argument. It lives only there
+                                      argument (before the key). It lives only there
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint as it is, which Gibbs makes after its blocks
     terms(params, data, hyper, which) -> vector: where the objective is a sum of independent problems,
                                       one per entry of every site's first axis; those of `which` only
     in_turn(hyper)                    -> whether these are to be solved one after another
-    derive(params, data, hyper)       -> {field: array}: what prediction needs beside the sites, a
-                                      function of these and the training data; kept with every fit
+    derive(params, data, hyper)       -> {field: array, or {key: array}}: what prediction needs beside the
+                                      sites, a function of these and the training data; kept with a fit
+    fold_in(params, data, hyper)      -> Params of new rows: theirs fitted, all else (of the tasks that `data`
+                                      names) held; None where new rows cannot be added to a fit
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
     ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
     remarks(params, data, hyper)      -> [str]: what a reader of this point should know
@@ -86,6 +89,7 @@ class Method:
     terms: Callable[..., Any] | None = None
     in_turn: Callable[..., bool] = lambda hyper: False
     derive: Callable[..., Mapping[str, Any]] | None = None
+    fold_in: Callable[..., Any] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
@@ -153,8 +157,13 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
 
 def sites(params: Any) -> dict[str, Any]:
     """Params as the model's sample sites: dict fields flattened to `field.key`, None left out."""
+    return flattened(params._asdict())
+
+
+def flattened(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of any fields."""
     flat: dict[str, Any] = {}
-    for name, value in params._asdict().items():
+    for name, value in fields.items():
         if isinstance(value, Mapping):
             flat |= {f"{name}.{key}": item for key, item in value.items()}
         elif value is not None:
@@ -180,6 +189,19 @@ def site_dims(method: Method, site: str) -> tuple[str, ...]:
     """The axis names of one sample site."""
     name, _, key = site.partition(".")
     return tuple(dim.format(key=key) for dim in method.dims[name])
+
+
+def laws_of(method: Method, params: Any) -> dict[str, Callable[..., Any]]:
+    """{site: its conditional, f(params, data, hyper, *auxiliary)} of all sites that have one."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name, law in method.conditionals.items():
+        value = getattr(params, name)
+        if isinstance(value, Mapping):
+            for key in value:
+                found[f"{name}.{key}"] = lambda *given, f=law, k=key: f(*given, k)
+        elif value is not None:
+            found[name] = law
+    return found
 
 
 def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from bayesfac.core import kernels
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import Method, laws_of, sites
 from bayesfac.inference.checkpoint import Checkpoint
 from bayesfac.inference.draws import Writer
 from bayesfac.inference.result import (
@@ -17,7 +17,6 @@ from bayesfac.inference.result import (
     check_sites,
     compiled,
     count_setting,
-    pick_params,
     replace_sites,
     start_point,
 )
@@ -117,10 +116,10 @@ def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
     def auxiliary(p: Any, data: Any, key: jax.Array) -> tuple:
         return (method.augment(p, data, hyper).sample(key),) if method.augment else ()
 
-    def law(site: str, p: Any, data: Any, *given: Any) -> Any:
-        return method.conditionals[site](p, data, hyper, *given)
+    def law(f: Any, p: Any, data: Any, *given: Any) -> Any:
+        return f(p, data, hyper, *given)
 
-    laws = {s: partial(law, s) for s in method.conditionals if pick_params(like, s) is not None}
+    laws = {site: partial(law, f) for site, f in laws_of(method, like).items()}
     blocks = {site: partial(_draw, law, _sample) for site, law in laws.items()}
     moves: dict[str, Any] = {name: partial(f, hyper=hyper) for name, f in method.moves.items()}
     if kernels.backend() == "numba":

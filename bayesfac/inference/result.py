@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from bayesfac.core import kernels
 from bayesfac.core.errors import NumericalError
-from bayesfac.core.method import Method, from_sites, sites
+from bayesfac.core.method import Method, flattened, from_sites, sites
 
 
 @dataclass
@@ -98,7 +98,7 @@ def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
     shape = next(iter(result.draws.values())).shape[:2]
     more_of = compiled(lambda p, data: method.derive(p, data, hyper))
     rows = [
-        more_of(from_sites(method, {s: v[at] for s, v in result.draws.items()}), data)
+        flattened(more_of(from_sites(method, {s: v[at] for s, v in result.draws.items()}), data))
         for at in np.ndindex(*shape)
     ]
     stacked = {n: np.stack([np.asarray(row[n]) for row in rows]) for n in rows[0]}

@@ -6,8 +6,12 @@ from bayesfac.models import bpmf as bpmf
 from bayesfac.models import concat_ltm as concat_ltm
 from bayesfac.models import emmmf as emmmf
 from bayesfac.models import gibbs_mmmf as gibbs_mmmf
+from bayesfac.models import heres as heres
+from bayesfac.models import himls as himls
+from bayesfac.models import himlsd as himlsd
 from bayesfac.models import hmf as hmf
 from bayesfac.models import ipmmmf as ipmmmf
+from bayesfac.models import lsa_mml as lsa_mml
 from bayesfac.models import ltm as ltm
 from bayesfac.models import mggm as mggm
 from bayesfac.models import mmmf as mmmf

@@ -11,6 +11,7 @@ from bayesfac.core import kernels
 from bayesfac.core.cells import Rows
 from bayesfac.core.data import Ratings
 from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
+from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.core.views import Views
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import axes, likelihood, listed, points, require, same
@@ -78,6 +79,8 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
     data, hyper = method.example(key)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
+    if isinstance(data, Tasks):
+        orders["row"] = rows_by_task(data, orders["task"], rng)
     if "feature" in orders:  # the only view: one order under both of its names
         orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
     shuffled = reorder(data, orders)
@@ -112,8 +115,34 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
         cells = (data.value, (user[data.user], item[data.item]))
         return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels)
     rows = orders["row"]
+    if isinstance(data, Tasks):
+        return reorder_tasks(data, orders)
     views = {name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names}
     return Views(views, graphs=None if data.graphs is None else data.graphs.take(rows))
+
+
+def rows_by_task(data: Tasks, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Tasks in that order, and in each of them the labelled rows, then the others, in any."""
+    found = {
+        (i, name): rng.permutation(np.r_[at])
+        for i, at, blocks in data.parts()
+        for name in [LABELS in blocks]
+    }
+    return np.concatenate(
+        [found[i, known] for i in tasks for known in (True, False) if (i, known) in found]
+    )
+
+
+def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
+    """The same tasks in that order, rows and columns too."""
+    tables = {b: data[b].toarray()[orders["row"]][:, orders[f"feature.{b}"]] for b in data.blocks}
+    tables[LABELS][~data.labelled[orders["row"]]] = np.nan
+    task = data.task[orders["row"]]
+    views = {
+        f"{i}": {v: tables[v][task == i] for v in data.names if data.host.present[v][i]}
+        for i in orders["task"]
+    }
+    return Tasks(views, {f"{i}": tables[LABELS][task == i] for i in orders["task"]})
 
 
 @listed

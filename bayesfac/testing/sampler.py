@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.method import Method, log_joint, sites
+from bayesfac.core.method import Method, laws_of, log_joint, sites
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import likelihood, listed, points, require, same
 
@@ -18,7 +18,7 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
         return method.waived.get("gibbs", "it declares no conditionals")
     data, hyper = method.example(key)
     p, q = points(method, key, data, hyper, 2)
-    blocks = {site: f for site, f in method.conditionals.items() if site in sites(p)}
+    blocks = laws_of(method, p)
     w: tuple[Any, ...] = ()
     if method.augment:
         w = (method.augment(p, data, hyper).sample(key),)

@@ -34,7 +34,8 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
         for axis, size in zip(named, jnp.shape(value), strict=True):
             require(sizes.setdefault(axis, size) == size, f"axis {axis} of {name} has size {size}")
     turned = {site for g in gauge_of(method, p) for site in (*g.axes, *getattr(g, "forms", ()))}
-    unknown = {*turned, *method.noncentred, *method.conditionals} - set(p)
+    unknown = {*turned, *method.noncentred} - set(p)
+    unknown |= set(method.conditionals) - set(method.Params._fields)
     require(not unknown, f"the record names sites that do not exist: {sorted(unknown)}")
     return None
 

@@ -1,0 +1,108 @@
+"""Where HiMLS and HiMLSD begin: layers trained one by one, each from clusters of rows and of columns."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core import tables
+from bayesfac.core.kernels import ratio_step
+from bayesfac.core.layers import Error, depth, repeat, sweep
+from bayesfac.core.math import normalise
+from bayesfac.core.tasks import Tasks
+
+
+def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -> Any:
+    """Algorithm 1, steps 1-9: each layer on the spaces of the one below, by itself."""
+    R, M, common = None, None, None
+    S: dict[str, jax.Array] = {}
+    C: dict[str, jax.Array] = {}
+    D: dict[str, jax.Array] = {}
+    for number, sizes in enumerate(hyper.layers, 1):
+        key, sub = jax.random.split(key)
+        own = hyper._replace(layers=(sizes,), shared=hyper.shared and number == depth(hyper))
+        p = start(sub, data, own, make)
+        p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
+        if number == 1:
+            R, C = p.R, p.C
+        else:
+            S[str(number)] = jnp.reshape(p.R, (data.n_tasks, -1, sizes[0]))
+            D |= {f"{b}.{number}": table for b, table in p.C.items()}
+        M, common = p.M, p.common
+        if number < depth(hyper):
+            data = data.like(M)  # a row for each row cluster of each task
+    return make(R, S, C, D, M, common)
+
+
+def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
+    """One layer: R and C as `start` says, M = R^+ X C^+ where that is positive, all of one size."""
+    kr, kc = jax.random.split(key)
+    p, q = hyper.layers[0]
+    if hyper.start == "plsa":
+        R, _ = cluster(kr, data, p)
+        _, C = cluster(kc, data, q)
+    else:
+        R = uneven(kr, data.n_rows, p)
+        keys = jax.random.split(kc, len(data.blocks))
+        widths = data.n_features.items()
+        C = {b: uneven(k, q, d).T for k, (b, d) in zip(keys, widths, strict=True)}
+    M = start_spaces(R, C, data)
+    shares = [sum(jnp.sum(x) for x in jax.tree.leaves(part)) for part in (R, C, M)]
+    size = jnp.prod(jnp.stack(shares) ** (1 / 3))
+    R, C, M = (
+        jax.tree.map(lambda x, t=t: x * (size / t), part)
+        for part, t in zip((R, C, M), shares, strict=True)
+    )
+    common = sum(jnp.mean(m, 0) for m in M.values()) / len(M) if hyper.shared else None
+    return make(R, {}, C, {}, None if hyper.shared else M, common)
+
+
+def uneven(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """Rows of sum one, far enough from equal to break the symmetry."""
+    table = jax.random.uniform(key, (rows, columns), minval=0.2, maxval=1.8)
+    return table / jnp.sum(table, 1, keepdims=True)
+
+
+def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str, jax.Array]:
+    """R^+ X C^+; an entry that is negative, or tiny, begins at a twentieth of the usual size."""
+    where = [(b, i, at) for b in data.blocks for i, at in data.spans(b)]
+    of_rows = solid_inverse(jnp.stack([R[at].T @ R[at] for _, _, at in where]))
+    of_columns = solid_inverse(jnp.stack([C[b].T @ C[b] for b in data.blocks]))
+    M = {b: [jnp.full((R.shape[1], C[b].shape[1]), jnp.nan)] * data.n_tasks for b in data.blocks}
+    for b, inverse in zip(data.blocks, of_columns, strict=True):
+        right = tables.product(data.cells[b], data.y[b], C[b]) @ inverse
+        for (name, i, at), left in zip(where, of_rows, strict=True):
+            if name == b:
+                M[b][i] = left @ (R[at].T @ right[at])
+    found = {}
+    for b, parts in M.items():
+        m = jnp.stack(parts)
+        usual = jnp.maximum(jnp.nanmean(jnp.abs(m)), 1e-3)
+        found[b] = jnp.maximum(jnp.where(jnp.isnan(m), usual, m), 0.05 * usual)
+    return found
+
+
+def solid_inverse(grams: jax.Array) -> jax.Array:
+    """Inverses with a hair of a ridge, for factors whose columns repeat one another."""
+    size = jnp.trace(grams, axis1=-2, axis2=-1)[:, None, None] / grams.shape[-1]
+    return jnp.linalg.inv(grams + (1e-4 * size + 1e-12) * jnp.eye(grams.shape[-1]))
+
+
+def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """PLSA of all blocks together: P(cluster | row), and P(feature | cluster) as columns."""
+    keys = jax.random.split(key, len(data.blocks) + 1)
+    A = uneven(keys[0], data.n_rows, K)
+    G = {b: uneven(k, K, data.n_features[b]).T for b, k in zip(data.blocks, keys[1:], strict=True)}
+
+    def step(state: tuple) -> tuple:
+        A, G = state
+        mass, new = jnp.zeros_like(A), {}
+        for b in data.blocks:
+            by_row, by_column = ratio_step(data.cells[b], data.y[b], A, G[b])
+            share = 1 / jnp.maximum(jnp.sum(data.y[b]), 1e-12)  # every block has the same say
+            mass += share * A * by_row
+            new[b] = normalise((G[b] * by_column).T, G[b].T).T
+        return normalise(mass, A), new
+
+    return repeat(step, (A, G), 30)

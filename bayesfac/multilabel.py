@@ -1,0 +1,299 @@
+"""How good predictions of several labels at once are: decisions, rankings, probabilities.
+
+`Y` is the truth, rows x labels, 0 or 1. Against it stand `predicted`, 0 or 1 as well; `score`, the larger
+the more relevant; or `probability`: arrays, DataFrames or scipy sparse matrices (made dense, which takes
+that much memory), checked once. *Losses*, *errors* and `brier` are the smaller the better. By convention
+
+- a row (in `macro_f1` a label) with nothing true and nothing predicted counts as `empty`, 1 unless said
+  otherwise; scikit-learn's default is 0;
+- a row with no label, or with all of them, is ranked alike by any scores: rankings leave it out, where
+  scikit-learn counts it as perfect;
+- a tie counts against the ranking: the false labels stand before the true ones of the same score.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+
+Table: TypeAlias = ArrayLike | pd.DataFrame | sp.sparray | sp.spmatrix
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
+# -- decisions ----------------------------------------------------------------------------------
+def hamming_loss(Y: Table, predicted: Table) -> float:
+    """The share of cells that are wrong.
+
+    >>> hamming_loss([[1, 0], [1, 1]], [[1, 1], [1, 1]])
+    0.25
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return float(np.mean(Y != predicted))
+
+
+def subset_accuracy(Y: Table, predicted: Table) -> float:
+    """The share of rows with every label right.
+
+    >>> subset_accuracy([[1, 0], [1, 1]], [[1, 1], [1, 1]])
+    0.5
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return float(np.mean((Y == predicted).all(1)))
+
+
+def accuracy(Y: Table, predicted: Table, empty: float = 1.0) -> float:
+    """Labels both true and predicted over those that are either (Jaccard), averaged over rows.
+
+    >>> accuracy([[1, 0], [1, 1], [0, 0]], [[1, 1], [1, 1], [0, 0]])
+    0.8333333333333334
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return _mean_ratio((Y & predicted).sum(1), (Y | predicted).sum(1), empty)
+
+
+def example_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
+    """F1 of each row, averaged: 2 |both| / (|true| + |predicted|).
+
+    >>> example_f1([[1, 0], [1, 1], [0, 0]], [[1, 1], [1, 1], [0, 0]], empty=0.0)
+    0.5555555555555555
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return _mean_ratio(2 * (Y & predicted).sum(1), Y.sum(1) + predicted.sum(1), empty)
+
+
+def macro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
+    """F1 of each label, averaged over labels.
+
+    >>> macro_f1([[1, 0], [1, 1]], [[1, 1], [1, 1]])
+    0.8333333333333333
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return _mean_ratio(2 * (Y & predicted).sum(0), Y.sum(0) + predicted.sum(0), empty)
+
+
+def micro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
+    """F1 over all cells; `empty` if none of them is true or predicted.
+
+    >>> micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 1]])
+    0.8571428571428571
+    """
+    Y, predicted = _checked(Y, "predicted", predicted)
+    return _mean_ratio(2 * (Y & predicted).sum(), Y.sum() + predicted.sum(), empty)
+
+
+# -- rankings -----------------------------------------------------------------------------------
+def ranking_loss(Y: Table, score: Table) -> float:
+    """The share of a row's (true, false) pairs in which the true label is not above, averaged over rows.
+
+    >>> ranking_loss([[1, 0, 0], [1, 1, 1]], [[0.5, 0.1, 0.5], [0.1, 0.2, 0.3]])
+    0.5
+    """
+    Y, rank, own_rank = _ranked(Y, score)
+    return float(np.mean((Y * (rank - own_rank)).sum(1) / (Y.sum(1) * (~Y).sum(1))))
+
+
+def average_precision(Y: Table, score: Table) -> float:
+    """The share of true labels from the top down to a true one, averaged over these, then over rows.
+
+    >>> average_precision([[1, 0, 1]], [[0.9, 0.5, 0.1]])
+    0.8333333333333333
+    """
+    Y, rank, own_rank = _ranked(Y, score)
+    return float(np.mean((Y * own_rank / rank).sum(1) / Y.sum(1)))
+
+
+def coverage_error(Y: Table, score: Table) -> float:
+    """Steps from the first label of a row's ranking down to its last true one, averaged over rows.
+
+    As Zhang and Zhou, "A review on multi-label learning algorithms" (2014), count: zero if only the first
+    is true. scikit-learn counts labels, one more on the same rows, and 0 for a row with no label.
+
+    >>> coverage_error([[1, 0, 1], [0, 1, 0]], [[0.9, 0.5, 0.1], [0.2, 0.8, 0.1]])
+    1.0
+    """
+    Y, rank, _ = _ranked(Y, score)
+    return float(np.mean((Y * rank).max(1) - 1))
+
+
+def one_error(Y: Table, score: Table) -> float:
+    """The share of rows whose first label is false; of several that tie, one false is enough.
+
+    >>> one_error([[1, 0, 0], [1, 0, 0]], [[0.9, 0.5, 0.1], [0.9, 0.9, 0.1]])
+    0.5
+    """
+    Y, rank, _ = _ranked(Y, score)
+    return float(np.mean(((rank == rank.min(1, keepdims=True)) & ~Y).any(1)))
+
+
+# -- probabilities ------------------------------------------------------------------------------
+def brier(Y: Table, probability: Table) -> float:
+    """Squared distance of the probability from the truth, averaged over cells.
+
+    >>> brier([[1, 0]], [[0.5, 0.0]])
+    0.125
+    """
+    Y, probability = _checked(Y, "probability", probability)
+    return float(np.mean((probability - Y) ** 2))
+
+
+def log_loss(Y: Table, probability: Table, clip: float = 0.0) -> float:
+    """Minus the log probability of the truth, averaged over cells: infinite if one was held impossible.
+    Probabilities are moved into [clip, 1 - clip] before; scikit-learn's clip is 2.2e-16.
+
+    >>> log_loss([[1, 0]], [[0.5, 0.0]]), log_loss([[1]], [[0.0]])
+    (0.34657359027997264, inf)
+    """
+    Y, probability = _checked(Y, "probability", probability)
+    if not 0 <= clip < 0.5:
+        raise ValueError(f"Expected clip within [0, 0.5), got {clip!r}")
+    truth = np.clip(np.where(Y, probability, 1 - probability), clip, 1 - clip)
+    with np.errstate(divide="ignore"):
+        return max(0.0, -float(np.mean(np.log(truth))))
+
+
+def reliability(Y: Table, probability: Table, bins: int = 10) -> pd.DataFrame:
+    """Mean probability and share of true cells, all labels together, in bins of equal width.
+    A bin holds its upper edge, the first one zero too; means of an empty bin are NaN.
+
+    >>> reliability([[1, 0], [1, 1]], [[0.75, 0.25], [0.5, 1.0]], bins=2)
+       low  high  predicted  observed  count
+    0  0.0   0.5      0.375       0.5      2
+    1  0.5   1.0      0.875       1.0      2
+    """
+    Y, probability = _checked(Y, "probability", probability)
+    if not hasattr(bins, "__index__") or bins < 1:
+        raise ValueError(f"Expected at least one bin, got {bins!r}")
+    edges = np.linspace(0, 1, bins + 1)
+    code = np.searchsorted(edges[1:-1], probability.ravel())
+    table = pd.DataFrame({"low": edges[:-1], "high": edges[1:]})
+    count = np.bincount(code, minlength=bins)
+    for name, cells in (("predicted", probability), ("observed", Y)):
+        table[name] = np.bincount(code, cells.ravel(), bins) / np.where(count, count, np.nan)
+    return table.assign(count=count)
+
+
+def expected_calibration_error(Y: Table, probability: Table, bins: int = 10) -> float:
+    """|predicted - observed| of the bins of `reliability`, averaged over cells.
+
+    >>> expected_calibration_error([[1, 0], [1, 1]], [[0.75, 0.25], [0.5, 1.0]], bins=2)
+    0.125
+    """
+    predicted, observed, count = reliability(Y, probability, bins).to_numpy().T[2:]
+    return float(np.nansum(np.abs(predicted - observed) * count) / count.sum())
+
+
+def abstain(Y: Table, probability: Table, share: float, metric: Metric) -> float:
+    """The metric over the rows that are left without the `share` least certain ones, at least one.
+
+    A row is as certain as the mean over its labels of max(p, 1 - p), the share that it expects to get
+    right; of equally certain rows the later go first. The metric gets Y (bool) and probability (float).
+
+    >>> abstain([[1], [0]], [[0.9], [0.6]], 0.5, lambda Y, p: hamming_loss(Y, p > 0.5))
+    0.0
+    """
+    Y, probability = _checked(Y, "probability", probability)
+    if not 0 <= share < 1:
+        raise ValueError(f"Expected a share of the rows within [0, 1), got {share!r}")
+    order = np.argsort(-np.maximum(probability, 1 - probability).mean(1), kind="stable")
+    kept = np.sort(order[: max(1, len(Y) - round(share * len(Y)))])
+    return float(metric(Y[kept], probability[kept]))
+
+
+def abstain_curve(Y: Table, probability: Table, shares: ArrayLike, metric: Metric) -> np.ndarray:
+    """`abstain` at several shares: a loss falls along them if the uncertain rows are the wrong ones.
+
+    >>> abstain_curve([[1, 0], [0, 1]], [[1, 0], [0.5, 0.5]], [0, 0.5], brier)
+    array([0.125, 0.   ])
+    """
+    return np.array([abstain(Y, probability, share, metric) for share in np.ravel(shares).tolist()])
+
+
+# -- all of them --------------------------------------------------------------------------------
+def scores(
+    Y: Table,
+    predicted: Table | None = None,
+    score: Table | None = None,
+    probability: Table | None = None,
+    empty: float = 1.0,
+) -> dict[str, float]:
+    """Every measure that applies to what is given, by name. Probabilities are ranked too, unless there is
+    a `score`, but not made into decisions. Where no row has some labels but not all, nothing is ranked.
+
+    >>> scores([[1, 0], [1, 1]], score=[[0.9, 0.2], [0.4, 0.8]])
+    {'ranking_loss': 0.0, 'average_precision': 1.0, 'coverage_error': 0.0, 'one_error': 0.0}
+    """
+    if predicted is None and score is None and probability is None:
+        raise ValueError("Expected predicted, score or probability, got none of them")
+    found: dict[str, float] = {}
+    if predicted is not None:
+        found |= {f.__name__: f(Y, predicted) for f in (hamming_loss, subset_accuracy)}
+        for ratio in (accuracy, example_f1, macro_f1, micro_f1):
+            found[ratio.__name__] = ratio(Y, predicted, empty)
+    if probability is not None:
+        for error in (brier, log_loss, expected_calibration_error):
+            found[error.__name__] = error(Y, probability)
+    ranked = probability if score is None else score
+    if ranked is not None:
+        truth, order = _checked(Y, "score", ranked)
+        if (truth.any(1) & ~truth.all(1)).any():
+            for ranking in (ranking_loss, average_precision, coverage_error, one_error):
+                found[ranking.__name__] = ranking(truth, order)
+    return found
+
+
+# -- checks and shared steps --------------------------------------------------------------------
+def _checked(Y: Table, name: str, raw: Table) -> tuple[np.ndarray, np.ndarray]:
+    """The truth and what stands against it; two DataFrames have to agree by name."""
+    truth, numbers = _table("Y", Y), _table(name, raw)
+    if truth.shape != numbers.shape:
+        raise ValueError(f"Expected one shape, got Y {truth.shape}, {name} {numbers.shape}")
+    if isinstance(Y, pd.DataFrame) and isinstance(raw, pd.DataFrame):
+        if not (Y.index.equals(raw.index) and Y.columns.equals(raw.columns)):
+            raise ValueError(f"Expected rows and labels of Y in its order, got others in {name}")
+    _refuse((truth != 0) & (truth != 1), "0 or 1 in Y", truth)
+    if name == "predicted":
+        _refuse((numbers != 0) & (numbers != 1), "0 or 1 in predicted", numbers)
+        numbers = numbers == 1
+    if name == "probability":
+        _refuse((numbers < 0) | (numbers > 1), "a probability within [0, 1]", numbers)
+    return truth == 1, numbers
+
+
+def _table(name: str, raw: Any) -> np.ndarray:
+    """Finite numbers, rows x labels."""
+    try:
+        numbers = np.asarray(raw.toarray() if sp.issparse(raw) else raw, dtype=float, order="C")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Expected numbers as {name}, rows x labels, got {raw!r:.60}") from error
+    if numbers.ndim != 2 or not numbers.size:
+        raise ValueError(f"Expected {name} as rows x labels, got shape {numbers.shape}")
+    _refuse(~np.isfinite(numbers), f"finite {name}", numbers)
+    return numbers
+
+
+def _refuse(wrong: np.ndarray, expected: str, numbers: np.ndarray) -> None:
+    """Raise for the first cell where `wrong` holds."""
+    if wrong.any():
+        row, label = np.argwhere(wrong)[0].tolist()
+        got = numbers[row, label]
+        raise ValueError(f"Expected {expected}, got {got} at row {row}, label {label}")
+
+
+def _mean_ratio(part: np.ndarray, whole: np.ndarray, empty: float) -> float:
+    if not 0 <= empty <= 1:
+        raise ValueError(f"Expected empty within [0, 1], got {empty!r}")
+    return float(np.mean(np.where(whole == 0, empty, part / np.maximum(whole, 1))))
+
+
+def _ranked(Y: Table, score: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows with some labels but not all; the rank of each cell, of ties the last, and among true cells."""
+    Y, score = _checked(Y, "score", score)
+    kept = Y.any(1) & ~Y.all(1)
+    if not kept.any():
+        raise ValueError("Expected a row with some labels but not all, got none to rank")
+    down, true_first = -score[kept], np.where(Y, -score, np.inf)[kept]
+    return Y[kept], rankdata(down, "max", axis=1), rankdata(true_first, "max", axis=1)
