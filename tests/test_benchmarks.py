@@ -16,6 +16,7 @@ OPTIONS = {
     "plsa": ["--components", "--passes", "--repeats"],
     "clusters": ["--sets", "--methods", "--seeds", "--iterations"],
     "scale": ["--rows", "--iterations", "--topics"],
+    "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
 }
 
@@ -53,6 +54,7 @@ def test_unknown_options_are_refused(name):
         ("plsa", ["scikit-learn", "float32", "float64", "ms a pass"]),
         ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI"]),
         ("scale", ["exponent", "literal E-step"]),
+        ("heterogeneous", ["HERES", "HiMLSD", "MLS-S", "TRAM", "Hamming"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],
 )

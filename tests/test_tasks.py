@@ -293,8 +293,11 @@ def test_taking_some_rows_with_some_labels(seed):
     hidden = {r: given[r]._replace(y=given[r].y if k else None)
               for r, k in zip(data.rows[mask], keep[mask], strict=True)}  # fmt: skip
     part = data.take(mask, keep)
-    same(part, hidden)  # of labels that were taken away no cell is left
-    assert part.host.features.keys() == data.host.features.keys()
+    same(part, hidden)  # of labels that were taken away no cell is left, not even a zero
+    assert part.binary and part.size == sum(
+        np.count_nonzero(part[b].toarray()) for b in part.blocks
+    )
+    assert part.features is data.features
     stay = {row.task for row in hidden.values()}
     named = {c: {part.tasks[i] for i in own} for c, own in part.clusters.items()}
     assert named == {c: set(own) & stay for c, own in CLUSTERS.items() if set(own) & stay}
@@ -321,7 +324,7 @@ def test_pooled_and_concatenated():
     assert list(one.tasks) == ["all"] and one.clusters == {}
     wide = data.concatenated()
     assert wide.names == ("all",) and wide.clusters == data.clusters
-    assert list(wide.host.features["all"]) == [
+    assert list(wide.features["all"]) == [
         "links: in", "links: out", "words: cat", "words: dog", "words: emu",
     ]  # fmt: skip
     both = sp.hstack([data["links"], data["words"]]).toarray()
@@ -378,6 +381,7 @@ def test_the_digest_knows_every_change():
         {"twin": ["b", "a"]},
     ]:  # fmt: skip
         prints.append(made(given, clusters).fingerprint())
+    prints += [Tasks([[1.0]], [[y]]).fingerprint() for y in (0, 1, NAN)]
     assert len(set(prints)) == len(prints)
 
 

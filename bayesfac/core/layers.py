@@ -41,6 +41,7 @@ class Error(NamedTuple):
     rows(cells, y, A, C, seen)      the tables N, Z of the rows of A, where X ~ A C'
     columns(cells, y, A, C)         the same of the rows of C
     step(H, num, den, hyper)        the multiplicative update of any factor
+    factor(M, num, den, hyper)      the best of one factor for all spaces of a task, entry by entry
     view(M, num, den, other, hyper) of the space of a view, which leans on that of the labels
     label(M, num, den, others, V, hyper)   and of that, which leans on those of V views
     """
@@ -48,6 +49,7 @@ class Error(NamedTuple):
     rows: Callable[..., Pair]
     columns: Callable[..., Pair]
     step: Callable[..., jax.Array]
+    factor: Callable[..., jax.Array]
     view: Callable[..., jax.Array]
     label: Callable[..., jax.Array]
 
@@ -74,7 +76,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         checks.whole(
             "pretraining", hyper.pretraining, 10_000, "sweeps of every layer before the fit"
         )
-    checks.one_of(hyper, "start", ("plsa", "random"))
+    checks.one_of(hyper, "start", ("svd", "plsa", "random"))
     if hyper.coupling != 0:
         checks.positive(hyper, "coupling")
     elif data.bare and not hyper.shared:
@@ -201,24 +203,36 @@ def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dic
     return found
 
 
-def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """M_ij, then M_iY, of the model that ends with this layer."""
-    seen = row_tables(p, data, hyper, error, layer)
-    parts: dict[str, Pair] = {}
-    for b, pair in seen.items():
+def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
+    """What the data say of the space of every block and task: R'N and R'Z."""
+    found = {}
+    for b, pair in row_tables(p, data, hyper, error, layer).items():
         sums = [[jnp.zeros_like(space(p, b, 0))] * data.n_tasks for _ in pair]
         for i, at in data.spans(b):
             R = row_factor(p, at, i, layer)
             for total, table in zip(sums, pair, strict=True):
                 total[i] = weigh(b, hyper) * (R.T @ table[at])
-        parts[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
+        found[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
+    return found
+
+
+def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
+    """M_ij, then M_iY, of the model that ends with this layer. Before them all of a task's by one factor: a
+    strong coupling holds them so tightly to one another that each alone hardly moves."""
+    parts = pulls(p, data, hyper, error, layer)
     if p.common is not None:
         num, den = (sum(jnp.sum(pair[k], 0) for pair in parts.values()) for k in (0, 1))
         return p._replace(common=error.step(p.common, num, den, hyper))
-    views = [b for b in p.M if b != LABELS]
     M = dict(p.M)
+    if hyper.coupling:
+        num, den = (sum(M[b] * pair[k] for b, pair in parts.items()) for k in (0, 1))
+        factor = error.factor(M, num, den, hyper)
+        M = {b: m * factor for b, m in M.items()}
+        parts = pulls(p._replace(M=M), data, hyper, error, layer)
+    views = [b for b in p.M if b != LABELS]
+    none = jnp.zeros_like(M[LABELS])
     for b in views:
-        M[b] = error.view(M[b], *parts[b], M[LABELS], hyper)
+        M[b] = error.view(M[b], *parts.get(b, (none, none)), M[LABELS], hyper)
     if LABELS in parts:
         others = sum(M[b] for b in views)
         M[LABELS] = error.label(M[LABELS], *parts[LABELS], others, len(views), hyper)
@@ -321,7 +335,7 @@ def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
     """New rows of known tasks (p has the factors of these): R by its own update, all else held."""
     usual = jnp.mean(p.R, 0)
     p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
-    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, 10 * hyper.pretraining)
+    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, 10 * max(30, hyper.pretraining))
     return p._replace(left=left(p, data, hyper))
 
 

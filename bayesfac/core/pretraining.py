@@ -39,7 +39,9 @@ def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
     """One layer: R and C as `start` says, M = R^+ X C^+ where that is positive, all of one size."""
     kr, kc = jax.random.split(key)
     p, q = hyper.layers[0]
-    if hyper.start == "plsa":
+    if hyper.start == "svd":
+        R, C = singular(kr, data, p, q)
+    elif hyper.start == "plsa":
         R, _ = cluster(kr, data, p)
         _, C = cluster(kc, data, q)
     else:
@@ -106,3 +108,32 @@ def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, j
         return normalise(mass, A), new
 
     return repeat(step, (A, G), 30)
+
+
+def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Of every leading pair of singular vectors of all blocks side by side, the larger of its positive and
+    its negative part (NNDSVD; Boutsidis & Gallopoulos 2008), with what is zero at a tenth of the usual."""
+    k = max(p, q)
+    basis = jax.random.normal(key, (data.n_rows, k))
+
+    def forth(U: jax.Array) -> dict[str, jax.Array]:
+        return {b: tables.transposed(data.cells[b], data.y[b], U) for b in data.blocks}
+
+    def back(V: dict[str, jax.Array]) -> jax.Array:
+        return sum(tables.product(data.cells[b], data.y[b], V[b]) for b in data.blocks)  # type: ignore[return-value]
+
+    def turn(Q: jax.Array) -> jax.Array:
+        return jnp.linalg.qr(back(forth(Q)))[0]
+
+    Q = repeat(turn, jnp.linalg.qr(basis)[0], 8)
+    V = forth(Q)
+    W = jnp.linalg.eigh(sum(v.T @ v for v in V.values()))[1][:, ::-1]  # largest first
+    U, V = Q @ W, {b: v @ W for b, v in V.items()}
+    size = [sum(jnp.sum(jnp.maximum(s * v, 0) ** 2, 0) for v in (U, *V.values())) for s in (1, -1)]
+    sign = jnp.where(size[0] >= size[1], 1, -1)
+
+    def positive(table: jax.Array, columns: int) -> jax.Array:
+        part = jnp.maximum(table * sign, 0)[:, :columns]
+        return jnp.maximum(part, 0.1 * jnp.mean(part, 0) + 1e-9)
+
+    return positive(U, p), {b: positive(v, q) for b, v in V.items()}

@@ -138,6 +138,11 @@ class Tasks:
         return self.host.features.get(LABELS, pd.Index([]))
 
     @property
+    def features(self) -> dict[str, pd.Index]:
+        """The column labels of every block."""
+        return self.host.features
+
+    @property
     def clusters(self) -> dict[str, tuple[int, ...]]:
         return self.host.clusters
 

@@ -102,6 +102,14 @@ def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Arra
     return jnp.sqrt(H * (H * num + (hyper.shape - 1) / 2) / jnp.maximum(den + hyper.rate / 2, tiny))
 
 
+def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g^2 times what it is."""
+    gap = sum((m - M[LABELS]) ** 2 for m in M.values())
+    den = den + hyper.coupling * gap + hyper.rate / 2 * sum(M.values())
+    num = num + len(M) * (hyper.shape - 1) / 2
+    return jnp.sqrt(num / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
+
+
 def of_view(
     M: jax.Array, num: jax.Array, den: jax.Array, other: jax.Array, hyper: Hyper
 ) -> jax.Array:
@@ -116,7 +124,7 @@ def of_labels(
     return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
 
 
-SQUARED = layers.Error(rows, columns, step, of_view, of_labels)
+SQUARED = layers.Error(rows, columns, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:

@@ -84,11 +84,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
     if p.M is None or not hyper.coupling:
         return 0.0
-    own = p.M[LABELS]
-    gaps = (
-        jnp.sum(M * (safe_log(M) - safe_log(own)) - M + own) for b, M in p.M.items() if b != LABELS
-    )
-    return hyper.coupling * sum(gaps)
+    return hyper.coupling * jnp.sum(gap(p.M))
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
@@ -110,6 +106,21 @@ def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Arra
     """(34)-(37), (40)-(43), with the prior."""
     tiny = jnp.finfo(H.dtype).tiny
     return (H * num + hyper.shape - 1) / jnp.maximum(den + hyper.rate, tiny)
+
+
+def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g times what it is."""
+    den = den + hyper.coupling * gap(M) + hyper.rate * sum(M.values())
+    num = num + len(M) * (hyper.shape - 1)
+    return num / jnp.maximum(den, jnp.finfo(num.dtype).tiny)
+
+
+def gap(M: dict[str, jax.Array]) -> Any:
+    """sum_j D(M_ij || M_iY), entry by entry."""
+    own = M[LABELS]
+    return sum(
+        m * (safe_log(m) - safe_log(own)) - m + own for block, m in M.items() if block != LABELS
+    )
 
 
 def of_view(
@@ -144,7 +155,7 @@ def of_labels(
     return num / (den + hyper.coupling * V + hyper.rate)
 
 
-DIVERGENCE = layers.Error(rows, columns, step, of_view, of_labels)
+DIVERGENCE = layers.Error(rows, columns, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:

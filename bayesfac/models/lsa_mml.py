@@ -51,7 +51,7 @@ class Params(NamedTuple):
     P: jax.Array
     B: dict[str, jax.Array]
     W: jax.Array
-    alpha: jax.Array | None = None  # derived: by view, in order of their names
+    weights: jax.Array | None = None  # derived: alpha_v^r, or N_v / 2 E_v, by view
 
 
 class Hyper(NamedTuple):
@@ -67,9 +67,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     answers.check(data)
-    checks.whole(
-        "n_components - 1 (HSIC divides by it)", hyper.n_components - 1, 100_000, "columns"
-    )
+    checks.whole("n_components - 1 (HSIC divides by it)", hyper.n_components - 1, 10**5, "columns")
     checks.positive(hyper, "weight", "r")
     checks.positive(hyper, *(name for name in ("alignment", "ridge") if getattr(hyper, name) != 0))
     if hyper.r <= 1:
@@ -162,13 +160,12 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    weights = view_weights(p, data, hyper) ** (1 / hyper.r)
-    return {"alpha": weights / jnp.sum(weights)}
+    return {"weights": view_weights(p, data, hyper)}
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """New rows by (14), with the views' weights of the old."""
-    return update_P(p, data, hyper, p.alpha**hyper.r)
+    return update_P(p, data, hyper, p.weights)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
@@ -196,7 +193,7 @@ METHOD = register(Method(
     "lsa_mml", "zhang2018lsamml", Tasks, Params, Hyper, init, objective, model, predict, example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=answers.remarks, gauge=gauge,
     dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
-          "W": ("feature.labels", "component"), "alpha": ("view",)},
+          "W": ("feature.labels", "component"), "weights": ("view",)},
     waived=WAIVED,
 ))
 # fmt: on

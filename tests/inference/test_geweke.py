@@ -15,10 +15,12 @@ from numpyro.handlers import seed, substitute, trace
 
 from bayesfac.core import kernels
 from bayesfac.core.cells import Query
+from bayesfac.core.groups import SharedRows
 from bayesfac.core.losses import every_level
 from bayesfac.core.method import REGISTRY, from_sites, sites
 from bayesfac.core.ordinal import Margins
 from bayesfac.core.priors import GaussianRows
+from bayesfac.core.tasks import Tasks
 from bayesfac.core.thresholds import rising
 from bayesfac.inference.gibbs import sweep_of
 
@@ -28,7 +30,11 @@ CHAINS, LENGTH, POOL, THRESHOLD = 400, 60, 200, 4.5
 def prior_draw(method, data, hyper, key):
     found = trace(seed(method.model, key)).get_trace(data.hide(), hyper)
     return from_sites(method, {n: s["value"] for n, s in found.items()
-                               if s["type"] == "sample" and n != "rating"})  # fmt: skip
+                               if s["type"] == "sample" and not observed(n)})  # fmt: skip
+
+
+def observed(site):
+    return site == "rating" or site.startswith("view.")
 
 
 def statistics(p):
@@ -46,11 +52,14 @@ def statistics(p):
 def z_scores(method, hyper_of, key=0):
     data, hyper = method.example(jax.random.key(key))
     hyper = hyper_of(hyper)
-    at = Query(data.cells.row, data.cells.col)
     weigh = jax.vmap(lambda p: log_weight(method, p, data, hyper))
 
     def new_data(p, key):
-        value = method.predict(p, at, hyper).sample(key)
+        if isinstance(data, Tasks):
+            given = seed(substitute(method.model, data=sites(p)), key)
+            found = trace(given).get_trace(data.hide(), hyper)
+            return data.fill({n: s["value"] for n, s in found.items() if observed(n)})
+        value = method.predict(p, Query(data.cells.row, data.cells.col), hyper).sample(key)
         return type(data).tree_unflatten(data.host, (data.cells, value))
 
     def begin(key):
@@ -94,7 +103,7 @@ def log_weight(method, p, data, hyper):
     """log sum over all data of exp(log joint - log prior): 0 for a proper likelihood. A generalised one
     does not sum to one, so its joint's parameters are not those of the prior but these, weighted."""
     found = trace(seed(substitute(method.model, data=sites(p)), 0)).get_trace(data, hyper)
-    law = found["rating"]["fn"]
+    law = found["rating"]["fn"] if "rating" in found else None
     if not isinstance(law, Margins):
         return jnp.zeros(())
     costs = every_level(law.x, law.theta, law.loss, law.immediate)
@@ -107,6 +116,7 @@ HYPER = {
     "gibbs_mmmf": lambda h: h._replace(cost=0.1),
     "ordinal_mf": lambda h: h,
     "urp": lambda h: h,
+    "heres": lambda h: h,
 }
 
 
@@ -117,7 +127,7 @@ def test_sweeps_leave_the_prior_alone(name):
     assert np.abs(z).max() < THRESHOLD, z.round(1)
 
 
-def planted():
+def planted():  # noqa: C901  # a list of bugs, not a branch
     """Known-wrong samplers; each must be seen."""
     pmf, bpmf = REGISTRY["pmf"], REGISTRY["bpmf"]
 
@@ -135,6 +145,15 @@ def planted():
     def alpha(p, data, hyper):
         right = bpmf.conditionals["alpha"](p, data, hyper)
         return type(right)(right.concentration + len(data.y) / 2, right.rate)
+
+    heres = REGISTRY["heres"]
+
+    def halved(p, data, hyper, w, block):
+        right = heres.conditionals["B"](p, data, hyper, w, block)
+        return SharedRows(right.shift / 2, right.precision / 2, right.spans)
+
+    def unlabelled(p, data, hyper, w):
+        return heres.conditionals["F"](p, data, hyper._replace(weight=0.1), w)
 
     margin, ordinal = REGISTRY["gibbs_mmmf"], REGISTRY["ordinal_mf"]
 
@@ -167,6 +186,8 @@ def planted():
             ordinal,
             dataclasses.replace(ordinal, moves={"thresholds": always}),
         ),
+        "heres: half a precision": (heres, with_block(heres, "B", halved)),
+        "heres: rows that hardly see their labels": (heres, with_block(heres, "F", unlabelled)),
         "pmf: noise forgotten": (pmf, rows(pmf, "U", weight=lambda w: jnp.ones_like(w))),
         "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
         "bpmf: mean of the prior forgotten": (bpmf, rows(bpmf, "U", shift=jnp.zeros_like)),

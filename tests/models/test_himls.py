@@ -1,4 +1,4 @@
-"""HiMLS: the printed sweeps by hand, what (16) gets wrong, CCA as a special case; HiMLSD where both are alike."""
+"""HiMLS: a printed sweep by hand, what (16) gets wrong, CCA as a special case; HiMLSD where it is alike."""
 
 from functools import partial
 
@@ -41,7 +41,7 @@ def dense(data):
     return {(b, i): data[b].toarray()[at] for b in data.blocks for i, at in data.spans(b)}
 
 
-def golden(method):
+def golden(method):  # noqa: C901  # the paper's sums, written out
     """(14), (15), then (10), (11), (12), (13) of one layer, table by table."""
     data, h = few_tasks(jax.random.key(3)), method.Hyper(((3, 2),), 0.7, 0.5, **PAPER)
     h = method.prepare(data, h)
@@ -51,14 +51,25 @@ def golden(method):
     R, C = np.asarray(p.R), {b: np.asarray(c) for b, c in p.C.items()}
     M = {b: np.array(m) for b, m in p.M.items()}
     a, beta = 0.7, 0.5
+    for i in range(2):  # first one factor for all spaces of the task
+        num = den = np.zeros((3, 2))
+        for b in M:
+            if (b, i) in X:
+                r, w = R[data.span(b, i)], a if b == "labels" else 1
+                num = num + w * M[b][i] * (r.T @ X[b, i] @ C[b])
+                den = den + w * M[b][i] * (r.T @ r @ M[b][i] @ C[b].T @ C[b])
+            den = den + beta * (M[b][i] - M["labels"][i]) ** 2
+        for m in M.values():
+            m[i] *= np.sqrt(num / den)
+    old = {b: m.copy() for b, m in M.items()}
     for (b, i), x in X.items():
         if b != "labels":
             r = R[data.span(b, i)]
-            num = r.T @ x @ C[b] + beta * p.M["labels"][i]
+            num = r.T @ x @ C[b] + beta * old["labels"][i]
             M[b][i] *= np.sqrt(num / (r.T @ r @ M[b][i] @ C[b].T @ C[b] + beta * M[b][i]))
     for i in range(2):  # the second task lacks a view: its space follows the labels' alone
         if ("topics", i) not in X:
-            M["topics"][i] *= np.sqrt(p.M["labels"][i] / M["topics"][i])
+            M["topics"][i] *= np.sqrt(old["labels"][i] / M["topics"][i])
         r, m = R[data.span("labels", i)], M["labels"][i]
         num = a * r.T @ X["labels", i] @ C["labels"] + beta * (M["words"][i] + M["topics"][i])
         M["labels"][i] *= np.sqrt(
@@ -156,25 +167,35 @@ def test_a_block_moves_each_entry_against_its_slope(name):
 
 
 @BOTH
-def test_upper_rows_from_labelled_rows_alone_raise_the_objective(name):
-    """The printed (16) and (40), which leave unlabelled rows out of a factor that these share."""
-    rises = {"ours": 0, "printed": 0}
-    for seed in range(12):
-        method, data, h, p = begun(name, seed, layers=((4, 3), (3, 2)), weight=5.0)
-        for _ in range(5):
-            for who, rows in (("ours", data), ("printed", data.take(data.labelled))):
-                q = p if who == "ours" else p._replace(R=p.R[np.flatnonzero(data.labelled)])
-                S = layers.update_rows(q, rows, h, ERRORS[name], 2).S
-                rise = method.objective(p._replace(S=S), data, h) - method.objective(p, data, h)
-                rises[who] += bool(rise > 1e-9)
-            p = method.update(p, data, h)
-    assert rises["ours"] == 0
-    assert rises["printed"] >= {"himls": 10, "himlsd": 1}[name], rises
+@pytest.mark.parametrize("seed", range(3))
+def test_upper_rows_from_labelled_rows_alone_climb(name, seed):
+    """The printed (16) and (40) leave unlabelled rows out of a factor that these share: where our update of
+    it has settled, theirs raises the objective."""
+    method, data, h, p = begun(name, seed, layers=((4, 3), (3, 2)), weight=5.0)
+    known = data.take(data.labelled)
+    ours = jax.jit(lambda p: layers.update_rows(p, data, h, ERRORS[name], 2))
+    cost = jax.jit(lambda p: method.objective(p, data, h))
+
+    @jax.jit
+    def printed(p):
+        q = p._replace(R=p.R[np.flatnonzero(data.labelled)])
+        return p._replace(S=layers.update_rows(q, known, h, ERRORS[name], 2).S)
+
+    trace = [cost(p)]
+    for _ in range(200):
+        p = ours(p)
+        trace.append(cost(p))
+    assert np.max(np.diff(trace)) < 1e-10 * abs(trace[-1])
+    rises = []
+    for _ in range(20):
+        p = printed(p)
+        rises.append(cost(p) - trace[-1])
+    assert min(rises) > 1e-6 * abs(trace[-1]), rises
 
 
 def test_one_shared_space_of_whitened_views_is_cca():
     """Theorem 11: (44) with T = 1, V = 2, alpha = 0, H = R M and orthonormal C has CCA's subspace. The print
-    whitens by (X X')^(-1/2) of rows x rows, which is singular; it is the columns' covariance that is meant."""
+    whitens by (X X')^(-1/2) of rows x rows, which is singular: the columns' covariance is meant."""
     rng = np.random.default_rng(0)
     n, k = 60, 2
     x, y = rng.normal(size=(n, 5)), rng.normal(size=(n, 4))
@@ -213,7 +234,7 @@ def test_pretraining_ends_lower_than_it_begins(name):
 
 @BOTH
 def test_prediction_is_the_mean_over_the_layers(name):
-    """Eq. 3: below the top, the spaces follow from their layer's factors; at the top they are the parameters."""
+    """Eq. 3: below the top, spaces follow from their layer's factors; at the top they are parameters."""
     method, data, h, p = begun(name, 3, layers=((4, 3), (3, 2)), rate=0.1)
     h = h._replace(pretraining=200, binary=False)
     more = method.derive(p, data, h)
@@ -246,7 +267,9 @@ def test_labels_of_rows_without_any_are_found(name):
     known = np.where(hidden[:, None], np.nan, y)
     task = np.where(np.arange(90) < 50, "a", "b")
     data = bf.Tasks({"left": x[:, ::2], "right": x[:, 1::2]}, known, task=task)
-    fit = bf.fit(name, data, bf.FixedPoint(100), layers=((6, 4),), rate=0.01, progress=False)
+    fit = bf.fit(
+        name, data, bf.FixedPoint(500, tol=1e-3), layers=((6, 4),), rate=0.01, progress=False
+    )
     asked = {
         "row": np.repeat(np.flatnonzero(hidden), 3),
         "label": np.tile(np.arange(3), hidden.sum()),

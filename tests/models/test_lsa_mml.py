@@ -202,4 +202,5 @@ def test_a_view_that_fits_exactly_and_a_float32_fit():
         )
         fit = bf.fit("lsa_mml", data, bf.FixedPoint(30, tol=0.5), n_components=20, progress=False)
         assert np.isfinite(fit.predict(data.grid()).mean).all()
-        assert np.asarray(fit.params.alpha).sum() == pytest.approx(1, abs=1e-5)
+        alpha = np.asarray(fit.params.weights) ** (1 / fit.hyper.r)
+        assert alpha.sum() == pytest.approx(1, abs=1e-5)
