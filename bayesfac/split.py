@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data import Ratings, Tasks, Views
 
-Container = TypeVar("Container", Ratings, Views, Ratings | Views)
+Container = TypeVar("Container", Ratings, Tasks, Views, Ratings | Tasks | Views)
 
 
 class Weak(NamedTuple):
@@ -37,7 +37,10 @@ class Strong(NamedTuple):
 
 
 def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Container, Container]:
-    """Hold out a random share: of the ratings, or of the counts of every cell.
+    """Hold out a random share: of the ratings, of the rows with labels, or of the counts of every cell.
+
+    Of tasks, the share of each task's labelled rows loses its labels: the training part still has these
+    rows, without; the test part has them alone, with.
 
     Views have no missing cells, so their cells cannot be held out; instead each count is thinned:
     every single count goes to the test part with probability `fraction`. Both parts then have all
@@ -45,7 +48,7 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
 
     Parameters
     ----------
-    data : Ratings or Views
+    data : Ratings, Tasks or Views
     fraction : float
         The share of the test part, between 0 and 1.
     seed : int
@@ -66,6 +69,8 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
     rng = np.random.default_rng(seed)
     if isinstance(data, Views):
         return _thin(data, fraction, rng)
+    if isinstance(data, Tasks):
+        return _hide(data, fraction, rng)
     n, held = len(data), round(fraction * len(data))
     if not 0 < held < n:
         raise ValueError(
@@ -157,6 +162,19 @@ def _per_user(
     order = shuffled[np.argsort(ratings.user[shuffled], kind="stable")]  # by user, random within
     first = np.cumsum(count) - count
     return order[(first[users][:, None] + np.arange(held_out)).ravel()]
+
+
+def _hide(tasks: Tasks, fraction: float, rng: np.random.Generator) -> tuple[Tasks, Tasks]:
+    held = np.zeros(tasks.n_rows, bool)
+    for i in range(tasks.n_tasks):
+        known = np.flatnonzero(tasks.labelled & (tasks.task == i))
+        held[rng.permutation(known)[: round(fraction * len(known))]] = True
+    if not held.any() or not (tasks.labelled & ~held).any():
+        raise ValueError(
+            f"Expected a fraction that leaves labelled rows on both sides, got {fraction} of "
+            f"{int(tasks.labelled.sum())}"
+        )
+    return tasks.take(np.ones(tasks.n_rows, bool), labelled=~held), tasks.take(held)
 
 
 def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[Views, Views]:

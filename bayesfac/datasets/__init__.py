@@ -15,7 +15,7 @@ from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators
 from bayesfac.datasets.files import read, views
-from bayesfac.datasets.generators import make_gaussian, make_ratings, make_topics
+from bayesfac.datasets.generators import make_gaussian, make_ratings, make_tasks, make_topics
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "load",
     "make_gaussian",
     "make_ratings",
+    "make_tasks",
     "make_topics",
     "read",
     "target",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data import Ratings, Tasks, Views
 
 SWEEPS = 10_000  # the error of the fit falls at every sweep on a finite set: it ends far sooner
 
@@ -147,6 +147,47 @@ def make_topics(
         tokens = (np.ones(len(row)), (row, feature))
         counts[name] = sp.coo_matrix(tokens, shape=(n_rows, m)).tocsr()
     return Views(counts), Topics(A, B, C, A.argmax(1))
+
+
+def make_tasks(
+    n_rows: int = 120,
+    tasks: int = 3,
+    features: Mapping[str, int] | None = None,
+    n_labels: int = 4,
+    n_topics: int = 6,
+    labelled: float = 0.5,
+    seed: int = 0,
+) -> tuple[Tasks, np.ndarray]:
+    """Tasks whose rows mix topics that speak in every view and imply labels; and all labels, row by row.
+
+    Every task prefers other topics; a topic means the same words and the same labels in all of them. The
+    share `labelled` of the rows, at random, has its labels in the data; the array has everybody's.
+
+    Examples
+    --------
+    >>> data, truth = make_tasks(30, 2, {"words": 20}, n_labels=3)
+    >>> data.tasks.tolist(), truth.shape, int(data.labelled.sum())
+    (['task0', 'task1'], (30, 3), 15)
+    """
+    features = {"words": 60, "links": 30} if features is None else dict(features)
+    _check_sizes(n_rows=n_rows, tasks=tasks, n_labels=n_labels, n_topics=n_topics, **features)
+    if not 0 < labelled <= 1:
+        raise ValueError(f"Expected a share of labelled rows between 0 and 1, got {labelled}")
+    rng = np.random.default_rng(seed)
+    taste = rng.dirichlet(np.full(n_topics, 1.0), size=tasks)
+    task = np.arange(n_rows) % tasks
+    mix = np.stack([rng.dirichlet(0.3 * n_topics * taste[t] + 0.02) for t in task])
+    views = {}
+    for name, m in features.items():
+        words = rng.dirichlet(np.full(m, 0.1), size=n_topics)
+        views[name] = sp.csr_matrix(rng.poisson(40 * mix @ words).astype(float))
+    implies = rng.random((n_topics, n_labels)) < 2 / n_labels
+    implies[np.arange(n_topics), np.arange(n_topics) % n_labels] = True
+    truth = (mix @ implies > 0.5).astype(float)
+    hidden = rng.permutation(n_rows) >= round(labelled * n_rows)
+    known = np.where(hidden[:, None], np.nan, truth)
+    data = Tasks(views, known, task=[f"task{t}" for t in task])
+    return data, truth[data.rows.to_numpy()]
 
 
 def embedded_ratings() -> Ratings:

@@ -13,6 +13,11 @@ from bayesfac.metrics import nmae
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
+NOUNS = {  # what is predicted, and whose activity counts
+    "Ratings": ("ratings", "users"),
+    "Tasks": ("labels", "rows"),
+    "Views": ("stored cells", "rows"),
+}
 LARGER_IS_BETTER = ("log score", "ordinal log score")  # tables show them so, losses are minus them
 
 
@@ -203,7 +208,7 @@ def coverage(level: float) -> str:
 
 
 def score(fit: Any, test: Any) -> Scores | TokenScores:
-    """Score a fit on held-out data of the kind it was trained on.
+    """Score a fit on held-out data of the kind it was trained on; of tasks, on the labels they have.
 
     Examples
     --------
@@ -223,7 +228,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     axis = "user" if fit.data.kind == "Ratings" else "row"
     cluster = pd.factorize(frame[axis])[0]
     activity = _activity(fit, frame[axis], axis)
-    if axis == "row":
+    if fit.data.kind == "Views":
         with np.errstate(
             divide="ignore"
         ):  # a word held to be impossible costs infinity, and is shown so

@@ -13,6 +13,7 @@ import pandas as pd
 from bayesfac.report.calibration import (
     LARGER_IS_BETTER,
     LEVELS,
+    NOUNS,
     Scores,
     coverage,
     paired_difference,
@@ -95,8 +96,7 @@ class Comparison:
         """What was tested on, with which seeds, and what the standard errors mean."""
         first = next(iter(self.scores.values()))
         seeds = ", ".join(f"{name} {fit.seed}" for name, fit in self.fits.items())
-        what = "ratings" if isinstance(first, Scores) else "stored cells"
-        who = "users" if isinstance(first, Scores) else "rows"
+        what, who = NOUNS[next(iter(self.fits.values())).data.kind]
         made = f" ({self.about})" if self.about else ""
         return (
             f"{len(first):,} held-out {what} of {len(np.unique(first.cluster)):,} {who}{made}; "
@@ -153,7 +153,7 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
     ----------
     fits : mapping
         Name -> Fit; differences are taken from the first.
-    test : Ratings or Views
+    test : Ratings, Tasks or Views
         What none of them has seen, of the kind they were trained on.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.report import az
-from bayesfac.report.calibration import LevelScores, Scores, TokenScores
+from bayesfac.report.calibration import NOUNS, LevelScores, Scores, TokenScores
 from bayesfac.report.compare import Comparison
 from bayesfac.report.picture import SIZE, Picture, canvas, short
 from bayesfac.report.words import Finding
@@ -183,7 +183,8 @@ def point_beside_posterior(comparison: Comparison) -> Picture | None:
     activity = comparison.scores[one].activity
     order = np.argsort(activity, kind="stable")
     rows = np.unique(order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)])
-    part = comparison.test.take(rows)
+    part = comparison.test.frame().iloc[rows]
+    what, who = NOUNS[fits[one].data.kind]
     at, drawn = fits[one].predict(part).mean, fits[other].predict(part)
     lower, upper = drawn.interval(0.9)
     few = activity[rows] <= np.median(activity[rows])
@@ -193,8 +194,8 @@ def point_beside_posterior(comparison: Comparison) -> Picture | None:
         ends = [min(at.min(), lower.min()), max(at.max(), upper.max())]
         axes.plot(ends, ends, color=az.GREY, lw=1, ls=":")
         for mask, colour, mark, said in (
-            (~few, 0, "o", "active users"),
-            (few, 1, "s", "less active users"),
+            (~few, 0, "o", f"active {who}"),
+            (few, 1, "s", f"less active {who}"),
         ):
             bars = [drawn.mean[mask] - lower[mask], upper[mask] - drawn.mean[mask]]
             axes.errorbar(at[mask], drawn.mean[mask], np.maximum(bars, 0), fmt=mark, ms=3.5, lw=0.7,
@@ -205,9 +206,9 @@ def point_beside_posterior(comparison: Comparison) -> Picture | None:
         )
         axes.set_title(f"{short(one)} beside {short(other)}", loc="left")
         axes.legend(loc="upper left")
-    how = f"{len(rows)} held-out ratings: on the dotted line both predict the same; "
-    how += "bars hold the rating 9 times in 10."
-    text = f"Here: mean width {widths[0]:.2f} for less active users"
+    how = f"{len(rows)} held-out {what}: on the dotted line both predict the same; "
+    how += f"bars hold the {what[:-1]} 9 times in 10."
+    text = f"Here: mean width {widths[0]:.2f} for less active {who}"
     text += f", {widths[1]:.2f} for active ones." if len(widths) > 1 else "."
     return Picture(figure, "Point beside posterior", how, Finding("good", text))
 
