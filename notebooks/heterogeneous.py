@@ -143,10 +143,10 @@ print(folded.predict(late).frame().head(6))
 # ## What was learned
 #
 # A score of a label is a probability only if it is checked, and the reliability curve does that in one look.
-# On the music it holds for the point and less for the draws, which stay nearer to the middle than they need
-# to. All three know which rows not to guess: without the least certain fifth, F1 of the rest is higher. A vote
-# of the neighbours is the best guess there, and gains least. (Seen: Hamming loss .217, .213 and .192, F1 .526,
-# .489 and .601, error of calibration .045, .081 and .041 for point, posterior and ML-kNN; one split.)
+# On the music it holds for the point and less for the draws, which stay nearer to the middle than they
+# need to. All three know which rows not to guess: without the least certain fifth, F1 of the rest is higher.
+# A vote of the neighbours is the best guess there, and gains least. (Seen: Hamming loss .217, .213, .192, F1
+# .526, .489, .601, error of calibration .045, .081, .041 for point, posterior and ML-kNN; one split.)
 
 # %%
 if not FAST:
