@@ -174,7 +174,7 @@ def _leading(fit: Any) -> str:
 def _kind(name: str) -> str:
     plain = {"lp": "log joint", "probe": "prediction", "singular_values": "singular value"}
     of, _, site = name.partition(".")
-    spoken = {"eigenvalues": "eigenvalue", "share": "share"}.get(of)
+    spoken = {"eigenvalues": "eigenvalue", "share": "share", "size": "size"}.get(of)
     return f"{spoken} of {site}" if site and spoken else plain.get(name, name)
 
 
@@ -184,7 +184,7 @@ def identified(fit: Any) -> dict[str, np.ndarray]:
 
     The log joint, scalar sites, predictions at the probe cells; for rotations the singular values
     of U V' and the eigenvalues of K x K sites, unless thresholds absorb what these measure; for
-    relabellings each component's share.
+    relabellings each component's share where rows divide over the components, else their sizes in order.
     """
     draws = fit.draws
     found = {"lp": np.asarray(fit.stats["lp"])} if "lp" in fit.stats else {}
@@ -221,21 +221,39 @@ def singular_values(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def shares(draws: Mapping[str, np.ndarray], gauge: list[Permutation]) -> dict[str, np.ndarray]:
-    """Each component's mean weight, from the site whose rows divide over the components."""
+    """Each component's mean weight, from the site whose rows divide over the components.
+
+    Where none does, the means of aligned columns would say how well they were aligned, and with a free sign
+    not even that: then the sizes of the components, all their sites together, the largest first.
+    """
     if not gauge:
         return {}
     few = _few({site: draws[site] for free in gauge for site in free.axes if site in draws})
     aligned = align_draws(few, gauge).draws
     found = {}
     for free in gauge:
-        for site, axis in free.axes.items():
-            if (
-                site in aligned and axis == aligned[site].ndim - 3
-            ):  # the last axis: rows sum to one over it
-                rest = tuple(range(2, aligned[site].ndim - 1))
-                found[f"share.{free.name}"] = aligned[site].mean(rest)
-                break
+        divided = [site for site, axis in free.axes.items() if _divides(aligned.get(site), axis)]
+        if divided:
+            weights = aligned[divided[0]]
+            found[f"share.{free.name}"] = weights.mean(tuple(range(2, weights.ndim - 1)))
+        elif known := {site: axis for site, axis in free.axes.items() if site in few}:
+            found[f"size.{free.name}"] = _sizes(few, known)
     return found
+
+
+def _divides(site: np.ndarray | None, axis: int) -> bool:
+    """Rows that sum to one over the components."""
+    return site is not None and axis == site.ndim - 3 and np.allclose(site.sum(-1), 1, atol=1e-3)
+
+
+def _sizes(draws: Mapping[str, np.ndarray], axes: Mapping[str, int]) -> np.ndarray:
+    """(chain, draw, component): the geometric mean of a component's norms in these sites, in order."""
+    logs = []
+    for site, axis in axes.items():
+        value = np.moveaxis(np.asarray(draws[site], float), axis + 2, -1)
+        norm = np.sqrt((value**2).sum(tuple(range(2, value.ndim - 1))))
+        logs.append(np.log(np.maximum(norm, np.finfo(float).tiny)))
+    return np.sort(np.exp(np.mean(logs, 0)), -1)[..., ::-1]
 
 
 def _few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
