@@ -138,7 +138,7 @@ def by_hand(name, p, hyper, data, tasks):
     tables = {b: np.asarray(B) for b, B in p["B"].items()} | ({} if heres else {LABELS: p["W"]})
     weights = dict.fromkeys(data.names, 1.0) | {LABELS: hyper.weight**2}
     if not heres:
-        weights = dict(zip(data.names, np.asarray(p["alpha"]) ** hyper.r, strict=True))
+        weights = dict(zip(data.names, np.asarray(p["weights"]), strict=True))
         weights |= {LABELS: hyper.weight}
     found = []
     for k in range(data.n_rows):
