@@ -231,8 +231,13 @@ def sparse_example(method):
     levels = method.example(jax.random.key(0))[0].levels if method.data is bf.Ratings else None
     value = rng.choice(levels, 3 * n) if levels else 1.0 + rng.random(3 * n)
     x = sp.csr_matrix((value, cells), shape=(n, m))
-    data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
-    return data, method.prepare(data, method.Hyper()._replace(n_components=2)), n * m
+    if method.data is bf.Tasks:
+        data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
+    else:
+        data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
+    layers = {"layers": ((3, 2), (2, 2)), "pretraining": 1}
+    small = {"n_components": 2} if "n_components" in method.Hyper._fields else layers
+    return data, method.prepare(data, method.Hyper(**small)), n * m
 
 
 def test_no_program_makes_a_table(method):

@@ -79,10 +79,10 @@ def counts(data: Any) -> None:
     for name, y in data.y.items():
         if not len(y):
             raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
-    nonnegative(data)
+    nonnegative(data, "counts")
 
 
-def nonnegative(data: Any) -> None:
+def nonnegative(data: Any, what: str = "numbers") -> None:
     """No negative cell in any view."""
     for name, y in data.y.items():
         if not len(y):
@@ -91,6 +91,6 @@ def nonnegative(data: Any) -> None:
         if y[low] < 0:
             row, col = int(data.cells[name].row[low]), int(data.cells[name].col[low])
             raise ValueError(
-                f"Expected numbers of at least 0 in view {name!r}, got {float(y[low]):g} in row "
+                f"Expected {what} of at least 0 in view {name!r}, got {float(y[low]):g} in row "
                 f"{plain(data.rows[row])!r}, feature {plain(data.features[name][col])!r}"
             )

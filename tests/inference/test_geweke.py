@@ -199,7 +199,12 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     }
 
 
-@pytest.mark.parametrize("bug", planted())
+def by_cost(bug):
+    """Half a minute each: the prior of heres is itself drawn by sweeps."""
+    return pytest.param(bug, marks=pytest.mark.slow) if bug.startswith("heres") else bug
+
+
+@pytest.mark.parametrize("bug", map(by_cost, planted()))
 def test_a_planted_bug_shows(bug):
     right, wrong = planted()[bug]
     assert np.abs(z_scores(wrong, HYPER[right.name])).max() > THRESHOLD
