@@ -204,7 +204,7 @@ def by_cost(bug):
     return pytest.param(bug, marks=pytest.mark.slow) if bug.startswith("heres") else bug
 
 
-@pytest.mark.parametrize("bug", map(by_cost, planted()))
+@pytest.mark.parametrize("bug", [by_cost(bug) for bug in planted()])
 def test_a_planted_bug_shows(bug):
     right, wrong = planted()[bug]
     assert np.abs(z_scores(wrong, HYPER[right.name])).max() > THRESHOLD
