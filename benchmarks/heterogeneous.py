@@ -40,7 +40,7 @@ TOPICS = (
     "M142 "
 ).split()  # the columns, in the order of their names; M143 and MCAT are left out of the file
 ROWS, TASKS, PLSA, LENGTH = 3000, 4, 40, 0.3
-BASE, DEEP = ((40, 20),), ((200, 100), (40, 20))  # [p, q] of section 7.3
+BASE, DEEP = [[40, 20]], [[200, 100], [40, 20]]  # [p, q] of section 7.3
 GRID = {
     "himls": {"weight": (1.0, 10.0), "coupling": (1e3, 1e4, 1e5)},
     "himlsd": {"weight": (3.0, 10.0), "coupling": (1e2, 1e4)},
@@ -61,7 +61,7 @@ METHODS: dict[
     "LS-ML": ("ls_ml", "", {}),
     "L2F": ("l2f", "views", {"metric": "cosine"}),
 }
-SIZES = ((40, 40), (100, 100), (400, 400))  # of table 13, from the top downwards
+SIZES = [[40, 40], [100, 100], [400, 400]]  # of table 13, from the top downwards
 PRINTED = {  # F1, accuracy, Hamming loss on subsets 1 and 2
     "HiMLS": ((0.906, 0.885, 0.064), (0.903, 0.872, 0.073)),
     "HiMLSD": ((0.889, 0.858, 0.082), (0.911, 0.881, 0.071)),
@@ -189,7 +189,7 @@ def results(cells: Cells, subset: int, args: Any) -> str:
         method, _, settings = METHODS[name]
         own = dict(settings)
         if args.quick and "layers" in own:
-            own["layers"] = ((6, 4),)
+            own["layers"] = [[6, 4]]
         if method in GRID:
             own |= cells.get(
                 f"rcv1-{subset}, {name}, settings", partial(choose, name, subset, own), **own
