@@ -226,7 +226,7 @@ def test_one_shared_space_of_whitened_views_is_cca():
 @BOTH
 def test_pretraining_ends_lower_than_it_begins(name):
     method, data, h, p = begun(name, 3, layers=((4, 3), (3, 2)), coupling=0.5, rate=0.1)
-    for start in ("random", "plsa"):
+    for start in ("random", "plsa", "svd"):
         q = method.init(jax.random.key(4), data, h._replace(pretraining=20, start=start))
         assert method.objective(q, data, h) < method.objective(p, data, h)
         assert jax.tree.map(jnp.shape, q) == jax.tree.map(jnp.shape, p)
