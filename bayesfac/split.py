@@ -168,7 +168,8 @@ def _hide(tasks: Tasks, fraction: float, rng: np.random.Generator) -> tuple[Task
     held = np.zeros(tasks.n_rows, bool)
     for i in range(tasks.n_tasks):
         known = np.flatnonzero(tasks.labelled & (tasks.task == i))
-        held[rng.permutation(known)[: round(fraction * len(known))]] = True
+        some = min(round(fraction * len(known)), len(known) - 1)  # a task keeps one
+        held[rng.permutation(known)[: max(0, some)]] = True
     if not held.any() or not (tasks.labelled & ~held).any():
         raise ValueError(
             f"Expected a fraction that leaves labelled rows on both sides, got {fraction} of "

@@ -224,7 +224,8 @@ def line(name: str, subset: int, runs: list[Numbers]) -> Numbers:
     for at, measure in enumerate(MEASURES):
         values = [run[measure] for run in runs]
         row[measure] = f"{np.mean(values):.3f} ± {np.std(values, ddof=len(values) > 1):.3f}"
-        row[f"{measure}, print"] = f"{PRINTED[name][subset - 1][at]:.3f}" if name in PRINTED else ""
+        known = subset and name in PRINTED
+        row[f"{measure}, print"] = f"{PRINTED[name][subset - 1][at]:.3f}" if known else ""
     return row
 
 

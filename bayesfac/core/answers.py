@@ -23,10 +23,10 @@ def check(data: Tasks) -> None:
         raise ValueError("Expected labels of at least one row, got none")
 
 
-def of_labels(score: jax.Array, hyper: Any) -> dist.Distribution:
-    """A label whose mean is the score; it is 1 where that is above one half."""
-    if not hyper.binary:
-        return dist.Normal(score, (2 * hyper.weight) ** -0.5)
+def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
+    """A label whose mean is the score: 1 where that is above one half, or a real number of that variance."""
+    if not binary:
+        return dist.Normal(score, jnp.sqrt(variance))
     one = jnp.clip(score, CERTAIN, 1 - CERTAIN)
     return Levels((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
 

@@ -157,7 +157,7 @@ def _tasks_card(data: Tasks) -> Card:
         positive = np.bincount(np.asarray(data.cells[LABELS].col), minlength=len(data.labels))
         summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
     rng = np.random.default_rng(0)
-    row = _stratified(stored, PROBES, rng)  # of tasks with many features and with few
+    row = _stratified(stored, PROBES, rng)
     label = _stratified(positive, len(row), rng) if len(positive) else row[:0]
     label = rng.permutation(np.resize(label, len(row))) if len(label) else label
     probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})

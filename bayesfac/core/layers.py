@@ -38,7 +38,7 @@ Pair = tuple[jax.Array, jax.Array]
 class Error(NamedTuple):
     """What distinguishes the two methods.
 
-    rows(cells, y, A, C, seen)      the tables N, Z of the rows of A, where X ~ A C'
+    rows(cells, y, A, C)            the tables N, Z of the rows of A, where X ~ A C'
     columns(cells, y, A, C)         the same of the rows of C
     step(H, num, den, hyper)        the multiplicative update of any factor
     factor(M, num, den, hyper)      the best of one factor for all spaces of a task, entry by entry
@@ -316,19 +316,17 @@ def spaces_below(p: Any, data: Tasks, hyper: Any, layer: int) -> dict[str, jax.A
 def left(p: Any, data: Tasks, hyper: Any) -> jax.Array:
     """R_i^(1:l) N_i^(l) of every layer, side by side."""
     rows = []
-    for i in range(data.n_tasks):
-        at = slice(*data.host.start[i : i + 2])
+    for i, at in enumerate(data.bounds):
         spaces = [p.N[str(k)] for k in range(1, depth(hyper) + 1)]
         parts = [row_factor(p, at, i, k) @ n[i] for k, n in enumerate(spaces, 1)]
         rows.append(jnp.concatenate(parts, 1))
     return jnp.concatenate(rows)
 
 
-def predict(p: Any, query: Query | Grid, hyper: Any) -> dist.Distribution:
+def score(p: Any, query: Query | Grid, hyper: Any) -> jax.Array:
     """Eq. 3 with equal weights: the mean over the layers; of a 0/1 label, the probability of 1."""
     right = [column_factor(p, LABELS, k) for k in range(1, depth(hyper) + 1)]
-    score = inner(p.left, jnp.concatenate(right, 1), query) / depth(hyper)
-    return answers.of_labels(score, hyper)
+    return inner(p.left, jnp.concatenate(right, 1), query) / depth(hyper)
 
 
 def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:

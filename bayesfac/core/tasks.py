@@ -333,8 +333,7 @@ class Tasks:
         if LABELS in self.blocks:
             blocks[LABELS], features[LABELS] = self[LABELS], self.labels
         pieces = {}
-        for i, name in enumerate(self.tasks):
-            at = slice(*self.host.start[i : i + 2])
+        for name, at in zip(self.tasks, self.bounds, strict=True):
             own = {block: table[at] for block, table in blocks.items()}
             pieces[name] = Piece(own, self.labelled[at], self.rows[at])
         return Tasks._of(pieces, features, self.clusters)

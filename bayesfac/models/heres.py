@@ -86,8 +86,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    spans = data.bounds
-    total = groups.penalty(p.F, spans, groups.clusters_of(data, hyper), hyper.smooth)
+    total = groups.penalty(p.F, data.bounds, groups.clusters_of(data, hyper), hyper.smooth)
     for b in data.blocks:
         F = data.seen(b, p.F)
         error = tables.squared_error(data.cells[b], data.y[b], F, p.B[b])
@@ -176,7 +175,8 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return answers.of_labels(inner(p.F, p.B[LABELS], query), hyper)
+    score = inner(p.F, p.B[LABELS], query)
+    return answers.of_labels(score, hyper.binary, 0.5 / weigh(LABELS, hyper))
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

@@ -19,8 +19,8 @@ IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
 here all rows enter, and J never does. (10)-(21) minimise a bound in which the terms of degree two become
 h^2 / h_old and those linear in h, h_old (1 + log(h / h_old)); the gamma prior joins it by h <= (h^2 / h_old
 + h_old) / 2. The pseudo-inverse of step 3 may be negative: such entries begin small and positive. The
-paper's J is rate -> 0 at shape 1; with rate 0 the factors could trade any scale and their posterior would
-be improper, so rate > 0.
+paper's J is rate 0 at shape 1. Factors then trade any scale: a point may be asked for, and a posterior, which
+would be improper, is refused.
 
 Settings: `layers` of one pair is MLS; on `data.concatenated()` MLS-T, on `data.pooled()` MLS-V, on both
 MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta |M_ij
@@ -52,9 +52,7 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] = (
-        (40, 20),
-    )  # [p, q] of every layer, from the data upwards
+    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
     weight: float = 1.0  # alpha
     coupling: float = 1.0  # beta
     shared: bool = False
@@ -145,7 +143,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return layers.predict(p, query, hyper)
+    return answers.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -58,9 +58,7 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] = (
-        (40, 20),
-    )  # [p, q] of every layer, from the data upwards
+    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
     weight: float = 1.0  # alpha
     coupling: float = 1.0  # beta
     shared: bool = False
@@ -176,7 +174,10 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return layers.predict(p, query, hyper)
+    score = layers.score(p, query, hyper)  # of w y Poisson with mean w score
+    return answers.of_labels(
+        score, hyper.binary, jnp.maximum(score, answers.CERTAIN) / hyper.weight
+    )
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -169,7 +169,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return answers.of_labels(inner(p.P, p.W, query), hyper)
+    return answers.of_labels(inner(p.P, p.W, query), hyper.binary, 0.5 / hyper.weight)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.handlers import seed, substitute, trace
 
 import bayesfac as bf
 from bayesfac.core.answers import few_tasks
+from bayesfac.core.cells import Grid
 from bayesfac.core.groups import Cluster, GroupSparse, SharedRows
-from bayesfac.core.method import REGISTRY
+from bayesfac.core.method import REGISTRY, sites
 from bayesfac.core.tasks import Tasks
 from bayesfac.models.heres import weights
 
@@ -191,3 +193,25 @@ def test_gibbs_and_the_point_agree_about_labels():
     assert ((draws.predict(hidden).mean > 0.5) == truth).mean() > 0.85
     assert np.abs(point.predict(hidden).mean - draws.predict(hidden).mean).mean() < 0.15
     assert draws.predict(hidden).sd_mean.mean() > 0.01
+
+
+@pytest.mark.parametrize("name", ["heres", "himls", "lsa_mml", "himlsd"])
+def test_a_real_valued_label_is_as_uncertain_as_the_model_says(name):
+    """What is predicted of a cell at a point is the law that the model draws it from."""
+    method = REGISTRY[name]
+    data = few_tasks(jax.random.key(0))
+    data = data.fill({f"view.{b}": data[b].toarray() + 0.5 for b in data.blocks})
+    more = {"himls": {"layers": ((3, 2),)}, "himlsd": {"layers": ((3, 2),)}}
+    given = {"weight": 3.0, **more.get(name, {"n_components": 3})}
+    h = method.prepare(data, method.Hyper(**given))
+    assert not h.binary
+    p = method.init(jax.random.key(1), data, h)
+    at = trace(seed(substitute(method.model, data=sites(p)), 0)).get_trace(data, h)
+    law = at["view.labels"]["fn"]
+    drawn = np.asarray(law.sample(jax.random.key(2), (20_000,)))[:, data.labelled]
+    if method.derive:
+        p = p._replace(**method.derive(p, data, h))
+    told = method.predict(p, Grid(np.flatnonzero(data.labelled), np.arange(2)), h)
+    np.testing.assert_allclose(told.mean, drawn.mean(0), atol=0.05)
+    sd = np.broadcast_to(np.sqrt(told.variance), told.mean.shape)
+    np.testing.assert_allclose(sd, drawn.std(0), rtol=0.05)
