@@ -18,9 +18,13 @@ from bayesfac.core.graphs import degrees
 from bayesfac.core.kernels import ratio_step, spread
 from bayesfac.core.math import normalise
 from bayesfac.core.wishart import normal_wishart_precision, rescale
-from bayesfac.models import bpmf, mggm, mvplsa, plsa, pmf
+from bayesfac.models import bpmf, heres, himls, himlsd, lsa_mml, mggm, mvplsa, plsa, pmf
 from bayesfac.testing import CHECKS
 from tests.models.test_bpmf import golden as golden_bpmf
+from tests.models.test_heres import golden as golden_heres
+from tests.models.test_himls import golden as golden_himls
+from tests.models.test_himlsd import golden as golden_himlsd
+from tests.models.test_lsa_mml import golden as golden_lsa_mml
 from tests.models.test_mggm import golden as golden_mggm
 from tests.models.test_mvplsa import golden as golden_mvplsa
 from tests.models.test_plsa import golden as golden_plsa
@@ -32,6 +36,10 @@ GOLDEN = {
     "plsa": golden_plsa,
     "mvplsa": golden_mvplsa,
     "mggm": golden_mggm,
+    "himls": golden_himls,
+    "himlsd": golden_himlsd,
+    "heres": golden_heres,
+    "lsa_mml": golden_lsa_mml,
 }
 MUTANTS = {}
 
@@ -309,6 +317,63 @@ def the_step_of_15_alone(p, data, h):
 def weights_that_favour_the_rough_graph(p, data, h):
     q = mggm.update(p, data, h)
     return q._replace(alpha=q.alpha[::-1])
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+S, D, H, A = himls.METHOD, himlsd.METHOD, heres.METHOD, lsa_mml.METHOD
+
+
+@plant(S, "objective", "joint")
+def the_coupling_leaves_a_view_out(p, data, h):
+    gap = jnp.sum((p.M["topics"] - p.M["labels"]) ** 2)
+    return himls.objective(p, data, h) - h.coupling * gap
+
+
+@plant(S, "update", "golden")
+def labels_weigh_as_much_as_features(p, data, h):
+    return himls.update(p, data, h._replace(weight=1.0))
+
+
+@plant(S, "update", "optimum")
+def the_rate_of_the_prior_counts_twice(p, data, h):
+    return himls.update(p, data, h._replace(rate=2 * h.rate))
+
+
+@plant(D, "objective", "joint")
+def the_divergence_of_the_spaces_is_turned_round(p, data, h):
+    turned = himlsd.gap({**p.M, "labels": p.M["words"], "words": p.M["labels"]})
+    return himlsd.objective(p, data, h) + h.coupling * jnp.sum(turned - himlsd.gap(p.M))
+
+
+@plant(D, "update", "optimum")
+def the_printed_25(p, data, h):
+    return himlsd.update(p, data, h._replace(approximate=True))
+
+
+@plant(H, "objective", "joint")
+def the_norms_are_not_smoothed(p, data, h):
+    return heres.objective(p, data, h._replace(smooth=1e-6))
+
+
+@plant(H, "update", "golden")
+def sparsity_of_the_rows_to_come(p, data, h):
+    return heres.update(heres.update(p, data, h)._replace(B=p.B), data, h)
+
+
+@plant(H, "conditionals.B", "conditionals")
+def bases_of_half_a_precision(p, data, h, w, block):
+    right = heres.conditional_B(p, data, h, w, block)
+    return type(right)(right.shift, right.precision / 2, right.spans)
+
+
+@plant(A, "objective", "joint")
+def independence_is_sought(p, data, h):
+    return lsa_mml.objective(p, data, h._replace(alignment=-h.alignment))
+
+
+@plant(A, "update", "golden")
+def labels_know_no_ridge(p, data, h):
+    return lsa_mml.update_W(lsa_mml.update(p, data, h), data, h._replace(ridge=1e-9))
 
 
 # -- who catches what -----------------------------------------------------------------------------
