@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayesfac import datasets, split
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data import Ratings, Tasks, Views
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +127,29 @@ FEW = Ratings(["ann", "ann", "bob"], ["x", "y", "x"], [1.0, 2.0, 3.0])
 def test_impossible_requests_are_refused_at_once(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+def test_labels_of_a_share_of_every_task_are_hidden():
+    data, _ = datasets.make_tasks(60, 3, labelled=0.7, seed=0)
+    train, test = split.holdout(data, 0.5, seed=1)
+    assert train.rows.sort_values().equals(data.rows.sort_values())  # their views stay
+    hidden = set(data.rows[data.labelled]) - set(train.rows[train.labelled])
+    assert hidden == set(test.rows) and test.labelled.all()
+    for i in range(3):
+        had = (data.labelled & (data.task == i)).sum()
+        left = (train.labelled & (train.task == train.tasks.get_loc(data.tasks[i]))).sum()
+        assert left == had - round(0.5 * had)
+    both = test.frame().merge(data.frame(), on=["row", "label"], suffixes=("", " before"))
+    assert len(both) == len(test) and (both["value"] == both["value before"]).all()
+    assert train["labels"][~train.labelled].nnz == 0  # nothing of what is tested is left
+
+
+def test_a_task_keeps_a_labelled_row():
+    x = np.ones((4, 2))
+    y = np.array([[1.0], [1.0], [0.0], [1.0]])
+    data = Tasks({"x": x}, y, task=["a", "b", "b", "b"])
+    train, test = split.holdout(data, 0.9, seed=0)
+    assert not train.bare and len(test) == 2
+    with pytest.raises(ValueError, match="leaves labelled rows on both sides, got 0.1 of 4"):
+        split.holdout(data, 0.1, seed=0)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayesfac.core.method import Permutation
 from bayesfac.report.align import align
-from bayesfac.report.check import diagnostics, identified, singular_values
+from bayesfac.report.check import diagnostics, identified, shares, singular_values
 from tests.report import fakes
 
 
@@ -194,3 +195,27 @@ def test_labels_reach_html_escaped() -> None:
     found = diagnostics(fakes.sampled_ratings(hostile=True))
     page = found._repr_html_()
     assert "<script>alert" not in page and found.verdict in page
+
+
+def test_sizes_know_neither_sign_nor_order():
+    """Columns with a free sign: their means would tell the sign, and R-hat how often it changed."""
+    rng = np.random.default_rng(0)
+    F, B = rng.normal(size=(2, 50, 6, 3)), rng.normal(size=(2, 50, 4, 3))
+    gauge = [Permutation({"F": 1, "B": 1})]
+    before = shares({"F": F, "B": B}, gauge)["size.component"]
+    sign = rng.choice([-1, 1], (2, 50, 1, 3))
+    order = rng.permuted(np.tile(np.arange(3), (2, 50, 1, 1)), axis=-1)
+    moved = {
+        s: np.take_along_axis(v * sign, np.broadcast_to(order, v.shape), -1)
+        for s, v in (("F", F), ("B", B))
+    }
+    np.testing.assert_allclose(shares(moved, gauge)["size.component"], before, rtol=1e-12)
+    norms = np.linalg.norm(F, axis=2) * np.linalg.norm(B, axis=2)
+    np.testing.assert_allclose(before, np.sort(np.sqrt(norms), -1)[..., ::-1], rtol=1e-12)
+
+
+def test_shares_are_of_rows_that_divide():
+    A = np.random.default_rng(0).dirichlet([5.0, 2, 1], (1, 40, 7))
+    found = shares({"A": A}, [Permutation({"A": 1})])
+    assert list(found) == ["share.component"]
+    np.testing.assert_allclose(found["share.component"].sum(-1), 1, rtol=1e-9)
