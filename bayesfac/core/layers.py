@@ -357,3 +357,10 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
             low = {f"C.{b}": 1} if k == 1 else {f"D.{b}.{k}": 1}
             found.append(Permutation(low | {f"D.{b}.{k + 1}": 0}, f"column cluster {k} of {b}"))
     return tuple(found)
+
+
+def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:
+    """Nine rows in two tasks, two views of which the second task has one, two layers."""
+    data = answers.few_tasks(key)
+    hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
+    return data, check(data, hyper)

@@ -27,7 +27,8 @@ MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and
 - M_iY|^2), whose normaliser J leaves out: a generalised posterior.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,10 +62,6 @@ class Hyper(NamedTuple):
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str = "plsa"
     binary: bool = True  # filled in: labels are 0 and 1
-
-
-def prepare(data: Tasks, hyper: Hyper) -> Hyper:
-    return layers.check(data, hyper)
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -134,29 +131,20 @@ def model(data: Tasks, hyper: Hyper) -> None:
     numpyro.factor("coupling", -coupling(p, hyper))
 
 
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return layers.derive(p, data, hyper, SQUARED)
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return layers.fold_in(p, data, hyper, SQUARED)
-
-
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     return answers.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     """Nine rows in two tasks, two views of which the second task has one, two layers."""
-    data = answers.few_tasks(key)
-    hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
-    return data, prepare(data, hyper)
+    return layers.example(key, Hyper)
 
 
 # fmt: off
 METHOD = register(Method(
     "himls", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=answers.remarks,
+    update=update, derive=partial(layers.derive, error=SQUARED),
+    fold_in=partial(layers.fold_in, error=SQUARED), prepare=layers.check, remarks=answers.remarks,
     gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED,
 ))
 # fmt: on

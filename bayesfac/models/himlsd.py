@@ -31,6 +31,7 @@ Twin: tables with density exp(-w D), Poisson-like, gamma factors, and the factor
 whose normaliser J leaves out: a generalised posterior.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -68,10 +69,6 @@ class Hyper(NamedTuple):
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str = "plsa"
     binary: bool = True  # filled in: labels are 0 and 1
-
-
-def prepare(data: Tasks, hyper: Hyper) -> Hyper:
-    return layers.check(data, hyper)
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -165,14 +162,6 @@ def model(data: Tasks, hyper: Hyper) -> None:
     numpyro.factor("coupling", -coupling(p, hyper))
 
 
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return layers.derive(p, data, hyper, DIVERGENCE)
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return layers.fold_in(p, data, hyper, DIVERGENCE)
-
-
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(p, query, hyper)  # of w y Poisson with mean w score
     return answers.of_labels(
@@ -182,15 +171,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     """Nine rows in two tasks, two views of which the second task has one, two layers."""
-    data = answers.few_tasks(key)
-    hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
-    return data, prepare(data, hyper)
+    return layers.example(key, Hyper)
 
 
 # fmt: off
 METHOD = register(Method(
     "himlsd", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=answers.remarks,
+    update=update, derive=partial(layers.derive, error=DIVERGENCE),
+    fold_in=partial(layers.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=answers.remarks,
     gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED,
 ))
 # fmt: on
