@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,23 @@ from bayesfac.metrics import nmae
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
-NOUNS = {  # what is predicted, and whose activity counts
-    "Ratings": ("ratings", "users"),
-    "Tasks": ("labels", "rows"),
-    "Views": ("stored cells", "rows"),
-}
 LARGER_IS_BETTER = ("log score", "ordinal log score")  # tables show them so, losses are minus them
+
+
+class Words(NamedTuple):
+    """How to speak of held-out cells: what they are, whose, in which unit, and what training had of these."""
+
+    what: str
+    who: str
+    unit: str
+    known: str
+
+
+WORDS = {
+    "Ratings": Words("ratings", "users", "rating units", "ratings of the user"),
+    "Tasks": Words("labels", "rows", "probability", "stored cells of the row"),
+    "Views": Words("stored cells", "rows", "probability", "cells of the row"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +53,12 @@ class Scores:
     activity: np.ndarray
     cluster: np.ndarray
     flagged: np.ndarray
+    kind: str = field(default="Ratings", kw_only=True)  # of the data
+
+    @property
+    def words(self) -> Words:
+        """How to speak of them."""
+        return WORDS[self.kind]
 
     def __len__(self) -> int:
         return len(self.value)
@@ -71,7 +88,7 @@ class Scores:
         found = {}
         for name, rows in activity_groups(self.activity, groups).items():
             found[name] = {"n": int(rows.sum()), **self._part(rows)}
-        return pd.DataFrame.from_dict(found, orient="index").rename_axis("ratings of the user")
+        return pd.DataFrame.from_dict(found, orient="index").rename_axis(self.words.known)
 
     def _part(self, rows: Any) -> dict[str, float]:
         means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
@@ -240,6 +257,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     given = prediction.scores(test.value)
     parts: dict[str, Any] = {name: np.asarray(part, float) for name, part in given.items()}
     parts |= {"width": upper - lower, "activity": activity, "cluster": cluster}
+    parts |= {"kind": fit.data.kind}
     parts |= {"value": test.value, "flagged": np.asarray(prediction.flagged)}
     if fit.data.levels is None:
         return Scores(**parts)

@@ -13,7 +13,7 @@ import pandas as pd
 from bayesfac.report.calibration import (
     LARGER_IS_BETTER,
     LEVELS,
-    NOUNS,
+    WORDS,
     Scores,
     coverage,
     paired_difference,
@@ -96,7 +96,7 @@ class Comparison:
         """What was tested on, with which seeds, and what the standard errors mean."""
         first = next(iter(self.scores.values()))
         seeds = ", ".join(f"{name} {fit.seed}" for name, fit in self.fits.items())
-        what, who = NOUNS[next(iter(self.fits.values())).data.kind]
+        what, who, *_ = WORDS[next(iter(self.fits.values())).data.kind]
         made = f" ({self.about})" if self.about else ""
         return (
             f"{len(first):,} held-out {what} of {len(np.unique(first.cluster)):,} {who}{made}; "

@@ -13,6 +13,7 @@ import pandas as pd
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims, sites
 from bayesfac.report import words
+from bayesfac.report.calibration import WORDS
 from bayesfac.report.chains import posterior_pictures
 from bayesfac.report.check import Diagnostics, diagnostics
 from bayesfac.report.compare import Comparison, show
@@ -124,7 +125,8 @@ def lead(source: Comparison) -> list[str]:
     lines = [f"Held-out {main}, best first: {', '.join(said)}."]
     if "covers 90 %" in table:
         held = [f"{name} {percent(value)}" for name, value in table["covers 90 %"].items()]
-        lines.append(f"Ratings inside the 90 % predictive intervals: {', '.join(held)}.")
+        what = WORDS[next(iter(source.fits.values())).data.kind].what.capitalize()
+        lines.append(f"{what} inside the 90 % predictive intervals: {', '.join(held)}.")
     took = [f"{name} {duration(value)}" for name, value in table["seconds"].items()]
     return [*lines, f"Time: {', '.join(took)}."]
 
@@ -149,7 +151,8 @@ HINTS = {
 def score_rows(source: Comparison) -> list[dict[str, Any]]:
     """The comparison's table on its side: one row a score, one column a fit."""
     by_fit = source.cells()
-    tested = "ratings" if "RMSE" in source.table else "tokens"
+    kind = next(iter(source.fits.values())).data.kind
+    tested = WORDS[kind].what if "RMSE" in source.table else "tokens"
     rows = []
     for i, column in enumerate(source.table.columns):
         cells = [{"text": cells[i][1], "best": cells[i][2]} for _, cells in by_fit]

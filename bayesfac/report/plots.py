@@ -6,18 +6,21 @@ from typing import Any
 import numpy as np
 
 from bayesfac.report import az
-from bayesfac.report.calibration import NOUNS, LevelScores, Scores, TokenScores
+from bayesfac.report.calibration import WORDS, LevelScores, Scores, TokenScores, Words
 from bayesfac.report.compare import Comparison
 from bayesfac.report.picture import SIZE, Picture, canvas, short
 from bayesfac.report.words import Finding
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # with the colour, so that neither is needed alone
 LINES = ("-", "--", "-.", ":")
-UNIT = "rating units"
 FEW_BAD = 0.03  # coverage further off than this, and than its own noise, is off
 
 
-# -- held-out ratings ---------------------------------------------------------------------------
+# -- held-out ratings and labels ----------------------------------------------------------------
+def _words(scores: Mapping[str, Scores]) -> Words:
+    return next(iter(scores.values())).words
+
+
 def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
     """Nominal against actual coverage of central intervals."""
     worst: dict[str, float] = {}
@@ -29,10 +32,11 @@ def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
             worst[name] = _largest((curve["coverage"] - curve["level"]).to_numpy())
             axes.plot(curve["level"], curve["coverage"], **_look(number), ms=3.5, label=short(name))
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="nominal level of the interval (share)")
-        axes.set_ylabel("ratings inside it (share)")
+        axes.set_ylabel(f"{_words(scores).what} inside it (share)")
         axes.set_title("Coverage of predictive intervals", loc="left")
         axes.legend(loc="upper left")
-    how = "On the dotted line, 90 % intervals hold 90 % of the ratings; below, they are too narrow."
+    how = f"On the dotted line, 90 % intervals hold 90 % of the {_words(scores).what}; below, they are too "
+    how += "narrow."
     if isinstance(each, LevelScores):
         how += " A level that has mass on both sides of an end counts in part."
     size = min(len(each) for each in scores.values())
@@ -51,7 +55,8 @@ def _verdict_on_coverage(worst: Mapping[str, float], size: int) -> Finding:
 
 
 def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
-    """Coverage of the 90 % interval by how many ratings training had of the user."""
+    """Coverage of the 90 % interval by how much training had of the user, or of the row."""
+    words = _words(scores)
     gaps: dict[str, float] = {}
     with az.style():
         figure, (axes,) = canvas()
@@ -63,17 +68,17 @@ def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
             look = {**_look(number), "ms": 4.5, "capsize": 2, "label": short(name)}
             axes.errorbar(at, table["covers 90 %"], bars, **look)
         axes.set_xticks(range(len(table)), table.index, rotation=35, ha="right")
-        axes.set(xlabel="training ratings of the user", ylabel="ratings inside 90 % interval")
+        axes.set(xlabel=f"training {words.known}", ylabel=f"{words.what} inside 90 % interval")
         axes.set_title("Coverage by activity", loc="left")
         axes.legend(loc="best")
-    how = "Each point is a group of held-out ratings, bars its 95 % noise; all should touch 90 %."
-    return Picture(figure, "Coverage by activity", how, _verdict_on_activity(gaps))
+    how = f"Each point is a group of held-out {words.what}, bars its 95 % noise; all should touch 90 %."
+    return Picture(figure, "Coverage by activity", how, _verdict_on_activity(gaps, words.who))
 
 
-def _verdict_on_activity(gaps: Mapping[str, float]) -> Finding:
+def _verdict_on_activity(gaps: Mapping[str, float], who: str) -> Finding:
     off = [name for name, gap in gaps.items() if abs(gap) > FEW_BAD]
     if not off:
-        return Finding("good", "Here: no group of users stands out.")
+        return Finding("good", f"Here: no group of {who} stands out.")
     said = [
         f"{n} ({'too narrow' if gaps[n] < 0 else 'too wide'} by {100 * abs(gaps[n]):.0f} points)"
         for n in off
@@ -110,7 +115,7 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
             axes.set_axis_off()
     how = (
         "Flat within the grey band is calibrated; a U says overconfident, a hump too wide, "
-        "a slope biased. Real-valued predictions of ratings on few levels make ripples."
+        f"a slope biased. Real-valued predictions of {_words(scores).what} on few levels make ripples."
     )
     text = f"Here: outside the band for {', '.join(off)}." if off else "Here: inside the band."
     return Picture(figure, "PIT histogram", how, Finding("care" if off else "good", text))
@@ -160,7 +165,10 @@ def selective(scores: Mapping[str, Scores]) -> Picture:
                     f"{name} {'saves' if gain > 0 else 'loses'} {abs(gain):.0%} of its RMSE"
                 )
                 level = level if gain > 0 else "care"
-        axes.set(xlabel="predictions answered, most certain first (%)", ylabel=f"RMSE ({UNIT})")
+        axes.set(
+            xlabel="predictions answered, most certain first (%)",
+            ylabel=f"RMSE ({_words(scores).unit})",
+        )
         axes.set_title("Error when unsure predictions are withheld", loc="left")
         axes.legend(loc="best")
     how = "A curve that rises to the right knows which predictions are poor; a flat one does not."
@@ -184,7 +192,7 @@ def point_beside_posterior(comparison: Comparison) -> Picture | None:
     order = np.argsort(activity, kind="stable")
     rows = np.unique(order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)])
     part = comparison.test.frame().iloc[rows]
-    what, who = NOUNS[fits[one].data.kind]
+    what, who, unit, _ = WORDS[fits[one].data.kind]
     at, drawn = fits[one].predict(part).mean, fits[other].predict(part)
     lower, upper = drawn.interval(0.9)
     few = activity[rows] <= np.median(activity[rows])
@@ -201,7 +209,7 @@ def point_beside_posterior(comparison: Comparison) -> Picture | None:
             axes.errorbar(at[mask], drawn.mean[mask], np.maximum(bars, 0), fmt=mark, ms=3.5, lw=0.7,
                           color=az.COLOURS[colour], alpha=0.75, label=said)  # fmt: skip
         axes.set(
-            xlabel=f"{short(one)}: prediction ({UNIT})",
+            xlabel=f"{short(one)}: prediction ({unit})",
             ylabel=f"{short(other)}: mean, 90 % interval",
         )
         axes.set_title(f"{short(one)} beside {short(other)}", loc="left")
