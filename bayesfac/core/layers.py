@@ -4,10 +4,11 @@ A block is a view, or the labels. With R_i^(1:l) = R_i S_i^(2) ... S_i^(l) and C
 D_b^(l), block b of task i is R_i^(1:L) M_bi C_b^(1:L)'. Every update of either method needs two tables for
 each block: of rows (N, Z), of columns likewise, where N - Z is minus half the slope of the error (squared),
 or minus the slope (divergence), in the table R M or in C; all factors take theirs from these, as products
-of small matrices.
+of small matrices. What needs no table of a block is compiled by itself, for on many cells the tables come
+from Numba's loops, between which every step would cost as much as a pass over the cells.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,11 +36,30 @@ DIMS = {
 Pair = tuple[jax.Array, jax.Array]
 
 
+class Layout(NamedTuple):
+    """What of the data a compiled step depends on, so that other labels do not compile it again."""
+
+    n_rows: int
+    n_tasks: int
+    blocks: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]  # task, first row, end
+
+    def spans(self, block: str) -> Iterator[tuple[int, slice]]:
+        """(task, rows) of every task that has the block."""
+        return ((i, slice(*at)) for i, *at in dict(self.blocks)[block])
+
+
+def layout(data: Tasks) -> Layout:
+    """Where the blocks of the tasks are."""
+    spans = {b: tuple((i, at.start, at.stop) for i, at in data.spans(b)) for b in data.blocks}
+    return Layout(data.n_rows, data.n_tasks, tuple(spans.items()))
+
+
 class Error(NamedTuple):
     """What distinguishes the two methods.
 
     rows(cells, y, A, C)            the tables N, Z of the rows of A, where X ~ A C'
     columns(cells, y, A, C)         the same of the rows of C
+    size(A)                         of the columns of a factor, in terms of this error
     step(H, num, den, hyper)        the multiplicative update of any factor
     factor(M, num, den, hyper)      the best of one factor for all spaces of a task, entry by entry
     view(M, num, den, other, hyper) of the space of a view, which leans on that of the labels
@@ -48,6 +68,7 @@ class Error(NamedTuple):
 
     rows: Callable[..., Pair]
     columns: Callable[..., Pair]
+    size: Callable[[jax.Array], jax.Array]
     step: Callable[..., jax.Array]
     factor: Callable[..., jax.Array]
     view: Callable[..., jax.Array]
@@ -117,6 +138,7 @@ def row_factor(p: Any, at: slice, i: int, layer: int) -> jax.Array:
     return chain([s[i] for s in between(p.S, "", 2, layer)], p.R[at])  # type: ignore[return-value]
 
 
+@partial(jax.jit, static_argnums=(1, 2))
 def column_factor(p: Any, block: str, layer: int) -> jax.Array:
     """C_b^(1:l)."""
     return chain(between(p.D, f"{block}.", 2, layer), p.C[block])  # type: ignore[return-value]
@@ -127,10 +149,11 @@ def space(p: Any, block: str, i: int) -> jax.Array:
     return p.M[block][i] if p.common is None else p.common
 
 
-def row_table(p: Any, data: Tasks, block: str, layer: int) -> jax.Array:
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def row_table(p: Any, rows: Layout, block: str, layer: int) -> jax.Array:
     """R_i^(1:L) M_bi of all rows that have the block; zeros elsewhere."""
-    found = jnp.zeros((data.n_rows, space(p, block, 0).shape[1]), p.R.dtype)
-    for i, at in data.spans(block):
+    found = jnp.zeros((rows.n_rows, space(p, block, 0).shape[1]), p.R.dtype)
+    for i, at in rows.spans(block):
         found = found.at[at].set(row_factor(p, at, i, layer) @ space(p, block, i))
     return found
 
@@ -152,7 +175,7 @@ def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> 
     L = depth(hyper)
     return sum(
         weigh(b, hyper)
-        * error(data.cells[b], data.y[b], row_table(p, data, b, L), column_factor(p, b, L))
+        * error(data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L))
         for b in data.blocks
     )
 
@@ -177,7 +200,7 @@ def sample(data: Tasks, hyper: Any, make: Any, how: str) -> Any:
     common = factor("common", pL, qL) if hyper.shared else None
     p = make(R, S, C, D, M, common)
     for b in data.blocks:
-        A, G = row_table(p, data, b, depth(hyper)), column_factor(p, b, depth(hyper))
+        A, G = row_table(p, layout(data), b, depth(hyper)), column_factor(p, b, depth(hyper))
         law_of = tables.Table(A, G, data.cells[b], weigh(b, hyper), how)
         numpyro.sample(f"view.{b}", law_of, obs=None if data.y is None else data.y[b])
     return p
@@ -198,22 +221,27 @@ def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dic
     """N and Z of the rows of every block."""
     found = {}
     for b in data.blocks:
-        A, G = row_table(p, data, b, layer), column_factor(p, b, layer)
+        A, G = row_table(p, layout(data), b, layer), column_factor(p, b, layer)
         found[b] = error.rows(data.cells[b], data.y[b], A, G)
     return found
 
 
 def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
     """What the data say of the space of every block and task: R'N and R'Z."""
-    found = {}
-    for b, pair in row_tables(p, data, hyper, error, layer).items():
-        sums = [[jnp.zeros_like(space(p, b, 0))] * data.n_tasks for _ in pair]
-        for i, at in data.spans(b):
+    return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _pulls(found: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
+    pulled = {}
+    for b, pair in found.items():
+        sums = [[jnp.zeros_like(space(p, b, 0))] * rows.n_tasks for _ in pair]
+        for i, at in rows.spans(b):
             R = row_factor(p, at, i, layer)
             for total, table in zip(sums, pair, strict=True):
                 total[i] = weigh(b, hyper) * (R.T @ table[at])
-        found[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
-    return found
+        pulled[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
+    return pulled
 
 
 def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
@@ -241,20 +269,27 @@ def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> 
 
 def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
     """R (10, 11, 17), or S of a layer above: (16) with all rows, for unlabelled ones share that factor."""
-    L = depth(hyper)
-    seen = row_tables(p, data, hyper, error, L)
     old = p.R if layer == 1 else p.S[str(layer)]
-    sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
-    for b, pair in seen.items():
-        for i, at in data.spans(b):
-            above = chain([s[i] for s in between(p.S, "", layer + 1, L)])
-            below = None if layer == 1 else row_factor(p, at, i, layer - 1)
-            where = at if layer == 1 else i
-            for k, table in enumerate(pair):
-                part = apply(below, table[at] @ space(p, b, i).T, above)
-                sums[k] = sums[k].at[where].add(weigh(b, hyper) * part)
+    found = row_tables(p, data, hyper, error, depth(hyper))
+    sums = _row_sums(found, old, p, layout(data), hyper, layer)
     new = error.step(old, *sums, hyper)
     return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _row_sums(
+    found: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
+) -> list[jax.Array]:
+    sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
+    for b, pair in found.items():
+        for i, at in rows.spans(b):
+            above = chain([s[i] for s in between(p.S, "", layer + 1, depth(hyper))])
+            below = None if layer == 1 else row_factor(p, at, i, layer - 1)
+            place = at if layer == 1 else i
+            for k, table in enumerate(pair):
+                part = apply(below, table[at] @ space(p, b, i).T, above)
+                sums[k] = sums[k].at[place].add(weigh(b, hyper) * part)
+    return sums
 
 
 def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
@@ -263,7 +298,7 @@ def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) ->
     C, D = dict(p.C), dict(p.D or {})
     for b in data.blocks:
         pair = error.columns(
-            data.cells[b], data.y[b], row_table(p, data, b, L), column_factor(p, b, L)
+            data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L)
         )
         above = chain(between(p.D, f"{b}.", layer + 1, L))
         below = None if layer == 1 else column_factor(p, b, layer - 1)
@@ -361,6 +396,5 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:
     """Nine rows in two tasks, two views of which the second task has one, two layers."""
-    data = answers.few_tasks(key)
     hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
-    return data, check(data, hyper)
+    return (data := answers.few_tasks(key)), check(data, hyper)

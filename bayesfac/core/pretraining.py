@@ -10,7 +10,7 @@ from bayesfac.core import tables
 from bayesfac.core.kernels import ratio_step
 from bayesfac.core.layers import Error, depth, repeat, sweep
 from bayesfac.core.math import normalise
-from bayesfac.core.tasks import Tasks
+from bayesfac.core.tasks import LABELS, Tasks
 
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -> Any:
@@ -24,15 +24,27 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -
         own = hyper._replace(layers=(sizes,), shared=hyper.shared and number == depth(hyper))
         p = start(sub, data, own, make)
         p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
+        if number < depth(hyper):
+            p = unit_columns(p, error)
+        M, common = p.M, p.common
         if number == 1:
             R, C = p.R, p.C
         else:
             S[str(number)] = jnp.reshape(p.R, (data.n_tasks, -1, sizes[0]))
             D |= {f"{b}.{number}": table for b, table in p.C.items()}
-        M, common = p.M, p.common
         if number < depth(hyper):
             data = data.like(M)  # a row for each row cluster of each task
     return make(R, S, C, D, M, common)
+
+
+def unit_columns(p: Any, error: Error) -> Any:
+    """Columns of R and C of size one: an error of M, the data of the next layer, then counts as one of X."""
+
+    def size(table: jax.Array) -> jax.Array:
+        return jnp.maximum(error.size(table), jnp.finfo(table.dtype).tiny)
+
+    M = {b: size(p.R)[:, None] * m * size(p.C[b]) for b, m in p.M.items()}
+    return p._replace(R=p.R / size(p.R), C={b: c / size(c) for b, c in p.C.items()}, M=M)
 
 
 def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
@@ -92,7 +104,8 @@ def solid_inverse(grams: jax.Array) -> jax.Array:
 
 
 def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """PLSA of all blocks together: P(cluster | row), and P(feature | cluster) as columns."""
+    """PLSA of all views together: P(cluster | row), and P(feature | cluster) as columns. Labels follow, but
+    have no say: rows with labels and rows without would begin in different clusters."""
     keys = jax.random.split(key, len(data.blocks) + 1)
     A = uneven(keys[0], data.n_rows, K)
     G = {b: uneven(k, K, data.n_features[b]).T for b, k in zip(data.blocks, keys[1:], strict=True)}
@@ -102,12 +115,18 @@ def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, j
         mass, new = jnp.zeros_like(A), {}
         for b in data.blocks:
             by_row, by_column = ratio_step(data.cells[b], data.y[b], A, G[b])
-            share = 1 / jnp.maximum(jnp.sum(data.y[b]), 1e-12)  # every block has the same say
-            mass += share * A * by_row
-            new[b] = normalise((G[b] * by_column).T, G[b].T).T
+            if b != LABELS:
+                mass += A * by_row
+            new[b] = shares(G[b].T, by_column.T).T
         return normalise(mass, A), new
 
     return repeat(step, (A, G), 30)
+
+
+@jax.jit
+def shares(G: jax.Array, ratio: jax.Array) -> jax.Array:
+    """One multiplicative step of rows that sum to one."""
+    return normalise(G * ratio, G)
 
 
 def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:

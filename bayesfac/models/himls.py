@@ -91,6 +91,11 @@ def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pa
     return tables.transposed(cells, y, A), C @ (A.T @ A)
 
 
+def size(A: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(A, axis=0)
+
+
+@partial(jax.jit, static_argnums=3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """(7), with the prior: H^2 (den + rate / 2) = H_old^2 num + H_old (shape - 1) / 2."""
     tiny = jnp.finfo(H.dtype).tiny
@@ -119,7 +124,7 @@ def of_labels(
     return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
 
 
-SQUARED = layers.Error(rows, columns, step, factor, of_view, of_labels)
+SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:

@@ -97,6 +97,11 @@ def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pa
     return ratio_step(cells, y, A, C)[1], jnp.broadcast_to(jnp.sum(A, 0), C.shape)
 
 
+def size(A: jax.Array) -> jax.Array:
+    return jnp.sum(A, 0)
+
+
+@partial(jax.jit, static_argnums=3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """(34)-(37), (40)-(43), with the prior."""
     tiny = jnp.finfo(H.dtype).tiny
@@ -150,7 +155,7 @@ def of_labels(
     return num / (den + hyper.coupling * V + hyper.rate)
 
 
-DIVERGENCE = layers.Error(rows, columns, step, factor, of_view, of_labels)
+DIVERGENCE = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import sqrtm, subspace_angles
 
 import bayesfac as bf
-from bayesfac.core import layers
+from bayesfac.core import layers, pretraining, tables
 from bayesfac.core.answers import few_tasks
 from bayesfac.core.cells import Grid
 from bayesfac.core.method import REGISTRY, sites
@@ -34,6 +34,30 @@ def begun(name, seed=0, data=None, **hyper):
     data = few_tasks(jax.random.key(seed)) if data is None else data
     hyper = method.prepare(data, method.Hyper(**{**PAPER, **hyper}))
     return method, data, hyper, method.init(jax.random.key(seed + 1), data, hyper)
+
+
+@BOTH
+def test_labels_have_no_say_in_the_clusters_of_a_start(name):
+    method, data, hyper, _ = begun(name, layers=((3, 2),), start="plsa")
+    y = data.y | {"labels": data.y["labels"] * jnp.arange(1.0, 1 + len(data.y["labels"]))}
+    other = bf.Tasks.tree_unflatten(data.host, (data.cells, y))
+    starts = [
+        pretraining.start(jax.random.key(3), each, hyper, method.Params) for each in (data, other)
+    ]
+    shares = [p.R / p.R.sum(1, keepdims=True) for p in starts]
+    np.testing.assert_allclose(*shares, rtol=1e-9)
+    assert not np.allclose(starts[0].C["labels"], starts[1].C["labels"])
+
+
+@BOTH
+def test_columns_of_size_one_fit_as_before(name):
+    _, data, hyper, p = begun(name, layers=((3, 2),))
+    error = {"himls": tables.squared_error, "himlsd": tables.divergence}[name]
+    q = pretraining.unit_columns(p, ERRORS[name])
+    for table in (q.R, *q.C.values()):
+        np.testing.assert_allclose(ERRORS[name].size(table), 1, rtol=1e-9)
+    before, after = (layers.misfit(each, data, hyper, error) for each in (p, q))
+    np.testing.assert_allclose(before, after, rtol=1e-9)
 
 
 def dense(data):
