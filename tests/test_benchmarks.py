@@ -17,6 +17,8 @@ OPTIONS = {
     "clusters": ["--sets", "--methods", "--seeds", "--iterations"],
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
+    "semantics": ["--sets", "--splits", "--posterior"],
+    "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
 }
 
@@ -55,6 +57,8 @@ def test_unknown_options_are_refused(name):
         ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI"]),
         ("scale", ["exponent", "literal E-step"]),
         ("heterogeneous", ["HERES", "HiMLSD", "MLS-S", "TRAM", "Hamming"]),
+        ("semantics", ["LSA-MML", "labels last", "concatenated", "ML-kNN", "micro-F1"]),
+        ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],
 )
