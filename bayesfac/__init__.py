@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bayesfac.inference import FixedPoint as FixedPoint
     from bayesfac.inference import Gibbs as Gibbs
     from bayesfac.membership import clusters as clusters
+    from bayesfac.membership import columns_on as columns_on
     from bayesfac.membership import together as together
     from bayesfac.paths import path as path
 
@@ -45,7 +46,7 @@ _HOME = {
     **dict.fromkeys(("Ratings", "Tasks", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
     "path": "bayesfac.paths",
-    **dict.fromkeys(("clusters", "together"), "bayesfac.membership"),
+    **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
 _MODULES = (

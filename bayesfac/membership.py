@@ -1,4 +1,4 @@
-"""What a topic model says of its rows: their clusters, and which of them belong together."""
+"""What a fit says of its rows: their clusters, which of them belong together, what their tasks use."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from bayesfac.api import Fit
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
 from bayesfac.core.reading import plain
+from bayesfac.core.tasks import Tasks
 from bayesfac.report.align import align_draws
 
 MOST = 2000  # rows that `together` puts in one table: 4 million pairs, 32 MB
@@ -126,6 +127,67 @@ def _clustering(method: Method) -> Permutation | None:
         if isinstance(free, Permutation) and free.axes.get("A") == 1:
             return free
     return None
+
+
+def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
+    """How many columns of a sparse representation each task uses, and how sure of it the fit is.
+
+    A column r of F is off for a task where it has less than `below` of what all columns contribute to its
+    rows: |F_r|^2 over these rows times |B_r|^2 over all blocks, a product that no change of scale moves. A
+    column's number means nothing by itself; how many are on does, in every draw.
+
+    Parameters
+    ----------
+    fit : Fit
+        A point or draws of `heres`.
+    data : Tasks
+        What it was fitted on: a fit knows its rows, but not their tasks.
+    below : float
+        The share of a task's contributions from which a column counts.
+
+    Returns
+    -------
+    DataFrame
+        One line per task, then one for columns that `some` task uses and one for those that `every` task
+        does: `on`, of draws the mean, and for draws `low` and `high`, their 5 and 95 % quantiles.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> data, _ = bf.datasets.make_tasks(40, 2, seed=0)
+    >>> point = bf.fit("heres", data, bf.FixedPoint(tol=1e-3), n_components=6, progress=False)
+    >>> bf.columns_on(point, data).columns.tolist()
+    ['on']
+    """
+    if fit.name != "heres":
+        raise BayesfacError(
+            f"Expected a fit of heres, whose columns tasks switch off, got {fit.name}"
+        )
+    if not 0 < below < 1:
+        raise ValueError(f"Expected a share between 0 and 1, got below={below}")
+    if not isinstance(data, Tasks) or not data.rows.equals(fit.data.coords["row"]):
+        what = f"{data.n_rows} others" if isinstance(data, Tasks) else type(data).__name__
+        raise ValueError(
+            f"Expected the Tasks of {fit.data.shape[0]} rows it was fitted on, got {what}"
+        )
+    draws = fit.draws
+    if draws is None:
+        draws = {name: np.asarray(value)[None, None] for name, value in sites(fit.params).items()}
+    bases = [np.asarray(value) for site, value in draws.items() if site.startswith("B.")]
+    size = np.sum([np.square(B).sum(-2, dtype=np.float64) for B in bases], 0)
+    F = np.asarray(draws["F"])
+    counts: list[np.ndarray] = []
+    for at in data.bounds:
+        part = np.square(F[..., at, :]).sum(-2, dtype=np.float64) * size
+        counts.append(part > below * part.sum(-1, keepdims=True))
+    on = np.stack([*counts, np.any(counts, 0), np.all(counts, 0)]).sum(-1)
+    tasks = [plain(task) for task in data.tasks]
+    index = pd.Index([*tasks, "some", "every"], name="task")
+    flat = on.reshape(len(on), -1)
+    if fit.is_point:
+        return pd.DataFrame({"on": flat[:, 0]}, index)
+    low, high = np.quantile(flat, (0.05, 0.95), axis=1)
+    return pd.DataFrame({"on": flat.mean(1), "low": low, "high": high}, index)
 
 
 def _aligned(fit: Fit, free: Permutation, reference: Fit | None) -> tuple[np.ndarray, str]:

@@ -222,3 +222,49 @@ def test_what_makes_a_method_a_clustering_is_in_its_record(name: str) -> None:
     method = point(name).method
     assert site_dims(method, "A")[0] == "row"
     assert isinstance(membership._relabelling(method), Permutation)
+
+
+def test_columns_on_counts_what_contributes_by_hand():
+    data, _ = bf.datasets.make_tasks(40, 2, seed=0)
+    fit = bf.fit("heres", data, bf.FixedPoint(5, tol=0), n_components=4, progress=False)
+    found = bf.columns_on(fit, data, below=0.2)["on"]
+    F, B = np.asarray(fit.params.F), [np.asarray(b) for b in fit.params.B.values()]
+    used = []
+    for at in data.bounds:
+        part = [
+            sum((F[at, r] ** 2).sum() * (b[:, r] ** 2).sum() for b in B) for r in range(F.shape[1])
+        ]
+        used.append({r for r, size in enumerate(part) if size > 0.2 * sum(part)})
+    assert found.tolist() == [*map(len, used), len(set.union(*used)), len(set.intersection(*used))]
+    assert found.index.tolist() == [*data.tasks, "some", "every"]
+
+
+def test_a_larger_sparsity_leaves_fewer_columns_on_in_draws_too():
+    data, _ = bf.datasets.make_tasks(40, 2, seed=0)
+    engine = bf.Gibbs(warmup=30, draws=30, chains=1)
+    few, many = (
+        bf.columns_on(
+            bf.fit("heres", data, engine, n_components=8, sparsity=s, progress=False), data, 0.02
+        )
+        for s in (50.0, 0.05)
+    )
+    assert few.columns.tolist() == ["on", "low", "high"]
+    assert few.loc["some", "on"] < many.loc["some", "on"]
+    assert (few["low"] <= few["on"]).all() and (few["on"] <= few["high"]).all()
+    assert (few.loc["every"] <= few.loc["some"]).all()
+
+
+def test_columns_on_is_for_heres_and_a_share():
+    data, _ = bf.datasets.make_tasks(20, 2, seed=0)
+    fit = bf.fit("himls", data, bf.FixedPoint(1), layers=((2, 2),), progress=False)
+    with pytest.raises(BayesfacError, match="Expected a fit of heres"):
+        bf.columns_on(fit, data)
+    fit = bf.fit("heres", data, bf.FixedPoint(1), n_components=2, progress=False)
+    with pytest.raises(ValueError, match="between 0 and 1, got below=2"):
+        bf.columns_on(fit, data, below=2)
+    with pytest.raises(
+        ValueError, match="Expected the Tasks of 20 rows it was fitted on, got 8 others"
+    ):
+        bf.columns_on(fit, bf.datasets.make_tasks(8, 2, seed=0)[0])
+    with pytest.raises(ValueError, match="got dict"):
+        bf.columns_on(fit, {})
