@@ -13,6 +13,7 @@ HERES       p = 2,000 on the same: seconds a sweep, and the memory of the whole 
 
 import json
 import resource
+import sys
 import time
 from importlib import import_module
 from typing import Any
@@ -80,12 +81,10 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument(
-        "--rows", type=int, nargs="+", default=[3000, 10_000, 30_000, 100_000], metavar="N"
-    )
+    parser.add_argument("--rows", type=int, nargs="+", default=[3000, 10_000, 30_000], metavar="N")
     parser.add_argument("--clusters", type=int, nargs="+", default=[50, 100, 200, 400], metavar="P")
     parser.add_argument("--columns", type=int, default=2000, metavar="P", help="of HERES (2000)")
-    parser.add_argument("--sweeps", type=int, default=9, metavar="N", help="for each figure (9)")
+    parser.add_argument("--sweeps", type=int, default=7, metavar="N", help="for each figure (7)")
     args = parser.parse_args()
     if args.worker:
         hold_cores(args.threads)
@@ -107,6 +106,7 @@ def main() -> None:
         numbers = {k: f"{found[k]:.3g}" for k in ("sweep", "peak GB")}
         data = "RCV1" if found["RCV1"] else "made up"
         rows.append({"what": what, "data": data, "cells": found["cells"]} | numbers)
+        print(f"  {what}, {data}: {found}", file=sys.stderr, flush=True)
         return found["sweep"]
 
     small, first = [40, 20], args.rows[0]
