@@ -170,9 +170,7 @@ def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
         raise ValueError(
             f"Expected the Tasks of {fit.data.shape[0]} rows it was fitted on, got {what}"
         )
-    draws = fit.draws
-    if draws is None:
-        draws = {name: np.asarray(value)[None, None] for name, value in sites(fit.params).items()}
+    draws = fit._as_draws()
     bases = [np.asarray(value) for site, value in draws.items() if site.startswith("B.")]
     size = np.sum([np.square(B).sum(-2, dtype=np.float64) for B in bases], 0)
     F = np.asarray(draws["F"])

@@ -2,7 +2,8 @@
 
 Yang et al. 2016 (tables 2, 3, 6, 7, 13) do not say which labels and tasks they made of RCV1V2's 101 topics.
 Their Hamming losses of .06 to .12 are far above the .03 of saying nothing about 101 topics, so few labels
-must count for a row. Of the constructions we tried, this comes nearest, comparators' figures included:
+must count for a row. Of the constructions we tried, this comes nearest for MLS, MLS-T, LS-ML and L2F; ML-kNN
+and TRAM do better with the terms alone:
 
 rows      the first 3,000 of a subset, the publisher's training file. In the other 3,000 the columns of the
           topics stand one place (subset 1) or twelve (subset 2) further left: rows of a topic in one half

@@ -52,9 +52,12 @@ def test_labels_have_no_say_in_the_clusters_of_a_start(name):
 @BOTH
 def test_columns_of_size_one_fit_as_before(name):
     _, data, hyper, p = begun(name, layers=((3, 2),))
+    p = p._replace(R=jnp.column_stack([p.R, jnp.zeros(9)]))  # an empty column stays so
+    p = p._replace(M={b: jnp.concatenate([m, m[:, :1]], 1) for b, m in p.M.items()})
     error = {"himls": tables.squared_error, "himlsd": tables.divergence}[name]
     q = pretraining.unit_columns(p, ERRORS[name])
-    for table in (q.R, *q.C.values()):
+    assert not q.R[:, 3].any()
+    for table in (q.R[:, :3], *q.C.values()):
         np.testing.assert_allclose(ERRORS[name].size(table), 1, rtol=1e-9)
     before, after = (layers.misfit(each, data, hyper, error) for each in (p, q))
     np.testing.assert_allclose(before, after, rtol=1e-9)
