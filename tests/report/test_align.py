@@ -11,11 +11,11 @@ import xarray as xr
 from bayesfac.core.method import Permutation, Rotation
 from bayesfac.report.align import align, align_permutation, align_rotation
 from bayesfac.report.match import readable_axes
+from tests.report.fake_topics import sampled_views
 from tests.report.fakes import (
     ratings_draws,
     sampled_ratings,
     sampled_stages,
-    sampled_views,
     staged_draws,
 )
 

@@ -8,7 +8,7 @@ import pytest
 from bayesfac.core.method import Permutation
 from bayesfac.report.align import align
 from bayesfac.report.check import diagnostics, identified, shares, singular_values
-from tests.report import fakes
+from tests.report import fake_topics, fakes
 
 
 def text_of(found) -> str:
@@ -71,7 +71,7 @@ def test_eigenvalues_are_those_of_the_precision() -> None:
 
 
 def test_shares_of_components_survive_label_switching() -> None:
-    fit = fakes.sampled_views()
+    fit = fake_topics.sampled_views()
     found = identified(fit)
     assert found["share.cluster"].shape == (2, 60, 3) and found["share.topic.pix"].shape == (
         2,

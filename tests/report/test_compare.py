@@ -17,7 +17,7 @@ from bayesfac.report.calibration import (
 )
 from bayesfac.report.compare import compare
 from bayesfac.report.plots import reliability
-from tests.report import fakes
+from tests.report import fake_topics, fakes
 
 
 def simulated(n: int = 4000, stated: float = 1.0, seed: int = 0) -> Scores:
@@ -217,9 +217,9 @@ def test_the_picture_of_reliability_tells_true_from_bold() -> None:
 
 
 def test_counts_are_scored_by_the_token() -> None:
-    views = fakes.views_set()
-    fit = fakes.point_views()
-    comparison = compare({"EM": fit, "Gibbs": fakes.sampled_views()}, views)
+    views = fake_topics.views_set()
+    fit = fake_topics.point_views()
+    comparison = compare({"EM": fit, "Gibbs": fake_topics.sampled_views()}, views)
     p, frame = fit.predict(views).mean, views.frame()
     expected = np.average(np.log(p), weights=frame["value"])
     row = comparison.table.loc["EM"]
@@ -251,4 +251,4 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
     with pytest.raises(TypeError, match="Expected a fit as 'x', got int"):
         compare({"x": 3}, test)
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
-        compare({"x": fit}, fakes.views_set())
+        compare({"x": fit}, fake_topics.views_set())

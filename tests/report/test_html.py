@@ -15,7 +15,7 @@ from bayesfac.report.html import fit_html, page, score_rows, to_html
 from bayesfac.report.pages import render
 from bayesfac.report.plots import held_out
 from bayesfac.report.way import objective
-from tests.report import fakes
+from tests.report import fake_topics, fakes
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
@@ -201,8 +201,8 @@ def test_ratings_on_levels_have_their_own_scores_and_picture() -> None:
 
 
 def test_counts_have_a_page_too(tmp_path) -> None:
-    fits = {"EM": fakes.point_views(), "Gibbs": fakes.sampled_views()}
-    checker = parsed(page(compare(fits, fakes.views_set())))
+    fits = {"EM": fake_topics.point_views(), "Gibbs": fake_topics.sampled_views()}
+    checker = parsed(page(compare(fits, fake_topics.views_set())))
     said = "".join(checker.text)
     assert "perplexity pix" in said and "tokens" in said and "share of topic.fou" in said
 
@@ -225,7 +225,7 @@ def test_one_fit_has_a_page(fit, tmp_path) -> None:
 
 def test_notebook_pieces_are_small_and_well_formed(hostile) -> None:
     name, fit = list(hostile.fits.items())[1]
-    pieces = [fit_html(fit), fit_html(fakes.point_ratings()), fit_html(fakes.sampled_views())]
+    pieces = [fit_html(fit), fit_html(fakes.point_ratings()), fit_html(fake_topics.sampled_views())]
     for piece in [*pieces, hostile._repr_html_(), hostile.diagnoses[name]._repr_html_()]:
         checker = parsed(piece)
         assert not checker.all("script") and not checker.all("img") and len(piece) < 20_000

@@ -11,13 +11,13 @@ import xarray as xr
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.report import az
 from bayesfac.report.idata import from_netcdf, labels, to_datatree, to_netcdf
+from tests.report.fake_topics import sampled_views
 from tests.report.fakes import (
     SVI,
     point_ratings,
     ratings_sets,
     sampled_ratings,
     sampled_stages,
-    sampled_views,
 )
 
 
