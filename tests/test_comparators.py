@@ -388,12 +388,8 @@ def test_copies_of_one_row():
 
 
 def test_rules_of_decision():
-    score = [
-        [0.9, 0.5, 0.2, 0.0],
-        [0.3, 0.1, 0.05, 0.0],
-        [0.6, 0.6, 0.6, 0.7],
-        [-0.2, 3.0, 0.0, 0.1],
-    ]
+    score = [[0.9, 0.5, 0.2, 0.0], [0.3, 0.1, 0.05, 0.0],
+             [0.6, 0.6, 0.6, 0.7], [-0.2, 3.0, 0.0, 0.1]]  # fmt: skip
     expected = [[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 0, 1], [0, 1, 0, 1]]
     assert as_labels(score, "tram").tolist() == expected == as_labels(score, "l2f").tolist()
     assert as_labels(score, "ls_ml")[:, 1].tolist() == [1, 0, 1, 1]
