@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bayesfac import datasets as datasets
     from bayesfac import metrics as metrics
     from bayesfac import multilabel as multilabel
+    from bayesfac import ranks as ranks
     from bayesfac import split as split
     from bayesfac.api import Fit as Fit
     from bayesfac.api import compare as compare
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
     from bayesfac.core.tasks import Tasks as Tasks
     from bayesfac.core.views import Views as Views
+    from bayesfac.evaluation import Tuned as Tuned
+    from bayesfac.evaluation import evaluate as evaluate
     from bayesfac.inference import LBFGS as LBFGS
     from bayesfac.inference import MAP as MAP
     from bayesfac.inference import NUTS as NUTS
@@ -45,7 +48,9 @@ _HOME = {
     **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
     **dict.fromkeys(("Ratings", "Tasks", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
+    "evaluate": "bayesfac.evaluation",
     "path": "bayesfac.paths",
+    "Tuned": "bayesfac.evaluation",
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
@@ -56,6 +61,7 @@ _MODULES = (
         "datasets",
         "metrics",
         "multilabel",
+        "ranks",
         "report",
         "split",
         "testing",
@@ -73,18 +79,21 @@ __all__ = [
     "Gibbs",
     "Ratings",
     "Tasks",
+    "Tuned",
     "Views",
     "baselines",
     "clusters",
     "comparators",
     "compare",
     "datasets",
+    "evaluate",
     "fit",
     "load",
     "methods",
     "metrics",
     "multilabel",
     "path",
+    "ranks",
     "split",
     "together",
 ]

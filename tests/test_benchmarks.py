@@ -18,6 +18,7 @@ OPTIONS = {
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--posterior"],
+    "multilabel": ["--chapter", "--sets", "--methods", "--jobs", "--folder", "--posterior"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
 }
@@ -57,6 +58,7 @@ def test_unknown_options_are_refused(name):
         ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI"]),
         ("scale", ["exponent", "literal E-step"]),
         ("heterogeneous", ["HERES", "HiMLSD", "MLS-S", "TRAM", "Hamming"]),
+        ("multilabel", ["MLC-HMF", "ML-kNN", "micro_f1, 2 folds", "mean rank", "Seconds a fold"]),
         ("semantics", ["LSA-MML", "labels last", "concatenated", "ML-kNN", "micro-F1"]),
         ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),

@@ -84,11 +84,12 @@ SIDE = {
         "datasets",
         "metrics",
         "multilabel",
+        "ranks",
         "split",
     )
 }
 BELOW = SIDE | {"core", "report", "testing"}
-FACADE = {"__init__", "api", "folding", "membership", "paths", "saving"}
+FACADE = {*("__init__", "api", "evaluation", "folding", "membership", "paths", "saving")}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},
     **{name: {"core", name} for name in SIDE},

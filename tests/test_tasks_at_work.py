@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.cards import describe
@@ -191,3 +192,53 @@ def test_bad_queries(case):
     query, error, said = ASKED[case]
     with pytest.raises(error, match=said):
         describe(made(truth())).locate(query())
+
+
+# -- unknown cells and a constant -----------------------------------------------------------------
+GAPPY = np.array([[1, 0, 1], [NAN, 1, 0], [NAN, NAN, NAN], [0, 0, NAN]])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [GAPPY, sp.csr_matrix(GAPPY), pd.DataFrame(GAPPY), np.ma.masked_invalid(GAPPY)],
+    ids=["array", "sparse", "frame", "masked"],
+)
+def test_single_labels_may_be_unknown(labels):
+    data = Tasks(np.eye(4), labels)
+    assert data.labelled.sum() == 3 and data.binary and len(data) == 7
+    np.testing.assert_array_equal(data["labels"].toarray()[:3], GAPPY[[0, 1, 3]])
+    long = data.frame()
+    assert len(long) == len(data) and long["value"].notna().all()
+    np.testing.assert_array_equal(long["value"], data.value)
+    asked = {(r, c): GAPPY[r, c] for r, c in np.argwhere(~np.isnan(GAPPY)).tolist()}
+    found = zip(long["row"], long["label"], long["value"], strict=True)
+    assert {(r, c): v for r, c, v in found} == asked
+
+
+def test_unknown_labels_survive_taking_rows_and_are_no_positives():
+    data = Tasks(np.eye(4), GAPPY, task=list("aabb"))
+    part = data.take(np.isin(data.rows, [1, 3]))
+    np.testing.assert_array_equal(part["labels"].toarray(), GAPPY[[1, 3]])
+    assert Tasks(np.eye(2), [[NAN, 0], [1, 0]]).unlabelled() == [
+        "no row has the label 1: it is never predicted"
+    ]
+    whole = Tasks(np.eye(4), np.nan_to_num(GAPPY), task=list("aabb"))
+    assert data.fingerprint() != whole.fingerprint()
+
+
+@pytest.mark.parametrize("method", ["heres", "himls", "himlsd", "lsa_mml"])
+def test_methods_that_need_whole_rows_say_so(method):
+    data = Tasks(np.eye(4) + 1, pd.DataFrame(GAPPY, columns=["x", "y", "z"]))
+    with pytest.raises(ValueError, match="all labels of a row or none, got NaN for 'x' in row 1"):
+        bf.fit(method, data, progress=False)
+
+
+def test_a_constant_is_one_more_feature_of_every_view():
+    views = {"v": pd.DataFrame(np.eye(2), columns=["f", "g"]), "w": sp.csr_matrix((2, 3))}
+    data = Tasks(views, constant=True)
+    assert list(data.features["v"]) == ["f", "g", "(constant)"]
+    np.testing.assert_array_equal(data["v"].toarray(), [[1, 0, 1], [0, 1, 1]])
+    np.testing.assert_array_equal(data["w"].toarray(), [[0, 0, 0, 1]] * 2)
+    twice = pd.DataFrame(np.eye(2), columns=["f", "(constant)"])
+    with pytest.raises(ValueError, match=r"no feature called '\(constant\)' in 'v' yet, got one"):
+        Tasks({"v": twice}, constant=True)

@@ -8,7 +8,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bayesfac.core.ordinal import Levels
-from bayesfac.core.tasks import Tasks
+from bayesfac.core.reading import plain
+from bayesfac.core.tasks import LABELS, Tasks
 
 CERTAIN = 1e-3  # a label's probability stays so far from 0 and 1
 WAIVED = {
@@ -17,10 +18,17 @@ WAIVED = {
 }
 
 
-def check(data: Tasks) -> None:
-    """There is something to learn from."""
+def check(data: Tasks, gaps: bool = False) -> None:
+    """There is something to learn from; `gaps` allows rows of which some labels are unknown."""
     if not data.labelled.any():
         raise ValueError("Expected labels of at least one row, got none")
+    if not gaps and not data.known.all():
+        at = int(np.argmin(data.known))
+        row = plain(data.rows[int(data.cells[LABELS].row[at])])
+        label = plain(data.labels[int(data.cells[LABELS].col[at])])
+        raise ValueError(
+            f"Expected all labels of a row or none, got NaN for {label!r} in row {row!r} (see leml)"
+        )
 
 
 def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
@@ -29,6 +37,13 @@ def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distributio
         return dist.Normal(score, jnp.sqrt(variance))
     one = jnp.clip(score, CERTAIN, 1 - CERTAIN)
     return Levels((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
+
+
+def of_odds(score: jax.Array) -> dist.Distribution:
+    """A label with these log odds."""
+    return Levels(
+        (0.0, 1.0), jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
+    )
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
@@ -51,3 +66,13 @@ def few_tasks(key: jax.Array) -> Tasks:
     y[[3, 8]] = np.nan
     first = {"words": x[:5, :5], "topics": x[:5, 5:]}
     return Tasks({"a": first, "b": {"words": x[5:, :5]}}, {"a": y[:5], "b": y[5:]})
+
+
+def one_view(key: jax.Array, gaps: bool = False) -> Tasks:
+    """Nine rows of five features, two of them without labels; `gaps` hides one label more."""
+    data = few_tasks(key)
+    y = data[LABELS].toarray()
+    y[~data.labelled] = np.nan
+    if gaps:
+        y[1, 1] = np.nan
+    return Tasks({"words": data["words"]}, y)

@@ -154,7 +154,8 @@ def _tasks_card(data: Tasks) -> Card:
         stored += np.bincount(np.asarray(cells.row), minlength=data.n_rows)
     positive = np.zeros(len(data.labels), int)
     if LABELS in data.blocks and data.y is not None:
-        positive = np.bincount(np.asarray(data.cells[LABELS].col), minlength=len(data.labels))
+        col = np.asarray(data.cells[LABELS].col)[data.known]
+        positive = np.bincount(col, minlength=len(data.labels))
         summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
     rng = np.random.default_rng(0)
     row = _stratified(stored, PROBES, rng)

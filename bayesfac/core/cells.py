@@ -82,3 +82,9 @@ def _rows(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows
 def _device(array: np.ndarray) -> jax.Array:
     # a copy: the caller may change its own buffer later, and JAX may alias it
     return jax.numpy.array(np.ascontiguousarray(array, dtype=np.int32), copy=True)
+
+
+def full_table(table: jax.Array) -> tuple[Cells, jax.Array]:
+    """Every cell of a dense table, zeros too: a block whose values JAX may trace."""
+    row, col = np.indices(table.shape).reshape(2, -1)
+    return Cells(row, col, (table.shape[0], table.shape[1])), table.ravel()

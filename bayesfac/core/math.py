@@ -27,6 +27,14 @@ def pick(table: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
     return jnp.where(known, table[index], 0)
 
 
+def entries(table: jax.Array, at: Query | Grid) -> jax.Array:
+    """The entries asked for, or the whole block of a Grid; zero where a row or column is unknown (-1)."""
+    if isinstance(at, Grid):
+        return table[jnp.asarray(at.row)][:, jnp.asarray(at.col)]
+    row, col = jnp.asarray(at.row), jnp.asarray(at.col)
+    return jnp.where((row >= 0) & (col >= 0), table[row, col], 0)
+
+
 @jax.custom_vjp
 def _cell_dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
     return kernels.dots(cells, U, V)

@@ -66,6 +66,7 @@ class Method:
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
     ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
     remarks(params, data, hyper)      -> [str]: what a reader of this point should know
+    views_given                       whether the views are not modelled, the labels alone
     gauge(data)                       -> what may be turned or relabelled without changing the joint
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
@@ -93,6 +94,7 @@ class Method:
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
+    views_given: bool = False
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from bayesfac.core import reading
 from bayesfac.core.views import Views
 
 LABELS = "labels"  # the block of labels, among those of the views
+CONSTANT = "(constant)"  # the feature of ones
 
 
 class Piece(NamedTuple):
@@ -128,24 +129,25 @@ def _pooled(views: Views, labels: Any, task: Any) -> tuple[dict[Any, Piece], dic
 def _answers(
     raw: Any, rows: pd.Index, what: str
 ) -> tuple[sp.csr_matrix, np.ndarray, pd.Index | None]:
-    """Labels (zeros where unknown), which rows have them, and the labels' names."""
+    """Labels (NaN where unknown in a row that has some), which rows have any, and the labels' names."""
     if raw is None:
         return sp.csr_matrix((len(rows), 0)), np.zeros(len(rows), bool), None
     table, names = _table(raw, rows, what), raw.columns if isinstance(raw, pd.DataFrame) else None
     if table.shape[0] != len(rows):
         raise ValueError(f"Expected {what} for {len(rows)} rows, got {table.shape[0]}")
     hidden = np.isnan(table.data)
-    unknown = np.bincount(table.row[hidden], minlength=len(rows))
-    if (partly := (unknown > 0) & (unknown < table.shape[1])).any():
-        row = int(np.flatnonzero(partly)[0])
-        raise ValueError(f"Expected all {what} in row {row}, or NaN for all of them, got only some")
+    known = np.bincount(table.row[hidden], minlength=len(rows)) < table.shape[1]
+    gaps = hidden & known[table.row]
     table.data[hidden] = 0
     csr, _, numbers = reading.matrix(table, what)
+    if gaps.any():
+        cells = table.row[gaps], table.col[gaps]
+        csr = sp.csr_matrix(csr + sp.csr_matrix((np.full(gaps.sum(), np.nan), cells), csr.shape))
     names = numbers if names is None else names
     if not names.is_unique:
         again = reading.plain(names[names.duplicated()][0])
         raise ValueError(f"Expected distinct names in {what}, got {again!r} twice")
-    return csr, unknown == 0, names
+    return csr, known, names
 
 
 def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
@@ -206,3 +208,15 @@ def clusters_by_position(given: Any, tasks: list) -> dict[str, tuple[int, ...]]:
             )
         found[str(name)] = tuple(sorted(at))
     return dict(sorted(found.items()))
+
+
+def add_constant(pieces: dict[Any, Piece], features: dict[str, pd.Index]) -> None:
+    """A feature of ones in every view."""
+    for view in set(features) - {LABELS}:
+        if CONSTANT in features[view]:
+            raise ValueError(f"Expected no feature called {CONSTANT!r} in {view!r} yet, got one")
+        features[view] = features[view].append(pd.Index([CONSTANT]))
+        for piece in pieces.values():
+            if view in piece.blocks:
+                one = sp.csr_matrix(np.ones((len(piece.rows), 1)))
+                piece.blocks[view] = sp.csr_matrix(sp.hstack([piece.blocks[view], one]))

@@ -11,9 +11,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core import reading
-from bayesfac.core.cells import Cells
+from bayesfac.core.cells import Cells, full_table
 from bayesfac.core.pieces import LABELS as LABELS
-from bayesfac.core.pieces import Piece, clusters_by_position, read
+from bayesfac.core.pieces import Piece, add_constant, clusters_by_position, read
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +40,13 @@ class Tasks:
         one task or with `task`, whatever `Views` takes, all rows together. Zeros need not be stored.
     labels : mapping or matrix, optional
         task -> rows x labels, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN has no
-        labels yet; a task that is not listed has none at all.
+        labels yet; a task that is not listed has none at all. Single cells may be NaN (for `leml`).
     task : sequence, optional
         The task of every row, where `views` holds all rows together.
     clusters : mapping, optional
         name -> tasks that may be alike; they may overlap (`heres` uses them).
+    constant : bool
+        Whether every view gets a feature of ones, an intercept. New rows need it too.
 
     Rows are kept task by task, those with labels first: `rows` and `frame()` say which is which.
 
@@ -60,9 +62,17 @@ class Tasks:
     host: TasksFrame
 
     def __init__(
-        self, views: Any, labels: Any = None, *, task: Any = None, clusters: Any = None
+        self,
+        views: Any,
+        labels: Any = None,
+        *,
+        task: Any = None,
+        clusters: Any = None,
+        constant: bool = False,
     ) -> None:
         pieces, features = read(views, labels, task)
+        if constant:
+            add_constant(pieces, features)
         self._build(pieces, features, clusters_by_position(clusters, list(pieces)))
 
     def _build(
@@ -197,8 +207,7 @@ class Tasks:
                 yield i, at
 
     @property
-    def bounds(self) -> tuple[slice, ...]:
-        """The rows of each task."""
+    def bounds(self) -> tuple[slice, ...]:  # rows of each task
         return tuple(slice(*self.host.start[i : i + 2]) for i in range(self.n_tasks))
 
     def parts(self) -> list[tuple[int, slice, tuple[str, ...]]]:
@@ -229,7 +238,8 @@ class Tasks:
             named = ", ".join(map(str, self.bare))
             said.append(f"no row of {named} has labels: theirs come from the other tasks alone")
         if LABELS in self.blocks:
-            seen = np.bincount(np.asarray(self.cells[LABELS].col), minlength=len(self.labels))
+            col = np.asarray(self.cells[LABELS].col)[self.known]
+            seen = np.bincount(col, minlength=len(self.labels))
             if never := [str(label) for label in self.labels[seen == 0]]:
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
                 said.append(f"no row has the label {named}: it is never predicted")
@@ -238,8 +248,12 @@ class Tasks:
     @property
     def binary(self) -> bool:
         """Every label is 0 or 1."""
-        y = {} if self.y is None else self.y
-        return LABELS in y and bool((np.asarray(y[LABELS]) == 1).all())
+        return LABELS in (self.y or {}) and bool(np.isin(self.value, (0, 1)).all())
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which stored labels are numbers: a cell that is NaN in a labelled row is stored as such."""
+        return ~np.isnan(self.y[LABELS])
 
     @property
     def levels(self) -> tuple[float, ...] | None:
@@ -250,10 +264,12 @@ class Tasks:
         """Labels of the labelled rows, one row after the other: the last column of `frame()`."""
         if LABELS not in self.blocks:
             return np.zeros(0)
-        return self[LABELS][self.labelled].toarray().ravel()
+        every = self[LABELS][self.labelled].toarray().ravel()
+        return every[~np.isnan(every)]
 
     def __len__(self) -> int:
-        return int(self.labelled.sum()) * len(self.labels)
+        gaps = int((~self.known).sum()) if LABELS in (self.y or {}) else 0
+        return int(self.labelled.sum()) * len(self.labels) - gaps
 
     def __getitem__(self, block: str) -> sp.csr_matrix:
         """One view, or the labels, as a scipy sparse matrix over all rows (a copy)."""
@@ -272,11 +288,11 @@ class Tasks:
 
     def frame(self) -> pd.DataFrame:
         """The labels that are known as a long table: row, label, value."""
-        rows, labels = self.rows[self.labelled], self.labels
-        columns = {"row": np.repeat(np.asarray(rows), len(labels)), "value": self.value}
-        table = pd.DataFrame(columns)
-        table.insert(1, "label", np.tile(np.asarray(labels), len(rows)))
-        return table
+        if LABELS not in self.blocks:
+            return self.grid().assign(value=np.zeros(0))
+        every = self.grid()[np.repeat(self.labelled, len(self.labels))]
+        values = self[LABELS][self.labelled].toarray().ravel()
+        return every.assign(value=values)[~np.isnan(values)].reset_index(drop=True)
 
     def grid(self, labels: Any = None) -> pd.DataFrame:
         """Every row with every label, as a query: where nothing is known yet."""
@@ -357,15 +373,18 @@ class Tasks:
             parts += [name, tasks]
         return reading.digest(parts)
 
-    def hide(self) -> "Tasks":
-        """The same shapes without values: the model then samples them."""
-        return Tasks.tree_unflatten(self.host, (self.cells, None))
+    def hide(self, views: bool = True) -> "Tasks":
+        """The same shapes without values, which the model then samples; or without labels alone."""
+        kept = None if views else {name: self.y[name] for name in self.names}
+        return Tasks.tree_unflatten(self.host, (self.cells, kept))
 
     def fill(self, draw: Mapping[str, Any]) -> "Tasks":
         """What a model drew at its sites `view.NAME`, for the rows that have that block."""
-        cells, y = {}, {}
+        cells, y = dict(self.cells), dict(self.y or {})
         for name in self.blocks:
-            cells[name], y[name] = full_table(self.seen(name, jnp.asarray(draw[f"view.{name}"])))
+            if f"view.{name}" in draw:
+                table = self.seen(name, jnp.asarray(draw[f"view.{name}"]))
+                cells[name], y[name] = full_table(table)
         return Tasks.tree_unflatten(self.host, (cells, y))
 
     def like(self, tables: Mapping[str, jax.Array]) -> "Tasks":
@@ -379,9 +398,3 @@ class Tasks:
         full = {name: full_table(jnp.reshape(t, (T * n, -1))) for name, t in tables.items()}
         cells, y = ({name: pair[k] for name, pair in full.items()} for k in (0, 1))
         return Tasks.tree_unflatten(host, (cells, y))
-
-
-def full_table(table: jax.Array) -> tuple[Cells, jax.Array]:
-    """Every cell of a dense table, zeros too: a block whose values JAX may trace."""
-    row, col = np.indices(table.shape).reshape(2, -1)
-    return Cells(row, col, (table.shape[0], table.shape[1])), jnp.ravel(table)

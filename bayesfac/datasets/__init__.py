@@ -14,6 +14,7 @@ from bayesfac.core.data import Ratings, Views
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators
+from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, views
 from bayesfac.datasets.generators import make_gaussian, make_ratings, make_tasks, make_topics
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
@@ -27,6 +28,7 @@ __all__ = [
     "make_tasks",
     "make_topics",
     "read",
+    "read_arff",
     "target",
 ]
 

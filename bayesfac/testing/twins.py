@@ -109,7 +109,8 @@ def check_slopes(method: Method, key: jax.Array) -> str | None:
 def check_prior(method: Method, key: jax.Array) -> str | None:
     """Parameters and data drawn from the model, then a fit to these: it runs, and it descends."""
     data, hyper = method.example(key)
-    draws = Predictive(method.model, num_samples=2)(key, data.hide(), hyper)
+    hidden = data.hide(views=False) if method.views_given else data.hide()
+    draws = Predictive(method.model, num_samples=2)(key, hidden, hyper)
     names = set(sites(method.init(key, data, hyper)))
     drawn = {name: value[0] for name, value in draws.items() if name not in names and value.size}
     for name in drawn:

@@ -102,7 +102,7 @@ def test_a_posterior_is_turned_to_a_point(name) -> None:
         if isinstance(free, Rotation):
             gaps = [0.0, 0.0]
             for site in free.factors:
-                target = np.asarray(getattr(point.params, site))
+                target = np.asarray(np.asarray(sites(point.params)[site]))
                 for i, draws in enumerate((aligned.draws, fit.draws)):
                     gaps[i] += float(((draws[site] - target) ** 2).sum())
             assert gaps[0] < gaps[1]

@@ -1,37 +1,19 @@
-r"""Classifiers of several labels at once to compare with, as plain functions from tables to scores.
+"""Classifiers of several labels by neighbours, by graphs, by a subspace: see `bayesfac.comparators`."""
 
-    ml_knn   Zhang & Zhou, "ML-kNN: A lazy learning approach to multi-label learning", Pattern Recogn. 2007
-    tram     Kong, Ng & Zhou, "Transductive multilabel learning via label set propagation", IEEE TKDE 2013
-    ls_ml    Ji, Tang, Yu & Ye, "Extracting shared subspace for multi-label classification", KDD 2008
-    l2f      Yang, He, Yang & Fu, "Learning from label and feature heterogeneity", ICDM 2014: a reconstruction
-
-X and Y are features (dense, scipy sparse or DataFrame) and labels (0 or 1, rows x labels) of the training
-rows, X_new the features of new ones. Scores are new rows x labels, the larger the more likely; `as_labels`
-makes them 0 and 1. Sparse features stay sparse and distances come in blocks; `ls_ml` alone holds a square
-table, of the smaller of rows and features. A metric is "euclidean" or "cosine", which scales rows to length
-one: a row of zeros has no neighbours then and is nobody's, and its scores are averages over training rows.
-Of rows equally near, to 12 digits, the first are taken.
-"""
-
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from bayesfac.core import checks, reading
+from bayesfac.comparators.shared import Rows, labels, nearest, numbers, pair, placed
+from bayesfac.core import checks
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.graphs import METRICS
 from bayesfac.core.spectral import unit_rows
 
-CELLS = 4_000_000  # distances held at once
 SETTLED, LIMIT = 1e-10, 5000  # relative residual that ends conjugate gradients, and steps at most
-NOISE = 1e-6  # more than what they leave in a score
-Rows = tuple[Any, np.ndarray]  # features, and squared lengths: infinite for a row near to none
 
 
 def ml_knn(
@@ -58,12 +40,12 @@ def ml_knn(
     >>> ml_knn(X, Y, [[0.05], [4.0]], k=2).round(3).tolist()
     [[0.8], [0.2]]
     """
-    (x, size), y = _placed(*_pair(X, X_new), metric), _labels(Y, X)
+    (x, size), y = placed(*pair(X, X_new), metric), labels(Y, X)
     n, L = y.shape
     checks.whole("k", k, n - 1, "one less than training rows")
-    _numbers("smooth", smooth=smooth)
+    numbers("smooth", smooth=smooth)
     train, new = (x[:n], size[:n]), (x[n:], size[n:])
-    own, found = _nearest(train, train, k, own=True), _nearest(new, train, k)
+    own, found = nearest(train, train, k, own=True), nearest(new, train, k)
     own.data[:] = found.data[:] = 1
     had, has = (np.diff(graph.indptr)[:, None] > 0 for graph in (own, found))
     count, asked = (np.rint(graph @ y).astype(np.int64) for graph in (own, found))
@@ -103,7 +85,7 @@ def tram(X: Any, Y: Any, X_new: Any, *, k: int = 10, metric: str = "euclidean") 
     >>> tram(X, Y, [[0.4], [8.5]], k=2).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
     """
-    rows, y = _placed(*_pair(X, X_new), metric), _labels(Y, X)
+    rows, y = placed(*pair(X, X_new), metric), labels(Y, X)
     n, total = len(y), len(rows[1])
     checks.whole("k", k, total - 1, "one less than rows in all")
     W = _graph(rows, k)[n:]
@@ -146,15 +128,16 @@ def ls_ml(
 
     Examples
     --------
+    >>> from bayesfac.comparators import as_labels
     >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
     >>> as_labels(ls_ml(X, Y, [[0.1, 1.0], [1.0, 0.1]]), "ls_ml").tolist()
     [[1, 0], [0, 1]]
     """
-    (x, new), y = _pair(X, X_new), _labels(Y, X)
+    (x, new), y = pair(X, X_new), labels(Y, X)
     L, rate = y.shape[1], y.mean(0)
     r = max(1, (L - 1) // 5 * 5) if r is None else r
     checks.whole("r", r, L, "the number of labels")
-    _numbers("beta", alpha=alpha, beta=beta)
+    numbers("beta", alpha=alpha, beta=beta)
     mean = np.asarray(x.mean(0)).ravel()
     if isinstance(x, np.ndarray):
         x, new, mean = x - mean, new - mean, np.zeros_like(mean)
@@ -223,6 +206,7 @@ def l2f(
 
     Examples
     --------
+    >>> from bayesfac.comparators import as_labels
     >>> views = {"one": [[0.0], [1.0], [8.0], [9.0]], "two": [[5.0], [5.1], [3.1], [3.0]]}
     >>> new = {"one": [[0.4], [8.5]], "two": [[5.2], [2.9]]}
     >>> as_labels(l2f(views, [[1, 0], [1, 0], [0, 1], [0, 1]], new, k=2), "l2f").tolist()
@@ -231,7 +215,7 @@ def l2f(
     y, rows = _views(views, Y, views_new, metric)
     n, total, V = len(y), len(rows[0][1]), len(rows)
     checks.whole("k", k, total - 1, "one less than rows in all")
-    _numbers("fit", fit=fit, agreement=agreement, alike=alike)
+    numbers("fit", fit=fit, agreement=agreement, alike=alike)
     seen = sp.diags(fit * (np.arange(total) < n))
     alone = sp.block_diag([_laplacian(_graph(of, k)) + seen for of in rows])
     A = sp.csr_matrix(alone + sp.kron(agreement * (V * np.eye(V) - 1), sp.eye(total)))
@@ -244,73 +228,27 @@ def l2f(
     return F.reshape(V, total, -1)[:, n:].mean(0) @ Q.T + rate
 
 
-NAMED: dict[str, Callable[..., np.ndarray]] = {f.__name__: f for f in (l2f, ls_ml, ml_knn, tram)}
-
-
-def as_labels(score: Any, method: str, threshold: Any = None) -> np.ndarray:
-    """Scores as 0 and 1, by the rule of their method or by a threshold (a number, or one for each label).
-
-    tram, l2f       as many labels as the row sums to, rounded: the largest scores, of equal ones the first,
-                    and none of 0 or less
-    ml_knn, ls_ml   the labels whose scores reach 0.5
-
-    Examples
-    --------
-    >>> as_labels([[0.9, 0.8, 0.4]], "ml_knn").tolist(), as_labels([[1.2, 0.2, 0.1]], "tram").tolist()
-    ([[1, 1, 0]], [[1, 1, 0]])
-    """
-    if method not in NAMED:
-        raise ValueError(f"Expected method to be one of {tuple(NAMED)}, got {method!r}")
-    found = np.asarray(score, float)
-    if found.ndim != 2:
-        raise ValueError(f"Expected scores as rows x labels, got shape {found.shape}")
-    reading.check_finite(found, "scores")
-    if threshold is not None or method in ("ml_knn", "ls_ml"):
-        return (found >= (0.5 if threshold is None else np.asarray(threshold))).astype(int)
-    rank = np.argsort(np.argsort(-found, 1, kind="stable"), 1)
-    size = np.floor(found.sum(1, keepdims=True) + 0.5 + NOISE)
-    return ((rank < size) & (found > NOISE)).astype(int)
-
-
-# -- nearest rows, graphs, one solver -----------------------------------------------------------
-def _placed(x: Any, new: Any, metric: str) -> Rows:
-    """Training rows and, below them, new ones."""
-    if metric not in METRICS:
-        raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
-    both: Any = sp.vstack([x, new], format="csr") if sp.issparse(x) else np.vstack([x, new])
-    if metric == "euclidean" and not sp.issparse(x):
-        both -= np.rint(x.mean(0))  # no digits are lost far from 0, and whole numbers stay whole
-    both = unit_rows(both) if metric == "cosine" else both
-    size = np.asarray((both.multiply(both) if sp.issparse(both) else both**2).sum(1)).ravel()
-    return both, size if metric == "euclidean" else np.where(size > 0, 1.0, np.inf)
-
-
-def _nearest(asked: Rows, among: Rows, k: int, own: bool = False) -> sp.csr_matrix:
-    """Squared distances to the k nearest rows; with `own`, row i is not its own neighbour."""
-    (x, size), (other, other_size) = asked, among
-    width = max(1, CELLS // len(other_size))
-    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for at in range(0, len(size), width):
-        cross = x[at : at + width] @ other.T
-        cross = cross.toarray() if sp.issparse(cross) else cross
-        total = size[at : at + width, None] + other_size
-        d = total - 2 * cross
-        part, power = np.frexp(np.where(d < 4e-15 * total, 0, d))
-        d = np.ldexp(np.round(part, 12), power)  # rounding errors decide between no two rows
-        if own:
-            d[np.arange(len(d)), at + np.arange(len(d))] = np.inf
-        last = np.partition(d, k - 1)[:, k - 1 : k]
-        less, tie = d < last, d == last
-        first = tie & (np.cumsum(tie, 1) <= k - less.sum(1, keepdims=True))
-        row, col = np.nonzero((less | first) & (d < np.inf))
-        found.append((d[row, col], row + at, col))
-    data, row, col = map(np.concatenate, zip(*found, strict=True))
-    return sp.csr_matrix((data, (row, col)), shape=(len(size), len(other_size)))
+# -- views, graphs, one solver ------------------------------------------------------------------
+def _views(views: Any, Y: Any, views_new: Any, metric: str) -> tuple[np.ndarray, list[Rows]]:
+    """The labels, and the rows of every view, sorted by name."""
+    for what, of in (("views", views), ("views_new", views_new)):
+        if not isinstance(of, Mapping):
+            raise TypeError(f"Expected {what} as name -> matrix, got {type(of).__name__}")
+    if not views or set(views) != set(views_new):
+        raise ValueError(f"Expected the views {list(views)}, one at least, got {list(views_new)}")
+    rows, sizes = [], {}
+    for name in sorted(views):
+        rows.append(placed(*pair(views[name], views_new[name], f"view {name!r}"), metric))
+        y = labels(Y, views[name], f"view {name!r}")
+        sizes[name] = len(rows[-1][1]) - len(y)
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"Expected as many new rows in every view, got {sizes}")
+    return y, rows
 
 
 def _graph(rows: Rows, k: int) -> sp.csr_matrix:
     """The graph of `tram`."""
-    near = _nearest(rows, rows, k, own=True)
+    near = nearest(rows, rows, k, own=True)
     mean = (near.data.mean() if near.nnz else 0.0) or 1.0
     near.data = np.exp(-np.minimum(near.data / (2 * mean), 30))  # no edge vanishes, however long
     return sp.csr_matrix(near.maximum(near.T))
@@ -341,60 +279,3 @@ def _conjugate(times: Callable, right: Any, start: np.ndarray, diagonal: np.ndar
         f, rest, before = f + step * p, rest - step * q, np.where(going, now, 1)
     warnings.warn(f"stopped after {LIMIT} steps, unsettled", ConvergenceWarning, stacklevel=3)
     return f
-
-
-# -- checks -------------------------------------------------------------------------------------
-def _pair(X: Any, X_new: Any, what: str = "X") -> tuple[Any, Any]:
-    """Training and new features, both sparse or, with more than half of the cells stored, both dense."""
-    x, _, columns = reading.matrix(X, what)
-    called = "X_new" if what == "X" else f"new {what}"
-    shape = np.shape(X_new)
-    if len(shape) == 2 and shape[0] == 0:
-        new, others = sp.csr_matrix(shape), columns
-    else:
-        new, _, others = reading.matrix(X_new, called)
-    if (m := x.shape[1]) != new.shape[1]:
-        raise ValueError(f"Expected {m} features in {called}, as in {what}, got {new.shape[1]}")
-    if all(isinstance(of, pd.DataFrame) for of in (X, X_new)) and not columns.equals(others):
-        raise ValueError(f"Expected the features of {what} in {called}, in order, got others")
-    return (x.toarray(), new.toarray()) if 2 * x.nnz > math.prod(x.shape) else (x, new)
-
-
-def _labels(Y: Any, X: Any, what: str = "X") -> np.ndarray:
-    """0 and 1, rows x labels, for the rows of X."""
-    y, index, names = reading.matrix(Y, "Y")
-    if y.shape[0] != (n := np.shape(X)[0]):
-        raise ValueError(f"Expected {n} rows in Y, as in {what}, got {y.shape[0]}")
-    if all(isinstance(of, pd.DataFrame) for of in (X, Y)) and not index.equals(X.index):
-        raise ValueError(f"Expected the rows of {what} in Y, in order, got others")
-    if len(wrong := np.flatnonzero(y.data != 1)):
-        row = int(np.searchsorted(y.indptr, wrong[0], "right") - 1)
-        label, got = reading.plain(names[y.indices[wrong[0]]]), y.data[wrong[0]]
-        raise ValueError(f"Expected 0 or 1 in Y, got {got:g} in row {row}, label {label!r}")
-    return y.toarray()
-
-
-def _views(views: Any, Y: Any, views_new: Any, metric: str) -> tuple[np.ndarray, list[Rows]]:
-    """The labels, and the rows of every view, sorted by name."""
-    for what, of in (("views", views), ("views_new", views_new)):
-        if not isinstance(of, Mapping):
-            raise TypeError(f"Expected {what} as name -> matrix, got {type(of).__name__}")
-    if not views or set(views) != set(views_new):
-        raise ValueError(f"Expected the views {list(views)}, one at least, got {list(views_new)}")
-    rows, sizes = [], {}
-    for name in sorted(views):
-        rows.append(_placed(*_pair(views[name], views_new[name], f"view {name!r}"), metric))
-        y = _labels(Y, views[name], f"view {name!r}")
-        sizes[name] = len(rows[-1][1]) - len(y)
-    if len(set(sizes.values())) > 1:
-        raise ValueError(f"Expected as many new rows in every view, got {sizes}")
-    return y, rows
-
-
-def _numbers(positive: str, **values: Any) -> None:
-    """Finite ones of at least 0, and `positive` above."""
-    for name, value in values.items():
-        kind = "above 0" if name == positive else "of at least 0"
-        fine = isinstance(value, int | float | np.number) and 0 <= value < math.inf
-        if not fine or (value == 0 and name == positive):
-            raise ValueError(f"Expected {name} to be a finite number {kind}, got {value!r}")

@@ -1,0 +1,397 @@
+"""Classifiers of several labels from the literature; what they take and give: see `bayesfac.comparators`.
+
+A *machine* is scikit-learn's linear one with the squared hinge: with s_i = 1 or -1 it minimises
+
+    1/2 |w|^2 + 1/2 b^2 + C sum_i max(0, 1 - s_i (x_i'w + b))^2,     margin = x'w + b
+
+with log(1 + exp(-s margin)) for the squared hinge in `chain`. Where all training rows are of one kind the
+margin is 1 or -1. C is above 0. Features are taken as they are: all but trees and stumps want them on one
+scale, and `bp_mll` sees to that.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from bayesfac.comparators import learners
+from bayesfac.comparators.shared import choice, labels, nearest, numbers, pair, placed, seeded
+from bayesfac.core import checks
+
+KERNELS = ("linear", "rbf")
+PAIRED = 200  # labels, at most, all pairs of which are learned
+MANY = 1_000_000  # rounds, cuts, hidden units: a limit that no use meets
+
+
+# -- one machine for each label, or pair of labels, or set of labels ----------------------------
+def br_svm(X: Any, Y: Any, X_new: Any, *, C: float = 1.0, kernel: str = "linear") -> np.ndarray:
+    """BR: a machine for each label, and its margins; Tsoumakas & Katakis (2007).
+
+    Parameters
+    ----------
+    kernel : {"linear", "rbf"}
+        "rbf" is a kernel machine with the hinge, and gamma = 1 / (features x the variance of X).
+
+    Examples
+    --------
+    >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
+    >>> (br_svm(X, Y, [[0.1, 1.0], [1.0, 0.1]]) > 0).astype(int).tolist()
+    [[1, 0], [0, 1]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    numbers("C", C=C)
+    choice("kernel", kernel, KERNELS)
+    return np.column_stack([learners.margins(x, of, new, C, kernel) for of in y.T])
+
+
+def chain(
+    X: Any, Y: Any, X_new: Any, *, order: Sequence[int] | None = None, C: float = 1.0, seed: int = 0
+) -> np.ndarray:
+    """CC: a logistic regression for each label that also sees the labels before it.
+
+        p_l = 1 / (1 + exp(-x'w_l - v_l'z_before - b_l)),     z = the true labels, for new rows p >= 1/2
+
+    Read, Pfahringer, Holmes & Frank (2011), one chain; probabilities are those of a label given the decisions
+    before it. A label of all training rows, or of none, has the probability 1 or 0.
+
+    Parameters
+    ----------
+    order : sequence of int, optional
+        The labels by position, each once; else at random by `seed`.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0], [0.1], [0.9], [1.0]], [[0, 1], [0, 1], [1, 0], [1, 0]]
+    >>> (chain(X, Y, [[0.0], [1.0]], C=100.0, order=[1, 0]) >= 0.5).astype(int).tolist()
+    [[0, 1], [1, 0]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    d, L = x.shape[1], y.shape[1]
+    numbers("C", C=C)
+    drawn = np.random.default_rng(seeded(seed)).permutation(L)
+    places = drawn if order is None else np.asarray(order)
+    if places.dtype.kind not in "iu" or sorted(places.ravel().tolist()) != list(range(L)):
+        raise ValueError(f"Expected order to have each of 0 to {L - 1} once, got {order!r}")
+    p = np.zeros((new.shape[0], L))
+    for at, label in enumerate(places):
+        before = places[:at]
+        w, b = learners.line(learners.beside(x, y[:, before]), y[:, label], C, logistic=True)
+        p[:, label] = expit(new @ w[:d] + (p[:, before] >= 0.5) @ w[d:] + b)
+    return p
+
+
+def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
+    """CLR: a machine for each pair of labels, and a virtual label that parts the relevant from the others.
+
+    The machine of i and j learns, from rows that have one of them, which it is; a pair without such rows is
+    left out. That of i and the virtual label 0 is the machine of binary relevance. Every machine votes:
+
+        score_i = #{j: i before j} - #{j: 0 before j},     j all labels and 0: relevant from 0 on
+
+    Fuernkranz, Huellermeier, Loza Mencia & Brinker (2008). For L labels L (L - 1) / 2 machines are learned,
+    so at most 200 labels are taken. Scores are whole numbers, and often equal.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
+    >>> clr(X, Y, [[0.1, 1.0], [1.0, 0.1]]).tolist()
+    [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    numbers("C", C=C)
+    if (L := y.shape[1]) > PAIRED:
+        said = f"a machine for each of {L * (L - 1) // 2} pairs would be learned"
+        raise ValueError(f"Expected at most {PAIRED} labels in Y, got {L}: {said}")
+    relevant = np.column_stack([learners.margins(x, of, new, C, "linear") >= 0 for of in y.T])
+    votes = relevant.astype(float)
+    for i, j in combinations(range(L), 2):
+        rows = y[:, i] != y[:, j]
+        if rows.any():
+            w, b = learners.line(x[rows], y[rows, i], C)
+            first = new @ w + b >= 0
+            votes[:, i] += first
+            votes[:, j] += ~first
+    return votes - (~relevant).sum(1, keepdims=True)
+
+
+def label_powerset(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
+    """LP: the sets of labels of training rows are classes, a machine for each against the rest.
+
+    The scores are the set with the largest margin: 1 for its labels, else 0 (Tsoumakas & Katakis, 2007).
+
+    Examples
+    --------
+    >>> X, Y = [[0.0], [0.1], [0.9], [1.0]], [[0, 1], [0, 1], [1, 1], [1, 1]]
+    >>> label_powerset(X, Y, [[0.0], [1.0]], C=100.0).tolist()
+    [[0.0, 1.0], [1.0, 1.0]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    numbers("C", C=C)
+    return _sets(x, y, new, C)
+
+
+def _sets(x: Any, y: np.ndarray, new: Any, C: float) -> np.ndarray:
+    known, code = np.unique(y, axis=0, return_inverse=True)
+    return known[learners.likeliest(x, code, new, C)]
+
+
+def rakel(
+    X: Any,
+    Y: Any,
+    X_new: Any,
+    *,
+    k: int | None = None,
+    models: int | None = None,
+    C: float = 1.0,
+    seed: int = 0,
+) -> np.ndarray:
+    """RAkEL: `label_powerset` of random sets of k labels that overlap; the share of the votes of a label.
+
+    Tsoumakas, Katakis & Vlahavas (2011), RAkEL-o: the sets are all different. A label that none of them holds
+    has as its score the share of training rows that have it.
+
+    Parameters
+    ----------
+    k : int, optional
+        At most the labels; else 3, or all of fewer.
+    models : int, optional
+        Sets of labels, at most as many as there are; else two for each label, or all of fewer.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0], [0.1], [0.9], [1.0]], [[0, 1, 0], [0, 1, 1], [1, 1, 0], [1, 1, 1]]
+    >>> rakel(X, Y, [[0.0], [1.0]], k=2, C=100.0)[:, :2].tolist()
+    [[0.0, 1.0], [1.0, 1.0]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    L = y.shape[1]
+    k = min(3, L) if k is None else k
+    checks.whole("k", k, L, "the number of labels")
+    models = min(2 * L, math.comb(L, k)) if models is None else models
+    checks.whole("models", models, math.comb(L, k), f"sets of {k} labels of {L}")
+    numbers("C", C=C)
+    rng = np.random.default_rng(seeded(seed))
+    drawn: set[tuple[int, ...]] = set()
+    while len(drawn) < models:
+        drawn.add(tuple(sorted(rng.choice(L, k, replace=False).tolist())))
+    votes, asked = np.zeros((new.shape[0], L)), np.zeros(L)
+    for of in map(list, sorted(drawn)):
+        votes[:, of] += _sets(x, y[:, of], new, C)
+        asked[of] += 1
+    return np.where(asked > 0, votes / np.maximum(asked, 1), y.mean(0))
+
+
+# -- trees, neighbours, centres -----------------------------------------------------------------
+def ml_dt(X: Any, Y: Any, X_new: Any, *, leaf: int = 5, seed: int = 0) -> np.ndarray:
+    """ML-DT: one decision tree for all labels; the score is the share of a leaf's rows that have the label.
+
+    A split has the largest fall of the entropy, -sum_l [p_l log p_l + (1 - p_l) log(1 - p_l)] over the rows
+    of a node. Clare & King (2001) change C4.5; scikit-learn's tree has neither its gain ratio nor its
+    pruning, and leaves of some size stand in for that. It sees features as float32.
+
+    Parameters
+    ----------
+    leaf : int
+        Rows of a leaf at least.
+    seed : int
+        Of two features that split as well it takes one at random.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0], [0.1], [0.9], [1.0]], [[0, 1], [0, 1], [1, 0], [1, 1]]
+    >>> ml_dt(X, Y, [[0.0], [1.0]], leaf=2).tolist()
+    [[0.0, 1.0], [1.0, 0.5]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    checks.whole("leaf", leaf, len(y), "the training rows")
+    at, asked = learners.leaves(x, y, new, leaf, seeded(seed))
+    size = np.maximum(np.bincount(at), 1)
+    rate = np.stack([np.bincount(at, of) / size for of in y.T], 1)
+    return rate[asked]
+
+
+def br_knn(X: Any, Y: Any, X_new: Any, *, k: int = 10, metric: str = "euclidean") -> np.ndarray:
+    """BR-kNN: the share of the k nearest training rows that have the label (Spyromitros et al., 2008).
+
+    Parameters
+    ----------
+    k : int
+        Neighbours, at most the training rows.
+
+    Examples
+    --------
+    >>> br_knn([[0.0], [0.1], [5.0], [5.1]], [[1], [1], [0], [1]], [[0.05], [4.0]], k=2).tolist()
+    [[1.0], [0.5]]
+    """
+    (x, size), y = placed(*pair(X, X_new), metric), labels(Y, X)
+    n = len(y)
+    checks.whole("k", k, n, "the training rows")
+    near = nearest((x[n:], size[n:]), (x[:n], size[:n]), k)
+    near.data[:] = 1
+    found = np.diff(near.indptr)[:, None]
+    return np.where(found > 0, near @ y / np.maximum(found, 1), y.mean(0))
+
+
+def lift(
+    X: Any,
+    Y: Any,
+    X_new: Any,
+    *,
+    ratio: float = 0.1,
+    C: float = 1.0,
+    kernel: str = "linear",
+    seed: int = 0,
+) -> np.ndarray:
+    """LIFT: for each label a machine on the distances from centres of the rows that have it, and have it not.
+
+        phi_l(x) = [d(x, p_1), .., d(x, p_m), d(x, q_1), .., d(x, q_m)],     m = ceil(ratio min(|P_l|, |N_l|))
+
+    p and q are the centres of m clusters of the positive and of the negative rows, by k-means from one start;
+    Zhang & Wu (2015), who take a kernel machine with a linear kernel.
+
+    Parameters
+    ----------
+    ratio : float
+        Above 0, at most 1.
+    kernel : {"linear", "rbf"}
+        As for `br_svm`, of the distances.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0], [0.1], [0.9], [1.0]], [[0, 1], [0, 1], [1, 0], [1, 0]]
+    >>> (lift(X, Y, [[0.0], [1.0]], C=100.0) >= 0).astype(int).tolist()
+    [[0, 1], [1, 0]]
+    """
+    (x, size), y = placed(*pair(X, X_new), "euclidean"), labels(Y, X)
+    numbers("C", C=C)
+    numbers("ratio", ratio=ratio)
+    if ratio > 1:
+        raise ValueError(f"Expected ratio to be at most 1, got {ratio!r}")
+    choice("kernel", kernel, KERNELS)
+    n, seed, score = len(y), seeded(seed), np.zeros((len(size) - len(y), y.shape[1]))
+    for label, of in enumerate(y.T):
+        sides = [np.flatnonzero(of == 1), np.flatnonzero(of == 0)]
+        m = math.ceil(ratio * min(map(len, sides)))
+        phi = np.zeros((len(size), 0))
+        if m:
+            at = np.vstack([learners.centres(x[rows], m, seed) for rows in sides])
+            phi = np.sqrt(np.maximum(size[:, None] + (at**2).sum(1) - 2 * (x @ at.T), 0))
+        score[:, label] = learners.margins(phi[:n], of, phi[n:], C, kernel)
+    return score
+
+
+# -- all labels at once -------------------------------------------------------------------------
+def llsf(
+    X: Any, Y: Any, X_new: Any, *, alpha: float = 0.1, beta: float = 0.1, gamma: float = 0.01
+) -> np.ndarray:
+    """LLSF: sparse least squares in which labels that go together have weights alike; the score is x'W.
+
+        J = 1/2 |X W - Y|^2 + alpha/2 tr (R - r I) W'W + beta |W|_1,     R_kl = 1 - cos(y_k, y_l)
+
+    Huang, Li, Huang & Wu (2015) have no r. But R, with its diagonal of zeros, has a least eigenvalue r below
+    0 unless all labels are alike, and without -r I, J is unbounded below as soon as -alpha r exceeds the
+    least eigenvalue of X'X: for any X of more columns than rows. (They stop early, near their start.) With
+    it J is convex. Accelerated proximal steps of 1 / (the largest eigenvalue of X'X + alpha that of R - r I)
+    go down to its minimum from (X'X + gamma I)^-1 X'Y on, and J never rises. There is no intercept: centred
+    features want a column of ones beside them.
+
+    Parameters
+    ----------
+    alpha, beta, gamma : float
+        At least 0, above 0, above 0.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
+    >>> (llsf(X, Y, [[0.1, 1.0], [1.0, 0.1]]) >= 0.5).astype(int).tolist()
+    [[1, 0], [0, 1]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    numbers("beta", alpha=alpha, beta=beta)
+    numbers("gamma", gamma=gamma)
+    return new @ learners.sparse_weights(learners.regression(x, y, alpha, gamma), beta)[0]
+
+
+def bp_mll(
+    X: Any,
+    Y: Any,
+    X_new: Any,
+    *,
+    hidden: int | None = None,
+    epochs: int = 100,
+    rate: float = 0.01,
+    decay: float = 0.1,
+    seed: int = 0,
+) -> np.ndarray:
+    """BP-MLL: a network with one hidden layer that puts the labels of a row above the others.
+
+        c = tanh(W2' tanh(W1' x + b1) + b2)
+        J = sum_i 1 / (|Y_i| |not Y_i|) sum_{k in Y_i, l not} exp(-(c_ik - c_il)) + decay |W1, W2, b1, b2|^2
+
+    over training rows with some labels but not all. The best cut of a row, within -1 and 1, has fewest labels
+    on the wrong side (the middle of an interval, of several the lowest); t(x) = a'c + b fits those of all
+    training rows by least squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here
+    64 rows make a step of Adam. Features are divided by their largest size among training rows.
+
+    Parameters
+    ----------
+    hidden : int, optional
+        Units; else a fifth of the features, rounded up, at most 500.
+    epochs : int
+        Rounds over the rows.
+    rate, decay : float
+        Above 0; at least 0.
+
+    Examples
+    --------
+    >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
+    >>> (bp_mll(X, Y, [[0.1, 1.0], [1.0, 0.1]], hidden=4) >= 0).astype(int).tolist()
+    [[1, 0], [0, 1]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    hidden = min(500, math.ceil(x.shape[1] / 5)) if hidden is None else hidden
+    checks.whole("hidden", hidden, MANY, "units")
+    checks.whole("epochs", epochs, MANY, "rounds")
+    numbers("rate", rate=rate, decay=decay)
+    kept = (y.max(1) == 1) & (y.min(1) == 0)
+    if not kept.any():
+        raise ValueError("Expected a row in Y with some labels but not all to learn from, got none")
+    x, new = learners.in_unit_box(x, new)
+    weights = learners.network(x[kept], y[kept], hidden, epochs, rate, decay, seeded(seed))
+    (_, c), (_, asked) = (learners.outputs(weights, part) for part in (x, new))
+    with_one = np.column_stack([c, np.ones(len(c))])
+    a = np.linalg.lstsq(with_one, learners.best_cuts(c, y))[0]
+    return asked - (asked @ a[:-1] + a[-1])[:, None]
+
+
+def adaboost_mh(X: Any, Y: Any, X_new: Any, *, rounds: int = 100, cuts: int = 32) -> np.ndarray:
+    """AdaBoost.MH: stumps on one feature each, that vote on all labels; the score is the sum of their votes.
+
+    With s_il = 1 or -1 for a label and D the weights of cells, at first all equal, a round takes the feature
+    j and the cut with the least Z, where W+ and W- are the weights of a side's cells with s = 1 and -1:
+
+        Z = 2 sum_{sides b} sum_l sqrt(W+_bl W-_bl),     h_l(b) = 1/2 log (W+_bl + e) / (W-_bl + e)
+        D_il <- D_il exp(-s_il h_l(side of x_ij)), scaled to sum to 1;     e = 1 / (rows x labels)
+
+    Schapire & Singer (1999, 2000), with real-valued votes. Only cells other than 0 are stored and counted;
+    what they leave of the weight is the zeros'. On words, 0 or 1, a stump asks whether one is there.
+
+    Parameters
+    ----------
+    rounds : int
+    cuts : int
+        Of a feature at most: in the middle of successive values, spread over these if there are more.
+
+    Examples
+    --------
+    >>> X, Y = [[0], [1], [2], [3]], [[0, 1], [0, 1], [1, 0], [1, 1]]
+    >>> adaboost_mh(X, Y, [[0], [3]], rounds=1).round(2).tolist()
+    [[-0.55, 0.55], [0.55, 0.0]]
+    """
+    (x, new), y = pair(X, X_new), labels(Y, X)
+    checks.whole("rounds", rounds, MANY, "stumps")
+    checks.whole("cuts", cuts, MANY, "of a feature")
+    return learners.boosted(x, y, new, rounds, cuts)

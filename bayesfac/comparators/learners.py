@@ -1,0 +1,300 @@
+"""What the classifiers are made of: machines, centres, a sparse regression, a network, boosted stumps."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve, eigvalsh
+
+from bayesfac.comparators.shared import CELLS
+from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.spectral import unit_rows
+
+TOL, STEPS = 1e-6, 10_000  # of machines: relative slope that ends them, and steps at most
+WIDE = 4  # features for each row beyond which the dual problem is by far the faster one
+SETTLED, LIMIT = 1e-7, 10_000  # of the regression: relative step that ends it, and steps at most
+TOGETHER, FAST, SLOW, TINY = 64, 0.1, 0.001, 1e-8  # of the network: rows of a step, Adam's averages
+
+
+# -- machines -----------------------------------------------------------------------------------
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without scikit-learn's warning that something did not settle."""
+    from sklearn.exceptions import ConvergenceWarning as Theirs
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Theirs)
+        yield
+
+
+def _machine(x: Any, y: np.ndarray, C: float, logistic: bool = False) -> Any:
+    """A linear one, fitted. The primal problem needs no random numbers, and settles on unscaled features."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    given = {"C": C, "tol": TOL, "max_iter": STEPS, "random_state": 0}
+    if logistic:
+        model = LogisticRegression(solver="liblinear", **given)
+    else:
+        model = LinearSVC(dual=x.shape[1] > WIDE * x.shape[0], **given)
+    with _silent():
+        model.fit(x, y)
+    if np.max(model.n_iter_) >= STEPS:
+        said = f"a linear machine stopped after {STEPS} steps, unsettled: are features scaled?"
+        warnings.warn(said, ConvergenceWarning, stacklevel=4)
+    return model
+
+
+def line(x: Any, y: np.ndarray, C: float, logistic: bool = False) -> tuple[np.ndarray, float]:
+    """w and b of the margin x'w + b, for y of 0 and 1. If all are alike, w is zero and b is 1 or -1; as log
+    odds it is infinite."""
+    if y.min() == y.max():
+        return np.zeros(x.shape[1]), (math.inf if logistic else 1.0) * (1 if y[0] else -1)
+    model = _machine(x, y, C, logistic)
+    return model.coef_[0], float(model.intercept_[0])
+
+
+def margins(x: Any, y: np.ndarray, new: Any, C: float, kernel: str) -> np.ndarray:
+    """Of new rows, y as for `line`."""
+    from sklearn.svm import SVC
+
+    if kernel == "linear" or y.min() == y.max():
+        w, b = line(x, y, C)
+        return new @ w + b
+    model = SVC(C=C, tol=TOL).fit(x, y)
+    return model.decision_function(new) if new.shape[0] else np.zeros(0)
+
+
+def likeliest(x: Any, code: np.ndarray, new: Any, C: float) -> np.ndarray:
+    """The class of new rows among 0, 1, ..: a machine for each against the rest, the largest margin."""
+    if code.max() == 0:
+        return np.zeros(new.shape[0], int)
+    model = _machine(x, code, C)
+    margin = new @ model.coef_.T + model.intercept_
+    return margin.argmax(1) if margin.shape[1] > 1 else (margin[:, 0] > 0).astype(int)
+
+
+def centres(x: Any, m: int, seed: int) -> np.ndarray:
+    """Of m clusters by k-means. Of copies of a row several centres may coincide: no harm in that."""
+    from sklearn.cluster import KMeans
+
+    with _silent():
+        return np.asarray(KMeans(m, n_init=1, random_state=seed).fit(x).cluster_centers_)
+
+
+def leaves(x: Any, y: np.ndarray, new: Any, least: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leaves of a tree that training rows and new ones fall into."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    given = {"criterion": "entropy", "min_samples_leaf": least, "random_state": seed}
+    tree = DecisionTreeClassifier(**given).fit(x, y)
+    return tree.apply(x), tree.apply(new) if new.shape[0] else np.zeros(0, int)
+
+
+def beside(x: Any, more: np.ndarray) -> Any:
+    """Further features."""
+    return sp.hstack([x, more], format="csr") if sp.issparse(x) else np.hstack([x, more])
+
+
+def in_unit_box(x: Any, new: Any) -> tuple[Any, Any]:
+    """Features over their largest size in x."""
+    size = np.asarray(abs(x).max(0).toarray() if sp.issparse(x) else abs(x).max(0)).ravel()
+    scale = 1 / np.where(size > 0, size, 1)
+    if sp.issparse(x):
+        return sp.csr_matrix(x @ sp.diags(scale)), sp.csr_matrix(new @ sp.diags(scale))
+    return x * scale, new * scale
+
+
+# -- the regression of LLSF ---------------------------------------------------------------------
+class Regression(NamedTuple):
+    """J(W) = <W, H(W)> / 2 - <W, B> + beta |W|_1, a bound of the eigenvalues of H, and where to start."""
+
+    H: Callable[[np.ndarray], np.ndarray]
+    B: np.ndarray
+    top: float
+    start: np.ndarray
+
+
+def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
+    """H(W) = X'X W + alpha W (R - lowest I), lowest the least eigenvalue of R; B = X'Y."""
+    n, d = x.shape
+    unit = unit_rows(y.T)
+    R = 1 - unit @ unit.T
+    np.fill_diagonal(R, 0)  # a label that no row has is like itself, too
+    bend = eigvalsh(R)
+    R[np.diag_indices_from(R)] -= bend[0]
+    G = x.T @ x if d <= n else x @ x.T
+    G = G.toarray() if sp.issparse(G) else G
+    top = eigvalsh(G, subset_by_index=[len(G) - 1, len(G) - 1])[0] + alpha * (bend[-1] - bend[0])
+    B, factor = x.T @ y, cho_factor(G + gamma * np.eye(len(G)))
+    start = cho_solve(factor, B) if d <= n else x.T @ cho_solve(factor, y)
+
+    def H(W: np.ndarray) -> np.ndarray:
+        return (G @ W if d <= n else x.T @ (x @ W)) + alpha * (W @ R)
+
+    return Regression(H, B, top or 1.0, start)
+
+
+def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]]:
+    """W at the minimum, and J along the way, by accelerated proximal gradients: monotone ones (Beck &
+    Teboulle, 2009), that begin anew where they would turn back (O'Donoghue & Candes, 2015)."""
+
+    def J(W: np.ndarray, HW: np.ndarray) -> float:
+        return float(np.sum(W * (HW / 2 - of.B)) + beta * np.abs(W).sum())
+
+    W, HW, t = of.start, of.H(of.start), 1.0
+    V, HV, trace = W, HW, [J(W, HW)]
+    for _ in range(LIMIT):
+        Z = V - (HV - of.B) / of.top
+        Z = np.sign(Z) * np.maximum(np.abs(Z) - beta / of.top, 0)
+        HZ = of.H(Z)
+        if np.linalg.norm(Z - V) <= SETTLED * max(float(np.linalg.norm(Z)), 1.0):
+            return W, trace
+        if np.sum((V - Z) * (Z - W)) > 0:
+            t = 1.0
+        old, H_old = W, HW
+        if (now := J(Z, HZ)) <= trace[-1]:
+            W, HW = Z, HZ
+        trace.append(min(now, trace[-1]))
+        later = (1 + math.sqrt(1 + 4 * t * t)) / 2
+        ahead, along, t = t / later, (t - 1) / later, later
+        V = W + ahead * (Z - W) + along * (W - old)
+        HV = HW + ahead * (HZ - HW) + along * (HW - H_old)
+    warnings.warn(f"stopped after {LIMIT} steps, unsettled", ConvergenceWarning, stacklevel=3)
+    return W, trace
+
+
+# -- the network of BP-MLL ----------------------------------------------------------------------
+Weights = list[np.ndarray]  # inputs x hidden, hidden, hidden x labels, labels
+
+
+def outputs(weights: Weights, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Of the hidden and of the last layer, within (-1, 1)."""
+    hidden = np.tanh(x @ weights[0] + weights[1])
+    return hidden, np.tanh(hidden @ weights[2] + weights[3])
+
+
+def pairwise(weights: Weights, x: Any, y: np.ndarray) -> tuple[float, Weights]:
+    """The error of BP-MLL summed over rows with some labels but not all, and its gradient."""
+    hidden, c = outputs(weights, x)
+    up, down, size = (1 - y) * np.exp(c), y * np.exp(-c), y.sum(1, keepdims=True)
+    pairs = size * (y.shape[1] - size)
+    all_up, all_down = up.sum(1, keepdims=True), down.sum(1, keepdims=True)
+    last = (up * all_down - down * all_up) / pairs * (1 - c**2)
+    first = last @ weights[2].T * (1 - hidden**2)
+    error = float(np.sum(all_up * all_down / pairs))
+    return error, [x.T @ first, first.sum(0), hidden.T @ last, last.sum(0)]
+
+
+def network(
+    x: Any, y: np.ndarray, hidden: int, epochs: int, rate: float, decay: float, seed: int
+) -> Weights:
+    """Weights after so many rounds of Adam (Kingma & Ba, 2015) over the rows, a few rows at a step."""
+    rng, (n, d), L = np.random.default_rng(seed), x.shape, y.shape[1]
+    weights: Weights = []
+    for rows, columns in ((d, hidden), (hidden, L)):
+        width = math.sqrt(6 / (rows + columns))
+        weights += [rng.uniform(-width, width, (rows, columns)), np.zeros(columns)]
+    mean, square = ([np.zeros_like(w) for w in weights] for _ in range(2))
+    step = 0
+    for _ in range(epochs):
+        order = rng.permutation(n)
+        for at in range(0, n, TOGETHER):
+            rows, step = order[at : at + TOGETHER], step + 1
+            slopes = pairwise(weights, x[rows], y[rows])[1]
+            for w, slope, m, s in zip(weights, slopes, mean, square, strict=True):
+                g = slope / len(rows) + 2 * decay / n * w
+                m += FAST * (g - m)
+                s += SLOW * (g * g - s)
+                scale = np.sqrt(s / (1 - (1 - SLOW) ** step)) + TINY
+                w -= rate / (1 - (1 - FAST) ** step) * m / scale
+    return weights
+
+
+def best_cuts(c: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """For each row the middle of the interval of cuts of its outputs, within -1 and 1, with which fewest
+    labels are on the wrong side; of several intervals the lowest."""
+    order, side = np.argsort(c, 1), np.ones((len(c), 1))
+    edge = np.hstack([-side, np.take_along_axis(c, order, 1), side])
+    true = np.cumsum(np.take_along_axis(y, order, 1), 1)
+    false = np.cumsum(1 - np.take_along_axis(y, order, 1), 1)
+    below = np.hstack([0 * side, true])
+    above = false[:, -1:] - np.hstack([0 * side, false])
+    at = np.argmin(below + above, 1)[:, None]
+    return np.take_along_axis((edge[:, :-1] + edge[:, 1:]) / 2, at, 1).ravel()
+
+
+# -- the stumps of AdaBoost.MH ------------------------------------------------------------------
+class Stumps(NamedTuple):
+    """All cuts of some features: rows with x <= cut are on the left, bin after bin of a feature."""
+
+    feature: np.ndarray  # of a bin
+    cut: np.ndarray  # the upper end of a bin; infinite for the last one of a feature
+    member: sp.csr_matrix  # bins x rows, but for the bins that hold 0
+    zero: np.ndarray  # these, one of each feature
+    start: np.ndarray  # the first bin of each feature
+    steps: list[np.ndarray]  # the second bins of features, then the third, ..
+
+
+def stumps(x: sp.csc_matrix, features: np.ndarray, bins: int) -> Stumps:
+    """Cuts in the middle between successive values of a feature, or of so many pairs spread over them."""
+    n, widths, cuts, rows, codes, zeros, at = x.shape[0], [], [], [], [], [], 0
+    for j in features:
+        own = slice(x.indptr[j], x.indptr[j + 1])
+        value = x.data[own]
+        level = np.unique(np.append(value, 0.0) if len(value) < n else value)
+        gap = np.linspace(0, len(level) - 2, min(bins, len(level) - 1)).round().astype(int)
+        cut = (level[gap] + level[gap + 1]) / 2
+        rows.append(x.indices[own])
+        codes.append(at + np.searchsorted(cut, value))
+        zeros.append(at + int(np.searchsorted(cut, 0.0)))
+        cuts.append(np.append(cut, np.inf))
+        widths.append(len(cut) + 1)
+        at += widths[-1]
+    width, zero = np.array(widths), np.array(zeros)
+    start = np.cumsum(width) - width
+    row, code = np.concatenate(rows), np.concatenate(codes)
+    kept = ~np.isin(code, zero)
+    member = sp.csr_matrix((np.ones(kept.sum()), (code[kept], row[kept])), shape=(at, n))
+    steps = [start[width > k] + k for k in range(1, width.max())]
+    return Stumps(np.repeat(features, width), np.concatenate(cuts), member, zero, start, steps)
+
+
+def best_stump(among: Stumps, weight: np.ndarray) -> tuple[float, int, float]:
+    """Z, feature and cut of the stump with the least Z; weight has those of labels true, then false."""
+    total = weight.sum(0)
+    left = among.member @ weight
+    left[among.zero] = total - np.add.reduceat(left, among.start)
+    for bins in among.steps:
+        left[bins] += left[bins - 1]
+    right = total - left
+    for side in (left, right):
+        side[side < 1e-13 * total] = 0  # where nothing is, rounding errors are left
+    L = weight.shape[1] // 2
+    Z = sum(2 * np.sqrt(side[:, :L] * side[:, L:]).sum(1) for side in (left, right))
+    best = int(np.argmin(Z := np.round(Z, 12)))  # rounding errors decide between no two
+    return float(Z[best]), int(among.feature[best]), float(among.cut[best])
+
+
+def boosted(x: Any, y: np.ndarray, new: Any, rounds: int, bins: int) -> np.ndarray:
+    """The votes of so many stumps, summed, for new rows."""
+    (n, L), x, new = y.shape, sp.csc_matrix(x), sp.csc_matrix(new)
+    width = max(1, CELLS // (2 * L * (bins + 1)))
+    used = np.flatnonzero(np.diff(x.indptr)) if x.nnz else np.zeros(1, int)
+    blocks = [stumps(x, used[at : at + width], bins) for at in range(0, len(used), width)]
+    weight = np.hstack([y, 1 - y]) / (n * L)
+    score = np.zeros((new.shape[0], L))
+    for _ in range(rounds):
+        _, j, cut = min((best_stump(among, weight) for among in blocks), key=lambda found: found[0])
+        left, asked = (part[:, [j]].toarray() <= cut for part in (x, new))
+        mass = np.stack([(weight * side).sum(0) for side in (left, ~left)]) + 1 / (n * L)
+        vote = np.log(mass[:, :L] / mass[:, L:]) / 2
+        score += np.where(asked, vote[0], vote[1])
+        given = np.where(left, vote[0], vote[1])
+        weight *= np.exp(np.hstack([-given, given]))
+        weight /= weight.sum()
+    return score

@@ -1,0 +1,104 @@
+"""What the comparators share: checked tables, distances to the nearest rows."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core import reading
+from bayesfac.core.graphs import METRICS
+from bayesfac.core.spectral import unit_rows
+
+CELLS = 4_000_000  # numbers of a table made on the way that are held at once
+SEEDS = 2**32
+Rows = tuple[Any, np.ndarray]  # features, and squared lengths: infinite for a row near to none
+
+
+# -- tables and settings ------------------------------------------------------------------------
+def pair(X: Any, X_new: Any, what: str = "X") -> tuple[Any, Any]:
+    """Training and new features, both sparse or, with more than half of the cells stored, both dense."""
+    x, _, columns = reading.matrix(X, what)
+    called = "X_new" if what == "X" else f"new {what}"
+    shape = np.shape(X_new)
+    if len(shape) == 2 and shape[0] == 0:
+        new, others = sp.csr_matrix(shape), columns
+    else:
+        new, _, others = reading.matrix(X_new, called)
+    if (m := x.shape[1]) != new.shape[1]:
+        raise ValueError(f"Expected {m} features in {called}, as in {what}, got {new.shape[1]}")
+    if all(isinstance(of, pd.DataFrame) for of in (X, X_new)) and not columns.equals(others):
+        raise ValueError(f"Expected the features of {what} in {called}, in order, got others")
+    return (x.toarray(), new.toarray()) if 2 * x.nnz > math.prod(x.shape) else (x, new)
+
+
+def labels(Y: Any, X: Any, what: str = "X") -> np.ndarray:
+    """0 and 1, rows x labels, for the rows of X."""
+    y, index, names = reading.matrix(Y, "Y")
+    if y.shape[0] != (n := np.shape(X)[0]):
+        raise ValueError(f"Expected {n} rows in Y, as in {what}, got {y.shape[0]}")
+    if all(isinstance(of, pd.DataFrame) for of in (X, Y)) and not index.equals(X.index):
+        raise ValueError(f"Expected the rows of {what} in Y, in order, got others")
+    if len(wrong := np.flatnonzero(y.data != 1)):
+        row = int(np.searchsorted(y.indptr, wrong[0], "right") - 1)
+        label, got = reading.plain(names[y.indices[wrong[0]]]), y.data[wrong[0]]
+        raise ValueError(f"Expected 0 or 1 in Y, got {got:g} in row {row}, label {label!r}")
+    return y.toarray()
+
+
+def numbers(positive: str, **values: Any) -> None:
+    """Finite ones of at least 0, and `positive` above."""
+    for name, value in values.items():
+        kind = "above 0" if name == positive else "of at least 0"
+        fine = isinstance(value, int | float | np.number) and 0 <= value < math.inf
+        if not fine or (value == 0 and name == positive):
+            raise ValueError(f"Expected {name} to be a finite number {kind}, got {value!r}")
+
+
+def choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """One of the known words."""
+    if value not in known:
+        raise ValueError(f"Expected {name} to be one of {known}, got {value!r}")
+
+
+def seeded(seed: Any) -> int:
+    """What NumPy and scikit-learn both take."""
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < SEEDS:
+        raise ValueError(f"Expected seed to be a whole number from 0 to {SEEDS - 1}, got {seed!r}")
+    return int(seed)
+
+
+# -- nearest rows -------------------------------------------------------------------------------
+def placed(x: Any, new: Any, metric: str) -> Rows:
+    """Training rows and, below them, new ones."""
+    choice("metric", metric, METRICS)
+    both: Any = sp.vstack([x, new], format="csr") if sp.issparse(x) else np.vstack([x, new])
+    if metric == "euclidean" and not sp.issparse(x):
+        both -= np.rint(x.mean(0))  # no digits are lost far from 0, and whole numbers stay whole
+    both = unit_rows(both) if metric == "cosine" else both
+    size = np.asarray((both.multiply(both) if sp.issparse(both) else both**2).sum(1)).ravel()
+    return both, size if metric == "euclidean" else np.where(size > 0, 1.0, np.inf)
+
+
+def nearest(asked: Rows, among: Rows, k: int, own: bool = False) -> sp.csr_matrix:
+    """Squared distances to the k nearest rows; with `own`, row i is not its own neighbour."""
+    (x, size), (other, other_size) = asked, among
+    width = max(1, CELLS // len(other_size))
+    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for at in range(0, len(size), width):
+        cross = x[at : at + width] @ other.T
+        cross = cross.toarray() if sp.issparse(cross) else cross
+        total = size[at : at + width, None] + other_size
+        d = total - 2 * cross
+        part, power = np.frexp(np.where(d < 4e-15 * total, 0, d))
+        d = np.ldexp(np.round(part, 12), power)  # rounding errors decide between no two rows
+        if own:
+            d[np.arange(len(d)), at + np.arange(len(d))] = np.inf
+        last = np.partition(d, k - 1)[:, k - 1 : k]
+        less, tie = d < last, d == last
+        first = tie & (np.cumsum(tie, 1) <= k - less.sum(1, keepdims=True))
+        row, col = np.nonzero((less | first) & (d < np.inf))
+        found.append((d[row, col], row + at, col))
+    data, row, col = map(np.concatenate, zip(*found, strict=True))
+    return sp.csr_matrix((data, (row, col)), shape=(len(size), len(other_size)))

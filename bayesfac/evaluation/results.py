@@ -1,0 +1,154 @@
+"""What an evaluation found: tables, ranks and tests."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac import ranks as ranking
+from bayesfac.evaluation.ways import METRICS, SMALLER
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What `bf.evaluate` found. Without a name, `metric` is the first.
+
+    Attributes
+    ----------
+    cells : DataFrame
+        A row for each data set, method and fold: the metrics, seconds, the settings and the threshold
+        that were chosen, notes.
+    datasets, methods, metrics : tuple
+        Their names, in the order given.
+    partial : bool
+        Whether it was interrupted and this is what there was.
+    """
+
+    cells: pd.DataFrame
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    metrics: tuple[str, ...]
+    folds: int
+    partial: bool = False
+
+    def mean(self, metric: str | None = None) -> pd.DataFrame:
+        """Data sets x methods: means over folds, of those where the metric has a meaning; NaN where a
+        fold is not done."""
+        return self._over_folds(metric, "mean")
+
+    def sd(self, metric: str | None = None) -> pd.DataFrame:
+        """Data sets x methods: standard deviations over folds (of n - 1)."""
+        return self._over_folds(metric, "std")
+
+    def ranks(
+        self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
+    ) -> pd.DataFrame:
+        """Data sets x methods: ranks of the means, rounded as they are shown, so that what looks equal
+        is. Data sets on which a method has none are left out.
+
+        `higher` says of a function of one's own whether a larger value is better.
+        """
+        name = self._metric(metric)
+        if higher is None and name not in METRICS:
+            raise ValueError(
+                f"Expected higher=True or False for {name!r}: only you know which is better"
+            )
+        mean = self.mean(name)
+        full = mean.dropna().round(digits)
+        if full.empty:
+            lacking = [m for m in self.methods if mean[m].isna().any()]
+            raise ValueError(
+                f"Expected a data set on which every method has {name}, got none: "
+                f"{', '.join(lacking)} lack it"
+            )
+        return ranking.ranks(full, name not in SMALLER if higher is None else higher)
+
+    def friedman(
+        self, metric: str | None = None, *, alpha: float = 0.05, **how: Any
+    ) -> ranking.Friedman:
+        """Are all methods alike? `how` goes to `ranks`."""
+        return ranking.friedman(self.ranks(metric, **how), alpha)
+
+    def critical_difference(
+        self, metric: str | None = None, *, alpha: float = 0.05, **how: Any
+    ) -> float:
+        """How far apart the mean ranks of two methods have to be (Nemenyi)."""
+        N, K = self.ranks(metric, **how).shape
+        return ranking.critical_difference(K, N, alpha)
+
+    def cd_diagram(self, metric: str | None = None, *, alpha: float = 0.05, **how: Any) -> Any:
+        """The critical-difference diagram with a caption; `bf.ranks.cd_diagram` draws into other axes."""
+        from bayesfac.report.picture import Picture
+        from bayesfac.report.words import Finding
+
+        name, ranks = self._metric(metric), self.ranks(metric, **how)
+        figure = ranking.cd_diagram(ranks, alpha, title=name).figure
+        read = f"Bars join methods whose mean ranks differ by less than CD (Nemenyi, alpha = {alpha:g})."
+        if len(ranks) < 2:
+            said = Finding("care", "Here: one data set tells no two methods apart.")
+        else:
+            test = ranking.friedman(ranks, alpha)
+            alike = test.F <= test.critical
+            text = f"Here: Friedman's test {'does not reject' if alike else 'rejects'} that all are alike"
+            text += f" (F_F = {test.F:.3f}, critical value {test.critical:.3f})."
+            said = Finding("care" if alike else "good", text)
+        return Picture(figure, f"Critical difference, {name}", read, said)
+
+    def table(
+        self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
+    ) -> pd.DataFrame:
+        """Mean ± sd and, in brackets, the rank; mean ranks below. A function of one's own has ranks only
+        if `higher` says which is better."""
+        name = self._metric(metric)
+        mean, sd = self.mean(name), self.sd(name)
+        ranked = not mean.dropna().empty and (higher is not None or name in METRICS)
+        ranks = self.ranks(name, higher=higher, digits=digits) if ranked else mean[:0]
+        rank = ranks.reindex(mean.index).to_numpy()
+        shown = [
+            [_text(*three, digits) for three in zip(*row, strict=True)]
+            for row in zip(mean.to_numpy(), sd.to_numpy(), rank, strict=True)
+        ]
+        table = pd.DataFrame(shown, mean.index, mean.columns, dtype=object)
+        if ranked:
+            table.loc["mean rank"] = [f"{own:.2f}" for own in ranks.mean()]
+        return table
+
+    def __repr__(self) -> str:
+        return f"{self._headline()}\n\n{self.table().to_string()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self._headline())}</p>{self.table().to_html()}"
+
+    def _headline(self) -> str:
+        some = {"method": len(self.methods), "data set": len(self.datasets), "fold": self.folds}
+        said = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
+        said += ["interrupted"] * self.partial
+        first, *more = (f"{m} (smaller is better)" if m in SMALLER else m for m in self.metrics)
+        also = f"; also {', '.join(more)}" if more else ""
+        return f"Evaluation({', '.join(said)}): {first}, mean ± sd (rank){also}"
+
+    def _metric(self, metric: str | None) -> str:
+        name = self.metrics[0] if metric is None else metric
+        if name not in self.metrics:
+            raise ValueError(f"Expected one of the metrics {self.metrics}, got {name!r}")
+        return name
+
+    def _over_folds(self, metric: str | None, how: Any) -> pd.DataFrame:
+        by = self.cells.groupby(["dataset", "method"])
+        with np.errstate(invalid="ignore"):  # an infinite loss has no sd
+            found = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
+        wanted = pd.MultiIndex.from_product([self.datasets, self.methods])
+        table = found.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
+        index, columns = (
+            pd.Index(self.datasets, name="dataset"),
+            pd.Index(self.methods, name="method"),
+        )
+        return pd.DataFrame(table, index, columns)
+
+
+def _text(mean: float, sd: float, rank: float, digits: int) -> str:
+    if np.isnan(mean):
+        return "–"
+    return f"{mean:.{digits}f} ± {sd:.{digits}f}" + ("" if np.isnan(rank) else f" ({rank:g})")

@@ -1,0 +1,193 @@
+"""One trial: a method learns from some rows of a data set and is judged on others."""
+
+import inspect
+import math
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac import comparators, multilabel
+from bayesfac.api import fit as run_fit
+from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.method import lookup
+from bayesfac.core.reading import check_finite
+from bayesfac.core.tasks import LABELS, Tasks
+from bayesfac.evaluation.ways import DECISIONS, METRICS, SMALLER, Way, name_of, options_of
+
+CELLS = 2_000_000  # rows x labels that are predicted at once
+
+
+# -- scores of new rows -------------------------------------------------------------------------
+class Rows(NamedTuple):
+    """Masks over the rows of a data set."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+def scores(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Scores of the test rows, rows x labels, in their order in the data; and what there is to say."""
+    ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
+    found, notes = ask[way.kind](way, data, rows, seed)
+    shape = int(rows.test.sum()), len(data.labels)
+    if found.shape != shape:
+        raise ValueError(
+            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {found.shape}"
+        )
+    check_finite(found, "scores")
+    return found, notes
+
+
+def _of_fit(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    method, notes = lookup(way.what), []
+    if method.fold_in is None:
+        seen = data.take(rows.train | rows.test, labelled=rows.train)
+        notes = ["transductive: the fit saw the views of the test rows"]
+    else:
+        seen = data.take(rows.train)
+    fit = run_fit(method, seen, way.engine, seed=seed, progress=False, **way.hyper)
+    if fit.partial:
+        raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished cell")
+    notes += fit.result.notes
+    if method.fold_in is not None:
+        fit = fit.fold_in(_unlabelled(data, rows.test))
+    names, labels = np.asarray(data.rows[rows.test]), np.asarray(data.labels)
+    width, parts = max(1, CELLS // len(labels)), []
+    for at in range(0, len(names), width):
+        block = names[at : at + width]
+        query = {"row": np.repeat(block, len(labels)), "label": np.tile(labels, len(block))}
+        parts.append(fit.predict(pd.DataFrame(query)).mean.reshape(len(block), -1))
+    return np.concatenate(parts), notes
+
+
+def _of_comparator(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    function, options = comparators.NAMED[way.what], dict(way.hyper)
+    if "seed" in options_of(way.what):
+        options.setdefault("seed", seed)
+    whole = data.pooled()  # every view in every task
+    Y = whole[LABELS].toarray()
+    views = {view: whole[view] for view in whole.names}
+    parts: list[Any] = [{view: x[at] for view, x in views.items()} for at in rows]
+    if next(iter(inspect.signature(function).parameters)) != "views":
+        parts = [sp.hstack(list(part.values())).tocsr() for part in parts]
+    return np.asarray(function(parts[0], Y[rows.train], parts[1], **options), float), []
+
+
+def _of_function(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    train, test = data.take(rows.train), _unlabelled(data, rows.test)
+    found = way.what(train, test, **way.hyper)
+    if isinstance(found, pd.DataFrame):
+        if set(found.index) != set(test.rows) or set(found.columns) != set(data.labels):
+            raise ValueError("Expected scores of the test rows and all labels by name, got others")
+        found = found.loc[data.rows[rows.test], data.labels]
+    return np.asarray(found, float), []
+
+
+def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
+    return data.take(rows, labelled=np.zeros(data.n_rows, bool))
+
+
+# -- decisions and measures ---------------------------------------------------------------------
+def decisions(way: Way, score: np.ndarray, threshold: float | None) -> np.ndarray:
+    """0 and 1: from the threshold on; else above one half, or by the comparator's own rule."""
+    if way.kind == "comparator":
+        return comparators.as_labels(score, way.what, threshold)
+    return (score > 0.5 if threshold is None else score >= threshold).astype(int)
+
+
+def probabilities(way: Way, score: np.ndarray) -> np.ndarray | None:
+    """The scores where they are probabilities."""
+    sure = way.kind == "comparator" and way.what in comparators.PROBABILITIES
+    return np.clip(score, 0, 1) if sure or way.kind == "factorization" else None
+
+
+def measured(
+    metrics: Sequence[Any], way: Way, Y: np.ndarray, score: np.ndarray, threshold: float | None,
+    empty: float,
+) -> dict[str, float]:  # fmt: skip
+    """Metric -> value; NaN where it has no meaning."""
+    predicted = decisions(way, score, threshold)
+    found: dict[str, float] = {}
+    if any(metric in DECISIONS for metric in metrics):
+        found |= multilabel.scores(Y, predicted, empty=empty)
+    if any(metric in METRICS[len(DECISIONS) :] for metric in metrics):
+        probability = probabilities(way, score)
+        found |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
+    return {
+        name_of(m): float(m(Y, predicted)) if callable(m) else found.get(m, math.nan)
+        for m in metrics
+    }
+
+
+def choose(
+    way: Way, data: Tasks, train: np.ndarray, seed: Sequence[int], empty: float
+) -> tuple[dict[str, Any], float | None]:
+    """The settings and the threshold that do best on rows held out of the training rows."""
+    if (tuned := way.tuned) is None:
+        return {}, None
+    options = list(tuned.settings())
+    if len(options) == 1 and tuned.threshold is False:
+        return options[0], None
+    held, rng = np.zeros(data.n_rows, bool), np.random.default_rng(seed)
+    for span in data.bounds:
+        own = rng.permutation(np.flatnonzero(train[span]) + span.start)
+        held[own[: min(max(1, round(tuned.share * len(own))), len(own) - 1)]] = True
+    if not held.any():
+        raise ValueError(
+            "Expected a task with at least two training rows to hold some out, got none"
+        )
+    rows, truth = Rows(train & ~held, held), data[LABELS][held].toarray()
+    metric = tuned.metric
+    sign = -1 if metric in SMALLER else 1
+    best, chosen = -math.inf, None
+    for values in options:
+        score, _ = scores(way._replace(hyper=way.hyper | values), data, rows, seed[0])
+        for threshold in tuned.thresholds(truth, score):
+            (value,) = measured([metric], way, truth, score, threshold, empty).values()
+            if sign * value > best:
+                best, chosen = sign * value, (values, threshold)
+    if chosen is None:
+        raise ValueError(
+            f"Expected a measure that the held-out rows have, got no {name_of(metric)}"
+        )
+    return chosen
+
+
+# -- the trial ----------------------------------------------------------------------------------
+def trial(
+    data: Tasks, way: Way, fold: np.ndarray, number: int, seed: int, metrics: Sequence[Any], empty: float
+) -> dict[str, Any]:  # fmt: skip
+    """What comes of learning from all folds but one: measures, seconds, what was chosen, notes."""
+    begun = time.perf_counter()
+    rows, notes = Rows(fold != number, fold == number), list[str]()
+    with _heard(notes, "while tuning: "):
+        values, threshold = choose(way, data, rows.train, (seed, number), empty)
+    with _heard(notes):
+        score, said = scores(way._replace(hyper=way.hyper | values), data, rows, seed)
+    truth = data[LABELS][rows.test].toarray()
+    return {
+        "scores": measured(metrics, way, truth, score, threshold, empty),
+        "seconds": time.perf_counter() - begun,
+        "chosen": ", ".join(f"{name}={value!r}" for name, value in values.items()),
+        "threshold": threshold,
+        "notes": list(dict.fromkeys([*notes, *said])),
+    }
+
+
+@contextmanager
+def _heard(notes: list[str], when: str = "") -> Iterator[None]:
+    """Warnings that something did not converge become notes; others stay warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        yield
+    for one in caught:
+        if issubclass(one.category, ConvergenceWarning):
+            notes.append(when + str(one.message).partition(":")[0])
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
