@@ -49,13 +49,19 @@ def dependence(B: dict[str, jax.Array]) -> jax.Array:
 
 def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
     """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then along its own gradient."""
+    B, short = _basis(Q, L, B)
+    events.tell("the step of (18) was shortened", short)
+    return B
 
+
+@jax.jit
+def _basis(Q: jax.Array, L: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
     def cost(B: jax.Array) -> jax.Array:
         return jnp.sum((B @ Q) * B) - 2 * jnp.sum(B * L)
 
-    B = lower(cost, B, admm(Q, L, B), "the step of (18) was shortened")
+    B, short = lower(cost, B, admm(Q, L, B))
     slope, bend = 2 * (B @ Q - L), 2 * jnp.max(jnp.abs(jnp.linalg.eigvalsh(Q)))
-    return into_ball(B - slope / jnp.maximum(bend, 1e-12))
+    return into_ball(B - slope / jnp.maximum(bend, 1e-12)), short
 
 
 def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
@@ -73,9 +79,10 @@ def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
     return jax.lax.scan(step, (B, jnp.zeros_like(B)), None, length=INNER)[0][0]
 
 
-def lower(cost: Any, B: jax.Array, S: jax.Array, told: str) -> jax.Array:
-    """The first of S, halfway to S, ... (the balls are convex) that costs no more than B; else B."""
+def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first of S, halfway to S, ... (the balls are convex) that costs no more than B, else B; and whether
+    it is not S."""
     now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
     fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
-    events.tell(told, ~fine[0])
-    return B + jnp.where(jnp.any(fine), steps[jnp.argmax(fine)], 0) * (S - B)
+    way = jnp.where(jnp.any(fine), steps[jnp.argmax(fine)], 0) * (S - B)
+    return B + way, ~fine[0]

@@ -183,7 +183,7 @@ def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np
 def _labels(kind: str, query: Any) -> pd.DataFrame:
     wanted = COLUMNS[kind]
     if isinstance(query, Ratings | Views | Tasks):
-        if type(query).__name__ != kind:
+        if not isinstance(query, {"Ratings": Ratings, "Views": Views, "Tasks": Tasks}[kind]):
             raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
         query = query.frame()
     if isinstance(query, Mapping):

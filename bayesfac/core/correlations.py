@@ -1,4 +1,4 @@
-"""Factors whose columns may be alike, and what it costs: tr(R Z'Z) with R = 1 - the correlations of U."""
+"""Columns of a factor that are alike, and what it costs: tr(R Z'Z) with R = 1 - the correlations of U."""
 
 from collections.abc import Callable
 
@@ -91,7 +91,7 @@ def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Arra
 
 
 def longest(rise: Callable[[jax.Array], jax.Array], size: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first length of `STEPS` with which a cost of this size does not rise, else 0; and if it is short."""
+    """The first length of `STEPS` at which a cost of this size does not rise, else 0; and if it is short."""
     steps = jnp.asarray(STEPS, size.dtype)
     fine = jax.vmap(rise)(steps) <= rounding(size)
     return jnp.where(jnp.any(fine), steps[jnp.argmax(fine)], 0), ~fine[0]

@@ -1,4 +1,4 @@
-"""The steps of GroPLE: labels near U V', V sparse by groups, U near X Z, Z sparse, columns of U that are alike.
+"""The steps of GroPLE: labels near U V', U near X Z, V sparse by groups of labels and Z in every cell.
 
 `known` says which rows have labels, as a column; the rows of U without are never looked at. What takes a
 pass over the data stands in a `Point` and is linear in it, so that the rest is compiled by itself.
@@ -40,8 +40,8 @@ def signs_back(data: Tasks, U: jax.Array) -> jax.Array:
 
 
 def singular(key: jax.Array, data: Tasks, d: int) -> tuple[jax.Array, jax.Array]:
-    """The first d singular vectors of 2Y - 1, U of their lengths and V of length one, by powers of it; columns
-    beyond the number of labels are zero, and stay so."""
+    """The first d singular vectors of 2Y - 1, those of rows as long as they are large, by powers of it;
+    columns beyond the number of labels are zero."""
     L = len(data.labels)
     V = jax.random.normal(key, (L, min(d, L)))
     for _ in range(POWERS):
@@ -110,12 +110,14 @@ def stretched(at: Point, known: jax.Array, hyper: Any) -> Point:
 
 @partial(jax.jit, static_argnums=3)
 def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
+    """V with U held (6.4), where YU is (2Y - 1)'U."""
     U = jnp.where(known, at.U, 0)
     return label_groups.lower(at.V, U.T @ U, YU, hyper.groups, hyper.sparsity, STEPS_V)
 
 
 @partial(jax.jit, static_argnums=2)
 def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """U with V and Z held (6.3 and its place in 6.11), and whether the step had to be shortened."""
     A = at.V.T @ at.V + (hyper.ridge + hyper.coupling) * jnp.eye(at.V.shape[1])
     B = signs(at.YV, at.V, known) + hyper.coupling * at.XZ
     M = hyper.coupling * hyper.alpha * at.Z.T @ at.Z
@@ -123,6 +125,7 @@ def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Arra
 
 
 def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> jax.Array:
+    """Z with U held (6.11)."""
     known, (view,) = rows(data), data.names
     K = curvature(U, known, hyper)
     at, x = data.cells[view], jnp.abs(data.y[view])
@@ -145,6 +148,8 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> j
 
 @partial(jax.jit, static_argnums=3)
 def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
+    """On from a point along a way, twice as far as long as J falls."""
+
     def there(t: jax.Array) -> Point:
         return jax.tree.map(lambda x, w: x + t * w, new, way)
 

@@ -18,14 +18,15 @@ NEAR = 7  # the neighbour whose distance is a label's own scale
 
 
 def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
-    """The groups that were given, numbered as they appear, or else K (10, or one for each label) found ones."""
+    """The groups that were given, numbered as they appear, or else K (10, or one a label) that are found."""
     L = len(data.labels)
     if K is not None:
         checks.whole("n_groups", K, L, "the number of labels")
     if groups is None:
         return spectral_groups(data[LABELS][data.labelled], min(10, L) if K is None else K)
-    if len(groups) != L:
-        raise ValueError(f"Expected a group for each of {L} labels, got {len(groups)}")
+    if np.shape(groups) != (L,):
+        got = groups if np.ndim(groups) == 0 else np.shape(groups)
+        raise ValueError(f"Expected a group for each of {L} labels in a row, got {got}")
     found = in_order(groups)
     if K not in (None, max(found) + 1):
         raise ValueError(f"Expected {K} groups, or n_groups left out, got {max(found) + 1}")

@@ -88,7 +88,7 @@ def farther(cost: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Arra
 
     Examples
     --------
-    >>> farther(lambda t: (t - 3) ** 2, jnp.zeros(())).item()
+    >>> farther(lambda t: (t - 5) ** 2, jnp.zeros(())).item()
     4.0
     """
 

@@ -74,7 +74,8 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
     found = Growing(home=np.full(data.n_rows, -1))
     groups, number = _halves(x, labelled, hyper), 0
     for depth in range(1, hyper.depth + 1):
-        pairs, next_groups = [], []
+        pairs: list[Pair] = []
+        next_groups: list[np.ndarray] = []
         for at in groups:
             rng = np.random.default_rng([hyper.seed, number + len(pairs)])
             U, V = fit_node(x[at], y[at], hyper.n_components, hyper.penalty, rng)

@@ -11,31 +11,31 @@ Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
     V = (V^1, ..., V^K)    V                 labels x d: transposed; V^k is the rows of group k
     Z                      Z[view]           features x d
     lambda_1, lambda_2     ridge, sparsity
-    alpha, beta, gamma     the same; of gamma the paper only says that the start has one
-    R, C                   core.correlations, over labelled rows
+    alpha, beta            the same; gamma is ours
+    R                      core.correlations, over labelled rows
 
-The thesis lowers (6.1), then (6.11) with that U. Here both are one J: that is its limit for a small
-coupling, where U and V know nothing of X; otherwise features have a say in the embedding. R has a zero
-diagonal, so unless it is zero it has an eigenvalue -r < 0, with eigenvector q; and where X w = 0 for some
-w, as with more features than rows, Z + t w q' changes J by -alpha r t^2 |w|^2 and terms linear in |t|: (6.11)
-has no minimum for any alpha > 0. gamma mends that. It defaults to alpha d, as -R <= C <= d I; `remarks` says
-where a smaller one leaves Z's problem not convex. The printed gradient of alpha tr(R Z'Z), alpha Z R, lacks
-a 2. (6.14) adds a D x D and a d x d table; what bounds the curvature is 2 X'X + 2 (alpha lambda_max(R) +
-gamma), and of X'X the row sums of |X|'|X|, with a step of its own for every feature. Z begins at (X'X +
-gamma I)^-1 X'U (X'U is missing in print), U and V at the first singular vectors of 2Y - 1.
+The thesis lowers (6.1), then (6.11) with that U. Here both are one J: for a small coupling U and V know
+nothing of X, which is the thesis; otherwise features have a say in the embedding. R has a zero diagonal, so
+unless it is zero it has an eigenvalue -r < 0, with an eigenvector q; and where X w = 0 for some w, as with
+more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which has no
+minimum then, for any alpha > 0. gamma mends that. It defaults to alpha d, as -R <= corr(U) <= d I; `remarks`
+says where a smaller one leaves the problem of Z not convex. The printed slope alpha Z R lacks a 2. (6.14)
+adds a D x D and a d x d table; what bounds the curvature is 2 X'X + 2 lambda_max(alpha R + gamma I), and X'X
+lies below the row sums of |X|'|X|: a step of its own for every feature. The printed start of Z lacks X'U;
+here Z begins at zero, U and V at the first singular vectors of 2Y - 1.
 
-V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, exact where
-alpha is 0, halved until J does not rise. Then all of them go on along the way of the sweep, twice as far as
-long as J falls: the fit is the same for any U M, V M^-T, in which direction steps in turn are slow. Zeros of
-V and Z stay out of it, so that they are exact. A row without labels lies at its x Z and changes nothing else.
+V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, the minimum
+if alpha is 0, halved until J does not rise. Before them every column takes its best length (s U, V / s, s Z);
+after them all go on along the way of the sweep, twice as far as long as J falls, for U M and V M^-T fit the
+labels alike, whatever M, and steps in turn are slow in that direction. Zeros of V and Z stay out of it, so
+that they are exact. A row without labels lies at its x Z and changes nothing else; so do new rows.
 
-Twin: normal labels of precision 2, V with the multivariate Laplace law of a group's column, Laplace Z, normal U
-around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised posterior.
-Gauge: columns may be relabelled, but not change their signs, which R knows. Tasks do not matter here.
+Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
+normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
+posterior. Gauge: columns may be relabelled; signs are not free, as R knows them. Tasks do not matter here.
 """
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,8 +117,8 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     events.tell("the step of (6.3) was shortened", short)
     Z = steps.step_Z(old.Z, U, data, hyper, STEPS_Z)
     new = new._replace(U=U, Z=Z, XZ=embedding.times(data, Z))
-    ways = [jnp.where(b == 0, 0, b - a) for a, b in ((old.V, V), (old.Z, Z))]
-    way = steps.Point(U - old.U, *ways, steps.forth(data, ways[0]), embedding.times(data, ways[1]))
+    dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)  # zeros stay
+    way = steps.Point(U - old.U, dV, dZ, steps.forth(data, dV), embedding.times(data, dZ))
     new = steps.onward(new, way, known, hyper)
     return Params(jnp.where(known, new.U, new.XZ), new.V, {view: new.Z})
 

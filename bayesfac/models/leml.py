@@ -137,7 +137,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
     W = next(name for name in names if name.startswith("W."))
-    return (Rotation((W, "H"), {W: 1, "H": 1}),)
+    turning = [name for name in names if name in (W, "H", "A")]
+    return (Rotation((W, "H"), dict.fromkeys(turning, 1)),)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
