@@ -25,9 +25,9 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def begun(seed=0, shaken=0.3, rows=(24, 4), **more):
+def begun(seed=0, shaken=0.3, **more):
     """Data, settings and a point at which nothing is at rest."""
-    x, y = table(rows[0], unlabelled=rows[1])
+    x, y = table()
     data = Tasks(x, y)
     h = settle(METHOD, data, {**SETTINGS, **more})
     p = METHOD.init(jax.random.key(seed), data, h)

@@ -134,6 +134,12 @@ def halved():
     return views, labels
 
 
+def gappy():
+    views, labels = tables()
+    labels.iloc[2, 0] = np.nan
+    return views, labels
+
+
 def scaled():
     views, labels = tables()
     return views, 2 * labels
@@ -149,6 +155,7 @@ def twice():
     [
         (spoiled, ValueError, "Expected finite values in .*, got nan in row 3, column 1"),
         (halved, ValueError, "Expected labels of every row, got none of row 'row"),
+        (gappy, ValueError, "Expected every label of every row, got NaN for some"),
         (lambda: tables()[0], TypeError, r"Expected Tasks or \(views, labels\), got dict"),
         (
             lambda: bf.Tasks(tables()[0]),

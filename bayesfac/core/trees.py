@@ -114,7 +114,8 @@ def _planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
     ):
         here = (seat >= number) & (seat < number + len(pairs))
         nodes[f"{depth}"] = level(x, rows, node, len(pairs))
-        votes[f"{depth}"] = level(x, row[here], seat[here] - number, len(pairs))
+        if here.any():  # a depth in which nobody stayed is asked by nobody
+            votes[f"{depth}"] = level(x, row[here], seat[here] - number, len(pairs))
         start[f"{depth}"] = tuple(reading.real(np.stack(side)) for side in zip(*pairs, strict=True))
         number += len(pairs)
     return Tree.of(data, nodes, votes, start)

@@ -199,6 +199,8 @@ def _data(given: Any) -> Tasks:
         raise ValueError(
             f"Expected labels of every row, got none of row {row!r}: data.take(data.labelled) has the others"
         )
+    if not given.known.all():
+        raise ValueError("Expected every label of every row, got NaN for some")
     if not given.binary:
         raise ValueError("Expected labels 0 and 1, got other numbers among them")
     return given

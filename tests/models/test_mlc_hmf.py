@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import bayesfac as bf
 from bayesfac.core.nodes import level
 from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.trees import fit_node, grow
+from bayesfac.core.trees import Growing, _planted, fit_node, grow
 from bayesfac.inference.result import compiled
 from bayesfac.models.mlc_hmf import METHOD, Hyper, Params, derive, prepare
 
@@ -216,3 +216,16 @@ def test_copies_of_one_row_and_labels_nobody_has():
     fit = bf.fit("mlc_hmf", bf.Tasks(x, y), n_components=1, penalty=0.1, progress=False)
     found = fit.predict(bf.Tasks(x, y).grid()).mean.reshape(10, 2)
     assert (found[:, 0] > 0.5).all() and (found[:, 1] < 0.5).all()
+
+
+def test_a_depth_in_which_nobody_stays_is_asked_by_nobody():
+    tree, hyper = grown()
+    pair = np.ones((4, 2)), np.ones((3, 2))
+    rows, nodes = [np.arange(12), np.arange(6)], [np.zeros(12, int), np.zeros(6, int)]
+    found = Growing(
+        rows, nodes, [[pair], [pair]], home=np.zeros(12, int)
+    )  # of depth 1, all of them
+    tree = _planted(tree, sp.csr_matrix(X), found, hyper)
+    assert set(tree.votes) == {"1"} and set(tree.nodes) == {"1", "2"}
+    share = derive(METHOD.init(jax.random.key(0), tree, hyper), tree, hyper)["share"]
+    np.testing.assert_array_equal(share, (X @ pair[0] @ pair[1].T > 0).astype(float))
