@@ -91,7 +91,7 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
         found.node.append(np.repeat(np.arange(len(groups)), [len(at) for at in groups]))
         found.pairs.append(pairs)
         number, groups = number + len(pairs), next_groups
-    return _planted(data, x, found, hyper)
+    return planted(data, x, found, hyper)
 
 
 def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
@@ -104,7 +104,8 @@ def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
     return [half for k in (0, 1) if len(half := at[code == k]) >= hyper.minimum]
 
 
-def _planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
+def planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
+    """The data with what has grown, and with who asks which node."""
     nodes, votes, start = {}, {}, {}
     homes = _votes(x, found.home, hyper)
     row, seat = np.repeat(np.arange(data.n_rows), homes.shape[1]), homes.ravel()

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import bayesfac as bf
 from bayesfac.core.nodes import level
 from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.trees import Growing, _planted, fit_node, grow
+from bayesfac.core.trees import Growing, planted, fit_node, grow
 from bayesfac.inference.result import compiled
 from bayesfac.models.mlc_hmf import METHOD, Hyper, Params, derive, prepare
 
@@ -225,7 +225,7 @@ def test_a_depth_in_which_nobody_stays_is_asked_by_nobody():
     found = Growing(
         rows, nodes, [[pair], [pair]], home=np.zeros(12, int)
     )  # of depth 1, all of them
-    tree = _planted(tree, sp.csr_matrix(X), found, hyper)
+    tree = planted(tree, sp.csr_matrix(X), found, hyper)
     assert set(tree.votes) == {"1"} and set(tree.nodes) == {"1", "2"}
     share = derive(METHOD.init(jax.random.key(0), tree, hyper), tree, hyper)["share"]
     np.testing.assert_array_equal(share, (X @ pair[0] @ pair[1].T > 0).astype(float))
