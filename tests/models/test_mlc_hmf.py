@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import bayesfac as bf
 from bayesfac.core.nodes import level
 from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.trees import Growing, planted, fit_node, grow
+from bayesfac.core.trees import Growing, fit_node, grow, planted
 from bayesfac.inference.result import compiled
 from bayesfac.models.mlc_hmf import METHOD, Hyper, Params, derive, prepare
 
