@@ -160,9 +160,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
-    W = next(name for name in names if name.startswith("W."))
-    turning = [name for name in names if name in (W, "V", "A")]
-    return (Rotation((W, "V"), dict.fromkeys(turning, 1)),)
+    turning = dict.fromkeys((name for name in names if name in ("V", "A") or name[:2] == "W."), 1)
+    return tuple(Rotation((W, "V"), turning) for W in names if W.startswith("W."))
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -143,9 +143,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
-    W = next(name for name in names if name.startswith("W."))
-    turning = [name for name in names if name in ("C", "D", W, "A")]
-    return (Rotation(("C", "D"), dict.fromkeys(turning, 1)),)
+    turning = dict.fromkeys((n for n in names if n in ("C", "D", "A") or n.startswith("W.")), 1)
+    return (Rotation(("C", "D"), turning),)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -165,8 +165,7 @@ def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    Z = next(name for name in names if name.startswith("Z."))
-    return (Permutation({"U": 1, "V": 1, Z: 1}),)
+    return tuple(Permutation({"U": 1, "V": 1, Z: 1}) for Z in names if Z.startswith("Z."))
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

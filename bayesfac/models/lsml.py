@@ -135,8 +135,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
-    T = next(name for name in names if name.startswith("T."))
-    return (Rotation((T, "V"), {T: 1, "V": 1}),)
+    return tuple(Rotation((T, "V"), {T: 1, "V": 1}) for T in names if T.startswith("T."))
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
