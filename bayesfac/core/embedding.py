@@ -32,6 +32,22 @@ def times(data: Tasks, W: jax.Array) -> jax.Array:
     return tables.product(data.cells[view], data.y[view], W)
 
 
+def codes(p: Any, data: Tasks) -> jax.Array:
+    """X W of parameters with a W for the view."""
+    (W,) = p.W.values()
+    return times(data, W)
+
+
+def derive(p: Any, data: Tasks, hyper: Any) -> dict[str, Any]:
+    """A = X W, by which rows are predicted."""
+    return {"A": codes(p, data)}
+
+
+def fold_in(p: Any, data: Tasks, hyper: Any) -> Any:
+    """New rows have no parameters of their own."""
+    return p._replace(A=codes(p, data))
+
+
 def back(data: Tasks, A: jax.Array) -> jax.Array:
     """X' A over labelled rows."""
     (view,) = data.names
@@ -128,7 +144,7 @@ def ridge(
 ) -> jax.Array:
     """(weight X'X + penalty I)^-1 right over labelled rows; every column may have a weight of its own."""
     (view,) = data.names
-    n, d = data.cells[view].shape
+    d = data.n_features[view]
     if d * d <= 2 * len(data.cells[view]):  # a table of features costs no more than the cells
         return _by_eigenvectors(
             back(data, times(data, jnp.eye(d, dtype=right.dtype))), right, penalty, weight

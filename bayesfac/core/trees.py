@@ -20,7 +20,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
 class Tree(Tasks):
     """Tasks with the tree that was grown on their labelled rows.
 
-    nodes   by depth from 1: the rows that a node was fitted to
+    nodes    by depth from 1: the rows that a node was fitted to
     votes    by depth: each row with the nodes that its nearest neighbours stayed in
     start    by depth: U and V of every node as they were when it grew
     """

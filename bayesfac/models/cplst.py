@@ -29,7 +29,7 @@ uniform; at an optimum the site is its own frame. Normal W, b, and labels with p
 are given. Gauge: W and V turn together. Tasks do not matter here.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,15 +82,9 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     return total - Frame(*p.V.shape).log_prob(p.V)
 
 
-def rows_of(p: Params, data: Tasks) -> jax.Array:
-    """A = X W."""
-    (W,) = p.W.values()
-    return embedding.times(data, W)
-
-
 def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
     """Two factors of the mean: [X W, 1] over labelled rows, and [V, b]."""
-    A = jnp.hstack([rows_of(p, data), jnp.ones((data.n_rows, 1))])
+    A = jnp.hstack([embedding.codes(p, data), jnp.ones((data.n_rows, 1))])
     return data.seen(LABELS, A), jnp.hstack([polar(p.V), p.b[:, None]])
 
 
@@ -131,7 +125,7 @@ def given_V(V: jax.Array, B: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     (view,) = data.names
     p = Params({view: B @ V}, V, jnp.zeros(len(V)))
     Y, _ = embedding.answers_of(data, data.y[LABELS])
-    fitted = data.seen(LABELS, rows_of(p, data)) @ V.T
+    fitted = data.seen(LABELS, embedding.codes(p, data)) @ V.T
     return p._replace(b=mean_of(Y - fitted, data, hyper))
 
 
@@ -143,15 +137,6 @@ def model(data: Tasks, hyper: Hyper) -> None:
     A, C = sides(Params({view: W}, V, b), data)
     law = tables.Table(A, C, data.cells[LABELS], hyper.weight, "squared")
     numpyro.sample(f"view.{LABELS}", law, obs=data.y.get(LABELS))
-
-
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return {"A": rows_of(p, data)}
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows have no parameters of their own."""
-    return p._replace(A=rows_of(p, data))
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
@@ -173,7 +158,8 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "cplst", "chen2012cplst", Tasks, Params, Hyper, init, objective, model, predict, example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=answers.remarks, gauge=gauge,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    remarks=answers.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
           "b": ("feature.labels",), "A": ("row", "component")},
     views_given=True, waived=answers.WAIVED,

@@ -25,7 +25,7 @@ Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown 
 posterior fills them in. Gauge: W and H turn together.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,14 +70,8 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    law = scores(rows_of(p, data), p, data, hyper)
+    law = scores(embedding.codes(p, data), p, data, hyper)
     return law.loss(data.y[LABELS]) + hyper.penalty / 2 * (embedding.squared(p.W, p.H))
-
-
-def rows_of(p: Params, data: Tasks) -> jax.Array:
-    """A = X W."""
-    (W,) = p.W.values()
-    return embedding.times(data, W)
 
 
 def scores(A: jax.Array, p: Params, data: Tasks, hyper: Hyper) -> embedding.Scores:
@@ -90,7 +84,7 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def update_H(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    A = data.seen(LABELS, rows_of(p, data))
+    A = data.seen(LABELS, embedding.codes(p, data))
     slope = scores(A, p, data, hyper).to_labels(data.y[LABELS]) + hyper.penalty * p.H
     eye = jnp.eye(A.shape[1])
     step = jnp.linalg.solve(
@@ -100,7 +94,7 @@ def update_H(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    A = rows_of(p, data)
+    A = embedding.codes(p, data)
     pull = scores(A, p, data, hyper).to_rows(data.y[LABELS])
     (view,) = data.names
     slope = embedding.back(data, pull) + hyper.penalty * p.W[view]
@@ -117,15 +111,6 @@ def model(data: Tasks, hyper: Hyper) -> None:
     H = numpyro.sample("H", answers.ridge_law(len(data.labels), K, ridge))
     law = embedding.Scores(embedding.times(data, W), H, data, hyper.loss, hyper.gaps)
     numpyro.sample(f"view.{LABELS}", law, obs=data.y.get(LABELS))
-
-
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return {"A": rows_of(p, data)}
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows have no parameters of their own."""
-    return p._replace(A=rows_of(p, data))
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
@@ -149,7 +134,8 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "leml", "yu2014leml", Tasks, Params, Hyper, init, objective, model, predict, example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=answers.remarks, gauge=gauge,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    remarks=answers.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
           "A": ("row", "component")},
     views_given=True, waived=answers.WAIVED,
