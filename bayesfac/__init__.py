@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bayesfac.api import methods as methods
     from bayesfac.core.data import Ratings as Ratings
     from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
+    from bayesfac.core.method import Permutation as Permutation
+    from bayesfac.core.method import Rotation as Rotation
     from bayesfac.core.tasks import Tasks as Tasks
     from bayesfac.core.views import Views as Views
     from bayesfac.evaluation import Tuned as Tuned
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from bayesfac.membership import columns_on as columns_on
     from bayesfac.membership import together as together
     from bayesfac.paths import path as path
+    from bayesfac.report.align import align as align
 
 __version__ = "0.1.0"
 
@@ -50,23 +53,15 @@ _HOME = {
     "ConvergenceWarning": "bayesfac.core.errors",
     "evaluate": "bayesfac.evaluation",
     "path": "bayesfac.paths",
+    "align": "bayesfac.report.align",
+    **dict.fromkeys(("Permutation", "Rotation"), "bayesfac.core.method"),
     "Tuned": "bayesfac.evaluation",
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
 _MODULES = (
-    *(
-        "baselines",
-        "comparators",
-        "datasets",
-        "metrics",
-        "multilabel",
-        "ranks",
-        "report",
-        "split",
-        "testing",
-    ),
-)
+    "baselines", "comparators", "datasets", "metrics", "multilabel", "ranks", "report", "split", "testing",
+)  # fmt: skip
 
 __all__ = [
     "LBFGS",
@@ -77,10 +72,13 @@ __all__ = [
     "Fit",
     "FixedPoint",
     "Gibbs",
+    "Permutation",
     "Ratings",
+    "Rotation",
     "Tasks",
     "Tuned",
     "Views",
+    "align",
     "baselines",
     "clusters",
     "comparators",

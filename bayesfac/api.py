@@ -358,7 +358,7 @@ def _alone() -> None:
 
 def _identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
     """A digest of everything that decides the numbers: a checkpoint belongs to one such run."""
-    settings = {k: v for k, v in asdict(engine).items() if k != "folder"}
+    settings = {k: v for k, v in asdict(engine).items() if k not in ("folder", "save_every")}
     digest = hashlib.sha256(
         repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
     )

@@ -41,6 +41,12 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
+def clear_unfinished(folder: Path, suffix: str) -> None:
+    """Remove what a killed process left half written in a folder that only this one uses."""
+    for part in folder.glob(f".*{suffix}"):
+        part.unlink()
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """The hex digest of a file, read in pieces."""
     with open(path, "rb") as file:

@@ -31,10 +31,14 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Permutation:
-    """The same relabelling may act on each of these axes at once (site name -> axis)."""
+    """The same relabelling may act on each of these axes at once (site name -> axis).
+
+    The sites of `signed` may also change their sign, all together, one component by one.
+    """
 
     axes: Mapping[str, int]
     name: str = "component"
+    signed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

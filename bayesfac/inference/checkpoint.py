@@ -1,7 +1,7 @@
 """A run that is killed goes on where its last checkpoint was, to the same numbers.
 
 A checkpoint is one NPZ file without pickle: the arrays, and a JSON header that says which run it
-belongs to and the sha256 of every array. It is replaced atomically, at most every `seconds`.
+belongs to and the sha256 of every array. It is replaced atomically, at most every `save_every` seconds.
 """
 
 import hashlib
@@ -18,9 +18,10 @@ import jax
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
-from bayesfac.core.files import atomic
+from bayesfac.core.files import atomic, clear_unfinished
 
 FORMAT = 1
+SAVE_EVERY = 20.0  # seconds
 # what NumPy, zipfile and json raise when the bytes are not what they were
 DAMAGE = (
     OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, MemoryError,
@@ -64,13 +65,16 @@ def _digest(array: np.ndarray) -> str:
 class Checkpoint:
     """The checkpoint of one run; without a folder it does nothing."""
 
-    def __init__(self, folder: str | None, run: str, seconds: float = 20.0) -> None:
+    def __init__(self, folder: str | None, run: str, save_every: float = SAVE_EVERY) -> None:
         self.path = None if folder is None else Path(folder) / "checkpoint.npz"
-        self.run, self.seconds, self.last = run, seconds, time.monotonic()
+        self.run, self.save_every, self.last = run, save_every, time.monotonic()
 
     def load(self) -> dict[str, np.ndarray] | None:
         """The state of an earlier try at this very run."""
-        if self.path is None or not self.path.exists():
+        if self.path is None:
+            return None
+        clear_unfinished(self.path.parent, ".npz")
+        if not self.path.exists():
             return None
         header, arrays = read_arrays(self.path)
         if header["run"] != self.run:
@@ -82,7 +86,7 @@ class Checkpoint:
 
     def due(self) -> bool:
         """Whether it is time to save again."""
-        return self.path is not None and time.monotonic() - self.last >= self.seconds
+        return self.path is not None and time.monotonic() - self.last >= self.save_every
 
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Replace the checkpoint."""

@@ -1,12 +1,14 @@
 """Limited-memory BFGS for one problem or for many side by side, each with its own history and step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 Look = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 TRIALS = 40  # step lengths that one line search may try
+WAITING = "waiting"  # for its turn
+SPENT = "all iterations are spent"
 STUCK = (
     "no step along the slope lowers the objective: it is not smooth there, or its slope is wrong"
 )
@@ -37,6 +39,20 @@ def begin(look: Look, z: np.ndarray) -> Descent:
     """`look(z, live)` gives values and slopes of the problems `live` at their points z (one row each)."""
     value, slope = look(z, np.arange(len(z)))
     return Descent(z, np.asarray(value, np.float64), np.array(slope), [""] * len(z))
+
+
+def frozen(at: Descent) -> dict[str, np.ndarray]:
+    """As arrays, for a checkpoint."""
+    history = {"steps": at.steps, "turns": at.turns, "weights": at.weights}
+    arrays = {name: np.asarray(kept) for name, kept in history.items() if kept}
+    return {"z": at.z, "value": at.value, "slope": at.slope, "why": np.array(at.why), **arrays}
+
+
+def resumed(saved: Mapping[str, np.ndarray]) -> Descent:
+    """And back; those who waited for their turn are at work again."""
+    why = ["" if reason == WAITING else str(reason) for reason in saved["why"]]
+    history = [list(saved[name]) if name in saved else [] for name in ("steps", "turns", "weights")]
+    return Descent(saved["z"], saved["value"], saved["slope"], why, *history)
 
 
 def advance(look: Look, at: Descent, memory: int, tol: float, gtol: float) -> None:

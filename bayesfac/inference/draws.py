@@ -1,9 +1,12 @@
 """Where draws go: into memory, or to disk as they come, so that a long run never holds them all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+
+from bayesfac.core.errors import CorruptFile
+from bayesfac.core.files import atomic, clear_unfinished
 
 
 class StoredDraws(Mapping[str, np.ndarray]):
@@ -27,37 +30,71 @@ class StoredDraws(Mapping[str, np.ndarray]):
         return sum(1 for _ in self)
 
 
+def _opened(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise CorruptFile(f"Expected draws in {path}, got {error}") from error
+
+
+def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    """Where the numbers begin in a file that must hold draws of this type and shape."""
+    stored = _opened(path)
+    if stored.dtype != dtype or stored.shape != shape:
+        raise CorruptFile(
+            f"Expected {dtype} draws of shape {shape} in {path}, got {stored.dtype} {stored.shape}"
+        )
+    return path.stat().st_size - stored.nbytes
+
+
 class Writer:
-    """Takes one draw at a time, in any order; `view()` is what there is."""
+    """Takes some draws of some chain at a time, in any order; `view()` is what there is."""
 
     def __init__(self, folder: str | None, shape: tuple[int, int]) -> None:
         self.folder = None if folder is None else Path(folder) / "draws"
         self.shape = shape
         self.memory: dict[str, np.ndarray] = {}
         self.offset: dict[str, int] = {}
+        if self.folder is not None:
+            clear_unfinished(self.folder, ".npy")
 
-    def write(self, chain: int, draw: int, values: Mapping[str, np.ndarray]) -> None:
+    def write(self, chain: int, first: int, values: Mapping[str, np.ndarray]) -> None:
+        """{site: (some draws, ...)}, from draw `first` on."""
         for site, value in values.items():
             array = np.asarray(value)
             if self.folder is None:
                 if site not in self.memory:
-                    self.memory[site] = np.empty((*self.shape, *array.shape), array.dtype)
-                self.memory[site][chain, draw] = array
+                    self.memory[site] = np.empty((*self.shape, *array.shape[1:]), array.dtype)
+                self.memory[site][chain, first : first + len(array)] = array
             else:
-                self._to_disk(self.folder, site, chain * self.shape[1] + draw, array)
+                self._to_disk(self.folder, site, chain * self.shape[1] + first, array)
 
     def _to_disk(self, folder: Path, site: str, position: int, array: np.ndarray) -> None:
         # plain writes, not a writable map: mapped pages would count as this process's memory
         path = StoredDraws(folder).path(site)
+        one = array.dtype.itemsize * int(np.prod(array.shape[1:]))
         if site not in self.offset:
-            folder.mkdir(parents=True, exist_ok=True)
+            full = (*self.shape, *array.shape[1:])
             if not path.exists():
-                full = (*self.shape, *array.shape)
-                np.lib.format.open_memmap(path, "w+", array.dtype, full).flush()
-            self.offset[site] = path.stat().st_size - self.shape[0] * self.shape[1] * array.nbytes
+                with atomic(path) as part:
+                    np.lib.format.open_memmap(part, "w+", array.dtype, full).flush()
+            self.offset[site] = _header(path, array.dtype, full)
         with open(path, "rb+") as file:
-            file.seek(self.offset[site] + position * array.nbytes)
+            file.seek(self.offset[site] + position * one)
             file.write(np.ascontiguousarray(array).tobytes())
+
+    def check(self, sites: Iterable[str]) -> None:
+        """Before a run goes on: the draws that it wrote are still there, and whole."""
+        if self.folder is None:
+            return
+        for site in sites:
+            path = StoredDraws(self.folder).path(site)
+            stored = _opened(path)
+            if stored.shape[:2] != self.shape:
+                raise CorruptFile(
+                    f"Expected {self.shape[0]} chains of {self.shape[1]} draws in {path}, "
+                    f"got shape {stored.shape}"
+                )
 
     def view(self) -> Mapping[str, np.ndarray]:
         """All draws."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayesfac.core import events
 from bayesfac.core.method import Method, sites
-from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -18,6 +18,7 @@ from bayesfac.inference.result import (
     count_setting,
     replace_sites,
     require,
+    seconds_setting,
     start_point,
 )
 
@@ -40,6 +41,8 @@ class FixedPoint:
         Sweeps between two looks at the objective (a look costs a pass over the data).
     folder : str, optional
         Where checkpoints go; a killed run resumes from there.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     max_iter: int = 500
@@ -47,10 +50,12 @@ class FixedPoint:
     restarts: int = 1
     every: int = 1
     folder: str | None = None
+    save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         count_setting(self, max_iter=1, restarts=1, every=1)
         require(0 <= self.tol < 1, f"Expected FixedPoint(tol=...) in [0, 1), got {self.tol!r}")
+        seconds_setting(self)
 
     def run(
         self,
@@ -68,7 +73,7 @@ class FixedPoint:
         for number, sub in enumerate(jax.random.split(key, self.restarts)):
             first = start_point(method, data, hyper, sub, start if number == 0 else None)
             folder = None if self.folder is None else f"{self.folder}/{number}"
-            point = Checkpoint(folder, f"{run} restart {number}")
+            point = Checkpoint(folder, f"{run} restart {number}", self.save_every)
             results.append(self._descend(method, data, hyper, first, point, progress))
             if results[-1].partial:
                 break

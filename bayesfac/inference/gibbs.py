@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesfac.core import kernels
 from bayesfac.core.method import Method, laws_of, sites
-from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.draws import Writer
 from bayesfac.inference.result import (
     Result,
@@ -18,8 +18,11 @@ from bayesfac.inference.result import (
     compiled,
     count_setting,
     replace_sites,
+    require,
+    seconds_setting,
     start_point,
 )
+from bayesfac.inference.unconstrained import scattered
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,28 @@ class Gibbs:
         Sweeps thrown away, sweeps kept, independent chains.
     thin : int
         Sweeps per kept draw.
+    jitter : float
+        How far chains start from the point that `init` gives, in unconstrained units; each from a copy
+        of its own, turned or relabelled as the method's gauge allows. 0 goes on from the point itself.
     folder : str, optional
         Draws are written here as they come (they are never all in memory), with checkpoints; a killed
         run resumes from there to the same draws.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     warmup: int = 500
     draws: int = 500
     chains: int = 4
     thin: int = 1
+    jitter: float = 0.1
     folder: str | None = None
+    save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         count_setting(self, warmup=0, draws=1, chains=1, thin=1)
+        seconds_setting(self)
+        require(self.jitter >= 0, f"Expected Gibbs(jitter=...) of at least 0, got {self.jitter!r}")
 
     def run(
         self,
@@ -58,21 +70,25 @@ class Gibbs:
         run: str,
     ) -> Result:
         """Chains one after another: on a CPU each sweep already uses every core."""
-        sweep = sweep_of(method, hyper, data, start_point(method, data, hyper, key, start))
+        like = start_point(method, data, hyper, key, start)
+        sweep = sweep_of(method, hyper, data, like)
         objective = compiled(lambda p, data: method.objective(p, data, hyper))
         writer = Writer(self.folder, (self.chains, self.draws))
         lp = np.full((self.chains, self.draws), np.nan)
         total = self.warmup + self.draws * self.thin
-        point = Checkpoint(self.folder, run)
+        point = Checkpoint(self.folder, run, self.save_every)
         saved = point.load()
         first = 0
         if saved:
             first, lp = int(saved.pop("chain")), saved.pop("lp")
+            writer.check(sites(like) if np.isfinite(lp).any() else ())
         with bar(progress, self.chains * total, method.name) as shown:
             shown.update(first * total)
             for chain in range(first, self.chains):
                 begin, walk = jax.random.split(jax.random.fold_in(key, chain))
                 p, done = start_point(method, data, hyper, begin, start), 0
+                if start and self.jitter:
+                    p = scattered(method, data, hyper, p, begin, self.jitter)
                 if saved:
                     done = int(saved.pop("done"))
                     p, saved = replace_sites(p, saved), None
@@ -84,7 +100,10 @@ class Gibbs:
                         draw, last = divmod(done - self.warmup - 1, self.thin)
                         if draw >= 0 and last == self.thin - 1:
                             check_sites(p, f"in chain {chain}, sweep {done}")
-                            writer.write(chain, draw, sites(p))
+                            now = {
+                                site: np.asarray(value)[None] for site, value in sites(p).items()
+                            }
+                            writer.write(chain, draw, now)
                             lp[chain, draw] = -float(objective(p, data))
                         shown.update(1)
                         if point.due():

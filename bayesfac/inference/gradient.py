@@ -10,7 +10,17 @@ import numpy as np
 
 from bayesfac.core import kernels
 from bayesfac.core.method import Method
-from bayesfac.inference.descent import STUCK, Descent, advance, begin
+from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
+from bayesfac.inference.descent import (
+    SPENT,
+    STUCK,
+    WAITING,
+    Descent,
+    advance,
+    begin,
+    frozen,
+    resumed,
+)
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -19,6 +29,7 @@ from bayesfac.inference.result import (
     compiled,
     count_setting,
     require,
+    seconds_setting,
     start_point,
 )
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
@@ -39,14 +50,21 @@ class LBFGS:
         Stop when the objective changes by less than this, relative.
     memory : int
         Past steps that are kept.
+    folder : str, optional
+        Where checkpoints go; a killed run resumes from there.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     max_iter: int = 1000
     tol: float = 1e-9
     memory: int = 10
+    folder: str | None = None
+    save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         count_setting(self, max_iter=1, memory=1)
+        seconds_setting(self)
         require(0 <= self.tol < 1, f"Expected LBFGS(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(
@@ -68,39 +86,57 @@ class LBFGS:
         def params(z: jax.Array) -> Any:
             return constrain(method, transforms, restore(z))
 
-        look = _looker(method, params, data, hyper)
-        at = begin(look, np.array(z))
-        trace = [float(at.value.sum())]
-        check_number(trace[0], "objective", "at the start")
+        look = _looker(method, params, data, hyper, np.array(z))
+        point = Checkpoint(self.folder, run, self.save_every)
+        if saved := point.load():
+            at, trace, spent = resumed(saved), list(saved["trace"]), int(saved["spent"])
+        else:
+            at, spent = begin(look, np.array(z)), 0
+            trace = [float(at.value.sum())]
+            check_number(trace[0], "objective", "at the start")
         in_turn = method.terms is not None and method.in_turn(hyper)
         partial = False
         with bar(progress, self.max_iter, method.name) as shown:
             try:
                 for group in [[b] for b in at.live] if in_turn else [list(at.live)]:
-                    waiting = {b: "waiting" for b in at.live if b not in group}
+                    waiting = {b: WAITING for b in at.live if b not in group}
                     _wait(at, waiting)
-                    self._descend(look, at, trace, shown)
+                    self._descend(look, at, trace, spent, point, shown)
                     _wait(at, dict.fromkeys(waiting, ""))
+                    _wait(at, dict.fromkeys((b for b in at.live if b in group), SPENT))
+                    spent = 0
             except KeyboardInterrupt:
                 partial = True
+        if not partial:
+            point.save({**frozen(at), "trace": trace, "spent": 0})
         p = params(jnp.asarray(at.z))
         check_sites(p, "at the end")
         notes = [f"L-BFGS: {STUCK}"] if STUCK in at.why else []
-        if len(at.live):
+        if SPENT in at.why:
             notes.append(f"L-BFGS: {self.max_iter} iterations were not enough")
         if partial:
             notes = [f"interrupted after {len(trace) - 1} iterations"]
         return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
 
-    def _descend(self, look: Any, at: Descent, trace: list[float], shown: Any) -> None:
-        for _ in range(self.max_iter):
+    def _descend(
+        self,
+        look: Any,
+        at: Descent,
+        trace: list[float],
+        spent: int,
+        point: Checkpoint,
+        shown: Any,
+    ) -> None:
+        """The problems at work, `spent` of whose iterations were made before a checkpoint."""
+        while len(at.live) and spent < self.max_iter:
+            spent += 1
             advance(look, at, self.memory, self.tol, gtol=1e-8)
             trace.append(float(at.value.sum()))
             check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
             shown.update(1)
             shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
-            if not len(at.live):
-                return
+            if point.due():
+                point.save({**frozen(at), "trace": trace, "spent": spent})
 
 
 def _wait(at: Descent, why: dict[int, str]) -> None:
@@ -126,7 +162,9 @@ def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Calla
     return jnp.concatenate(flat, 1), restore
 
 
-def _looker(method: Method, params: Callable, data: Any, hyper: Any) -> Callable:
+def _looker(
+    method: Method, params: Callable, data: Any, hyper: Any, everyone: np.ndarray
+) -> Callable:
     """(points, their numbers) -> values and slopes."""
 
     def total(z: jax.Array, which: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
@@ -137,14 +175,12 @@ def _looker(method: Method, params: Callable, data: Any, hyper: Any) -> Callable
         return jnp.sum(terms), terms
 
     both = compiled(jax.value_and_grad(total, has_aux=True))
-    # loops look only at the problems asked for; a compiled program keeps one shape instead
-    whole: dict[str, np.ndarray] = {}
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if kernels.backend() == "numba":
             (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), data)
             return np.asarray(terms), np.asarray(slope)
-        everyone = whole.setdefault("z", np.array(z))
+        # loops look only at the problems asked for; a compiled program keeps one shape instead
         everyone[live] = z
         (_, terms), slope = both(jnp.asarray(everyone), jnp.arange(len(everyone)), data)
         return np.asarray(terms)[live], np.asarray(slope)[live]

@@ -10,8 +10,10 @@ import numpyro
 from numpyro.infer import NUTS as NumpyroNUTS
 from numpyro.infer.reparam import TransformReparam
 
+from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, sites
-from bayesfac.inference.checkpoint import Checkpoint, freeze, thaw
+from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
+from bayesfac.inference.draws import Writer
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -19,9 +21,10 @@ from bayesfac.inference.result import (
     count_setting,
     log_joints,
     require,
+    seconds_setting,
     start_point,
 )
-from bayesfac.inference.unconstrained import require_proper, supports, unconstrain
+from bayesfac.inference.unconstrained import require_proper, shaken, supports, unconstrain
 
 STATISTICS = {  # ours -> NumPyro's
     "diverging": "diverging",
@@ -43,11 +46,17 @@ class NUTS:
         Closer to 1: smaller steps, fewer divergences.
     max_tree_depth : int
     jitter : float
-        How far chains start from the given point, in unconstrained units.
+        How far chains start from their points, in unconstrained units. Where `init` gives one point to
+        all, each starts from a copy of its own, turned or relabelled as the method's gauge allows.
     chain_method : {"vectorized", "sequential"}
         All chains in one program (the default), or one after another.
+    thin : int
+        Transitions per kept draw.
     folder : str, optional
-        Where checkpoints go after warm-up; a killed run resumes from there to the same draws.
+        Draws are written here as they come (they are never all in memory), with checkpoints; a killed
+        run resumes from there to the same draws.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     warmup: int = 500
@@ -57,10 +66,13 @@ class NUTS:
     max_tree_depth: int = 10
     jitter: float = 0.1
     chain_method: str = "vectorized"
+    thin: int = 1
     folder: str | None = None
+    save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        count_setting(self, warmup=1, draws=1, chains=1, max_tree_depth=1)
+        count_setting(self, warmup=1, draws=1, chains=1, max_tree_depth=1, thin=1)
+        seconds_setting(self)
         require(
             0 < self.target_accept < 1,
             f"Expected target_accept in (0, 1), got {self.target_accept!r}",
@@ -88,30 +100,29 @@ class NUTS:
             if self.chain_method == "vectorized"
             else [[c] for c in range(self.chains)]
         )
+        writer = Writer(self.folder, (self.chains, self.draws))
         parts: list[dict[str, np.ndarray]] = []
-        partial = False
-        with bar(
-            progress, len(groups) * (self.warmup + self.draws), f"{method.name} NUTS"
-        ) as shown:
+        total = self.warmup + self.draws * self.thin
+        with bar(progress, len(groups) * total, f"{method.name} NUTS") as shown:
             for number, chains in enumerate(groups):
                 folder = None if self.folder is None else f"{self.folder}/{number}"
-                point = Checkpoint(folder, f"{run} group {number}")
-                part, partial = self._walk(method, data, hyper, key, start, chains, point, shown)
-                parts += [part] if part or not parts else []
-                if partial:
+                point = Checkpoint(folder, f"{run} group {number}", self.save_every)
+                part = self._walk(method, data, hyper, key, start, chains, writer, point, shown)
+                whole = part["energy"].shape[1] == self.draws
+                parts += [part] if whole or not parts else []
+                if not whole:
                     break
-        if not parts[0]:
-            raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         length = min(part["energy"].shape[1] for part in parts)
-        merged = {k: np.concatenate([p[k][:, :length] for p in parts]) for k in parts[0]}
-        draws = {site: merged[site] for site in merged if site not in STATISTICS}
-        for site, value in draws.items():
-            check_number(float(np.abs(value).max()), f"draw of {site}", "in NUTS")
-        steps = merged["n_steps"]
-        stats = {"lp": log_joints(method, data, hyper, draws), **{k: merged[k] for k in STATISTICS}}
-        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
+        if not length:
+            raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
+        stats = {k: np.concatenate([part[k][:, :length] for part in parts]) for k in STATISTICS}
+        stored, kept = writer.view(), len(stats["energy"])
+        partial = length < self.draws or kept < self.chains
+        draws = {s: stored[s][:kept, :length] for s in stored} if partial else stored
+        stats = {"lp": log_joints(method, data, hyper, draws), **stats}
+        stats["tree_depth"] = np.ceil(np.log2(stats["n_steps"] + 1)).astype(int)
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
-        notes = [f"interrupted: {len(stats['lp'])} chain(s) of {length} draws"] if partial else []
+        notes = [f"interrupted: {kept} chain(s) of {length} draws"] if partial else []
         return Result(
             draws=draws, trace=-stats["lp"].ravel(), stats=stats, partial=partial, notes=notes
         )
@@ -124,15 +135,59 @@ class NUTS:
         key: jax.Array,
         start: Any,
         chains: Any,
+        writer: Writer,
         point: Checkpoint,
         shown: Any,
-    ) -> tuple[dict[str, np.ndarray], bool]:
-        """Some chains side by side: {site or statistic: (chain, draw, ...)}, and whether cut short."""
+    ) -> dict[str, np.ndarray]:
+        """Some chains side by side: their draws go to the writer, {statistic: (chain, draw)} comes back,
+        with fewer draws than asked for where it was interrupted."""
         keys = jnp.stack([jax.random.fold_in(key, chain) for chain in chains])
         points = [start_point(method, data, hyper, k, start) for k in keys]
+        if start:
+            apart = [jax.random.fold_in(k, 1) for k in keys]
+            points = [random_copy(k, method, p) for k, p in zip(apart, points, strict=True)]
         require_proper(method, data, hyper, points[0])
         free = [self._free(method, data, hyper, p, k) for p, k in zip(points, keys, strict=True)]
-        wanted = list(sites(points[0]))
+        kernel, block = self._program(method, hyper, list(sites(points[0])))
+        first = jax.tree.map(lambda *x: jnp.stack(x), *free)
+        state = kernel.init(keys, self.warmup, first, (data,), {})
+        done, total = 0, self.warmup + self.draws * self.thin
+        seen = {name: np.zeros((len(chains), 0)) for name in STATISTICS}
+        if saved := point.load():
+            done, state = int(saved.pop("done")), thaw(saved, state)
+            seen = {name: saved[f"statistic {name}"] for name in STATISTICS}
+            writer.check(sites(points[0]) if seen["energy"].size else ())
+        shown.update(done)
+        try:
+            while done < total:
+                state, values, fresh = block(state, data)
+                kept = self._kept(done)
+                done += BLOCK
+                if len(kept):
+                    at = seen["energy"].shape[1]
+                    for chain, number in enumerate(chains):
+                        now = {site: np.asarray(v[chain])[kept] for site, v in values.items()}
+                        _check_finite(now)
+                        writer.write(number, at, now)
+                    fresh = {name: np.asarray(v)[:, kept] for name, v in fresh.items()}
+                    seen = {n: np.concatenate([seen[n], v], 1) for n, v in fresh.items()}
+                shown.update(BLOCK)
+                if point.due() or done >= total:
+                    counted = {f"statistic {name}": v for name, v in seen.items()}
+                    point.save({"done": done, **freeze(state), **counted})
+        except KeyboardInterrupt:
+            return seen
+        return seen
+
+    def _kept(self, done: int) -> np.ndarray:
+        """Which of the next BLOCK transitions are draws."""
+        step = done + 1 + np.arange(BLOCK) - self.warmup  # 1 is the first after the warm-up
+        return np.flatnonzero(
+            (step > 0) & (step % self.thin == 0) & (step <= self.draws * self.thin)
+        )
+
+    def _program(self, method: Method, hyper: Any, wanted: list[str]) -> tuple[Any, Any]:
+        """The kernel, and BLOCK of its transitions of all chains: (state, draws, statistics)."""
 
         def model(data: Any) -> None:
             method.model(data, hyper)
@@ -143,43 +198,21 @@ class NUTS:
         kernel = NumpyroNUTS(
             loose, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
         )
-        first = jax.tree.map(lambda *x: jnp.stack(x), *free)
-        state = kernel.init(keys, self.warmup, first, (data,), {})
 
         @jax.jit
-        def block(state: Any, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        def block(state: Any, data: Any) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
             back = jax.vmap(kernel.postprocess_fn((data,), {}))
 
-            def step(state: Any, _: None) -> tuple[Any, dict[str, jax.Array]]:
+            def step(state: Any, _: None) -> tuple[Any, Any]:
                 state = kernel.sample(state, (data,), {})
                 values = back(state.z)
-                found = {site: values[site] for site in wanted}
-                return state, found | {k: getattr(state, v) for k, v in STATISTICS.items()}
+                counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
+                return state, ({site: values[site] for site in wanted}, counted)
 
             state, seen = jax.lax.scan(step, state, None, length=BLOCK)
-            return state, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
+            return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
 
-        blocks: list[dict[str, np.ndarray]] = []
-        done, total = 0, self.warmup + self.draws
-        if saved := point.load():
-            done, state = int(saved.pop("done")), thaw(saved, state)
-            kept = {k.removeprefix("draw "): v for k, v in saved.items() if k.startswith("draw ")}
-            blocks = [kept] if kept else []
-        shown.update(done)
-        try:
-            while done < total:
-                state, seen = block(state, data)
-                done += BLOCK
-                fresh = min(BLOCK, done - self.warmup)  # what of this block is past the warm-up
-                if fresh > 0:
-                    blocks.append({k: np.asarray(v)[:, BLOCK - fresh :] for k, v in seen.items()})
-                shown.update(BLOCK)
-                if point.due() or done >= total:
-                    so_far = {f"draw {k}": v for k, v in _merge(blocks).items()}
-                    point.save({"done": done, **freeze(state), **so_far})
-        except KeyboardInterrupt:
-            return _merge(blocks), True
-        return {k: v[:, : self.draws] for k, v in _merge(blocks).items()}, False
+        return kernel, block
 
     def _free(
         self, method: Method, data: Any, hyper: Any, p: Any, key: jax.Array
@@ -188,18 +221,12 @@ class NUTS:
         free = unconstrain(supports(method, data, hyper, p), p)
         for site in method.noncentred:
             del free[site]
-        free |= _bases(method, data, hyper, p)
-        leaves, tree = jax.tree.flatten(free)
-        keys = jax.random.split(key, len(leaves))
-        moved = [
-            x + self.jitter * jax.random.normal(k, x.shape)
-            for x, k in zip(leaves, keys, strict=True)
-        ]
-        return jax.tree.unflatten(tree, moved)
+        return shaken(free | _bases(method, data, hyper, p), key, self.jitter)
 
 
-def _merge(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {k: np.concatenate([b[k] for b in blocks], 1) for k in blocks[0]} if blocks else {}
+def _check_finite(values: dict[str, np.ndarray]) -> None:
+    for site, value in values.items():
+        check_number(float(np.abs(value).max(initial=0)), f"draw of {site}", "in NUTS")
 
 
 def _bases(method: Method, data: Any, hyper: Any, p: Any) -> dict[str, jax.Array]:

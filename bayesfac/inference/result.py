@@ -110,13 +110,31 @@ def log_joints(
     method: Method, data: Any, hyper: Any, draws: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """The log joint of every draw (chain, draw), in the constrained space: one number for all engines."""
-    shape = next(iter(draws.values())).shape[:2]
-    flat = {site: jax.numpy.asarray(v.reshape(-1, *v.shape[2:])) for site, v in draws.items()}
 
     def lp(values: dict[str, jax.Array]) -> jax.Array:
         return -method.objective(from_sites(method, values), data, hyper)
 
-    return np.asarray(jax.jit(lambda v: jax.lax.map(lp, v))(flat)).reshape(shape)
+    return each_draw(lp, draws)
+
+
+def each_draw(
+    function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 * 2**20
+) -> np.ndarray:
+    """function({site: value}) of every draw, (chain, draw, ...); the draws may lie on disk, and are read in
+    blocks of at most `memory` bytes."""
+    chains, length = next(iter(draws.values())).shape[:2]
+    one = sum(v.dtype.itemsize * int(np.prod(v.shape[2:])) for v in draws.values())
+    size = -(-length // -(-length * one // memory)) if one else length
+    many = jax.jit(lambda values: jax.lax.map(function, values))
+    rows = []
+    for chain in range(chains):
+        for start in range(0, length, size):
+            # the last block is filled up with the last draw: one compilation
+            at = np.minimum(np.arange(start, start + size), length - 1)
+            part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
+            rows.append(np.asarray(many(part))[: length - start])
+    joined = np.concatenate(rows)
+    return joined.reshape(chains, length, *joined.shape[1:])
 
 
 def pick_params(params: Any, site: str) -> Any:
@@ -129,6 +147,17 @@ def require(condition: bool, message: str) -> None:
     """Engine settings are checked when they are made."""
     if not condition:
         raise ValueError(message)
+
+
+def seconds_setting(engine: Any) -> None:
+    """Checkpoints may come at every look (0 seconds), or never (infinity)."""
+    given = engine.save_every
+    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
+    require(
+        number and given >= 0,
+        f"Expected {type(engine).__name__}(save_every=...) in seconds, got {given!r}",
+    )
+    object.__setattr__(engine, "save_every", float(given))
 
 
 def count_setting(engine: Any, **least: int) -> None:

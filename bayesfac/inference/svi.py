@@ -15,7 +15,7 @@ from numpyro.infer import SVI as NumpyroSVI
 from numpyro.infer import Trace_ELBO, autoguide, init_to_value
 
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
-from bayesfac.inference.checkpoint import Checkpoint, freeze, thaw
+from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -24,9 +24,11 @@ from bayesfac.inference.result import (
     count_setting,
     log_joints,
     require,
+    seconds_setting,
     start_point,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
+from bayesfac.inference.weights import log_weights
 
 
 class Flow(autoguide.AutoIAFNormal):
@@ -71,6 +73,8 @@ class SVI:
         more than its own standard error.
     folder : str, optional
         Where checkpoints go; a killed run resumes from there.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     steps: int = 10_000
@@ -80,9 +84,11 @@ class SVI:
     draws: int = 1000
     patience: bool = True
     folder: str | None = None
+    save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         count_setting(self, steps=1, draws=1)
+        seconds_setting(self)
         guides = [name for name in GUIDES if name != "delta"]
         require(
             self.guide in guides, f"Expected SVI(guide=...) one of {guides}, got {self.guide!r}"
@@ -118,7 +124,10 @@ class SVI:
         draws = {site: np.asarray(many[site])[None] for site in sites(p)}
         for site, value in draws.items():
             require(bool(np.isfinite(value).all()), f"Expected finite draws of {site}, got NaN")
-        stats = {"lp": log_joints(method, data, hyper, draws)}
+        stats = {
+            "lp": log_joints(method, data, hyper, draws),
+            "log_weight": log_weights(guide, params, method, data, hyper, draws),
+        }
         return Result(draws=draws, trace=trace, stats=stats, **outcome)
 
 
@@ -133,17 +142,23 @@ class MAP:
     learning_rate : float
     patience : bool
         Stop when 1000 steps no longer improve on the 1000 before.
+    folder : str, optional
+        Where checkpoints go; a killed run resumes from there.
+    save_every : float
+        Seconds between checkpoints.
     """
 
     steps: int = 10_000
     learning_rate: float = 0.01
     patience: bool = True
+    folder: str | None = None
+    save_every: float = SAVE_EVERY
     guide = "delta"
     batch = None
-    folder = None
 
     def __post_init__(self) -> None:
         count_setting(self, steps=1)
+        seconds_setting(self)
         require(
             self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
         )
@@ -216,7 +231,7 @@ def _fit(
 
         return jax.lax.scan(step, state, None, length=min(BLOCK, engine.steps))
 
-    point = Checkpoint(engine.folder, run)
+    point = Checkpoint(engine.folder, run, engine.save_every)
     trace: list[float] = []
     if saved := point.load():
         trace = list(saved.pop("trace"))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpyro
 from numpyro.distributions import biject_to, constraints
 
+from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, from_sites, sites
 
 EDGE = 1e-3  # of a row's mass, spread evenly, where the row has a zero
@@ -56,6 +57,27 @@ def unconstrain(transforms: dict[str, Any], params: Any) -> dict[str, jax.Array]
         name: transforms[name].inv(off_edge(transforms[name], value))
         for name, value in sites(params).items()
     }
+
+
+def scattered(
+    method: Method, data: Any, hyper: Any, params: Any, key: jax.Array, jitter: float
+) -> Any:
+    """Another copy of a point that was given, a little way off: where one of several chains may start.
+
+    In a frame of its own, so that nobody takes factors that still agree for chains that do.
+    """
+    one, other = jax.random.split(key)
+    transforms = supports(method, data, hyper, params)
+    free = shaken(unconstrain(transforms, random_copy(one, method, params)), other, jitter)
+    return constrain(method, transforms, free)
+
+
+def shaken(free: dict[str, jax.Array], key: jax.Array, jitter: float) -> dict[str, jax.Array]:
+    """Free numbers, each moved by a normal number of this sd."""
+    leaves, tree = jax.tree.flatten(free)
+    keys = jax.random.split(key, len(leaves))
+    moved = [x + jitter * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(tree, moved)
 
 
 def constrain(method: Method, transforms: dict[str, Any], free: dict[str, jax.Array]) -> Any:

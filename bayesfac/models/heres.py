@@ -20,8 +20,7 @@ Labels are one more block, seen for the labelled rows alone: these enter U (9) a
 labels, all others without. (5) divides by norms that go to zero; here the norm is smoothed in J and in D
 alike, so that the update remains exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1),
 "common" (2), "both" (3, the paper's, where the common cluster weighs T times as much) or "given", those of
-the data. One `sparsity` serves all clusters, or there is one for each. Gauge: columns may be relabelled and
-change their sign; the sparsity fixes all else.
+the data. One `sparsity` serves all clusters, or there is one for each. Gauge: columns' names and signs.
 
 Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
 whose normaliser knows no parameter. Gibbs draws that law's Gaussian scale mixture first in every sweep,
@@ -180,7 +179,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    return (Permutation({"F": 1, **{name: 1 for name in names if name.startswith("B.")}}),)
+    axes = dict.fromkeys(["F", *(name for name in names if name.startswith("B."))], 1)
+    return (Permutation(axes, signed=tuple(axes)),)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -3,7 +3,8 @@
 The joint density stays the same when all factors are turned by one orthogonal matrix, or when the
 components swap names. Draws, chains and engines wander through these copies freely: the mean of raw
 factors means nothing. Here every draw is moved to one pivot, turned (orthogonal Procrustes) or
-relabelled (the Hungarian method), and what is left over is reported.
+relabelled (the Hungarian method), and what is left over is reported: a residual per draw, and how many
+separate explanations remain.
 
 Works on any arrays, on a fit, and on any ArviZ DataTree with a `posterior` group.
 """
@@ -17,10 +18,13 @@ import numpy as np
 import xarray as xr
 
 import bayesfac.models  # noqa: F401  # registers the methods that a file may name
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, Rotation, gauge_of, lookup, sites
+from bayesfac.report import az
 from bayesfac.report.match import Match, relabel, turn
 from bayesfac.report.match import align_permutation as align_permutation
 from bayesfac.report.match import align_rotation as align_rotation
+from bayesfac.report.modes import LOOKED, heaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +32,48 @@ class Aligned:
     """Draws in one frame: `draws` by site with dims (chain, draw, ...), `residual` per draw.
 
     Of several gauges, or entries (stages, members) that turn by themselves: the worst of them.
+    `heap` numbers, for evenly spaced draws (chain, some draws), the heap each lies in.
     """
 
     draws: dict[str, np.ndarray]
     residual: np.ndarray
     ambiguous: bool
     notes: tuple[str, ...]
+    heap: np.ndarray
+    turned: tuple[str, ...] = ()
+
+    @property
+    def modes(self) -> int:
+        """How many separate explanations remain."""
+        return int(self.heap.max()) + 1
+
+    @property
+    def modes_in_words(self) -> str:
+        """The same, and whether chains go from one to the other."""
+        if self.modes == 1:
+            return "One mode: all draws tell the same explanation."
+        shares = ", ".join(f"{(self.heap == m).mean():.0%}" for m in range(self.modes))
+        stuck = (self.heap == self.heap[:, :1]).all()
+        how = "no chain leaves its own" if stuck else "chains go from one to another"
+        return f"{self.modes} modes remain, with {shares} of the draws: {how}."
+
+    def r_hat(self) -> dict[str, np.ndarray]:
+        """R-hat of every number of the sites that were moved, {site: array}.
+
+        Refused where another frame would have done nearly as well: the numbers would say how the
+        draws were matched, not whether the chains agree.
+        """
+        if self.ambiguous:
+            raise BayesfacError(
+                f"Expected factors that alignment determines, got {len(self.notes)} doubt(s): "
+                f"{self.notes[0]} Look at `fit.diagnostics()`, which is of identified quantities"
+            )
+        return {site: az.rhat(self.draws[site]) for site in self.turned}
 
     def __repr__(self) -> str:
         typical = float(np.median(self.residual)) if self.residual.size else 0.0
         head = f"Aligned({', '.join(self.draws)}; median residual {typical:.3f})"
-        return "\n  ".join([head, *self.notes])
+        return "\n  ".join([head, self.modes_in_words, *self.notes])
 
 
 def align(
@@ -56,7 +91,13 @@ def align(
     reference : Fit, Params or mapping, optional
         A point to turn to, so that the posterior can stand beside it.
     gauge : sequence of Rotation and Permutation, optional
-        What may be turned or relabelled; by default what the method declares.
+        What may be turned or relabelled; by default what the method declares. A DataTree that
+        another library wrote needs it: `bf.Rotation`, `bf.Permutation`.
+
+    Returns
+    -------
+    Aligned
+        `draws`, `residual` per draw, `modes`, `ambiguous` with `notes` that say why, and `r_hat()`.
 
     Examples
     --------
@@ -88,8 +129,23 @@ def align_draws(
         residual = np.maximum(residual, match.residual)
         ambiguous |= match.ambiguous
         notes += match.notes
+    moved = tuple(dict.fromkeys(site for free in gauge for site in _touched(free) if site in flat))
     shaped = {site: x.reshape(chains, length, *x.shape[1:]) for site, x in flat.items()}
-    return Aligned(shaped, residual.reshape(chains, length), ambiguous, tuple(notes))
+    heap = _heaps([shaped[site] for site in moved], chains, length)
+    return Aligned(shaped, residual.reshape(chains, length), ambiguous, tuple(notes), heap, moved)
+
+
+def _touched(free: Rotation | Permutation) -> tuple[str, ...]:
+    return (*free.axes, *getattr(free, "forms", ()))
+
+
+def _heaps(moved: list[np.ndarray], chains: int, length: int) -> np.ndarray:
+    """The heap of evenly spaced draws, (chain, some of them)."""
+    step = -(-chains * length // LOOKED)
+    few = [site[:, ::step] for site in moved]
+    if not few:
+        return np.zeros((chains, 1), int)
+    return heaps([site.reshape(-1, *site.shape[2:]) for site in few]).reshape(few[0].shape[:2])
 
 
 def _apply(
@@ -113,11 +169,13 @@ def _apply(
                 flat[name] = turn(turn(flat[name], 1, match.moves), 0, match.moves)
         return match
     pivot = None if point is None else [point[name] for name in clean]
-    match = align_permutation([flat[name] for name in clean], [free.axes[n] for n in clean], pivot)
+    axes, signed = [free.axes[n] for n in clean], [n in free.signed for n in clean]
+    match = align_permutation([flat[name] for name in clean], axes, pivot, signed)
     flat |= zip(clean, match.draws, strict=True)
     for name, axis in free.axes.items():
         if name not in clean and name in flat:
-            flat[name] = relabel(flat[name], axis, match.moves)
+            signs = match.signs if name in free.signed else None
+            flat[name] = relabel(flat[name], axis, match.moves, signs)
     return match
 
 

@@ -16,6 +16,8 @@ from bayesfac.report.words import Finding
 ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed from
 BYTES = 512 * 2**20  # and the most of one site that is looked at for them
 BLOCK = 64
+ENTRIES = 500  # of each aligned site, whose chains are compared
+FEWEST = 100  # weights behind a Pareto's k
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +114,32 @@ def diagnostics(fit: Any) -> Diagnostics:
     kind = "variational" if engine == "SVI" else "sampler"
     table = tabulate(found, fit, compare=kind == "sampler")
     if kind == "variational":
-        findings = words.judge_variational(fit)
+        weights = fit.stats.get("log_weight")
+        known = weights is not None and weights.size >= FEWEST and np.isfinite(weights).all()
+        findings = words.judge_variational(fit, az.pareto_k(weights) if known else None)
     else:
         energy = fit.stats.get("energy")
         long_enough = energy is not None and energy.shape[1] >= az.SHORTEST
         bfmi = az.bfmi(energy) if long_enough else None
-        findings = words.judge_sampler(fit, table, bfmi)
+        findings = words.judge_sampler(fit, table, bfmi) + factors(fit)
     return Diagnostics(fit.name, engine, kind, table, tuple(findings), found)
+
+
+def factors(fit: Any) -> list[Finding]:
+    """Whether factors can be read once they are aligned, from evenly spaced draws and entries."""
+    gauge = gauge_of(fit.method, tuple(fit.draws))
+    moved = {s for free in gauge for s in (*free.axes, *getattr(free, "forms", ()))}
+    few = _few({site: fit.draws[site] for site in fit.draws if site in moved}) if moved else {}
+    if not few or next(iter(few.values())).shape[1] < az.SHORTEST:
+        return []
+    aligned = align_draws(few, gauge)
+    if aligned.ambiguous:
+        return [words.judge_factors(aligned, None)]
+    r_hat = []
+    for site in aligned.turned:
+        flat = aligned.draws[site].reshape(*aligned.residual.shape, -1)
+        r_hat.append(az.rhat(flat[:, :, :: max(1, flat.shape[2] // ENTRIES)]))
+    return [words.judge_factors(aligned, float(np.nanmax(np.concatenate(r_hat))))]
 
 
 def tabulate(found: Mapping[str, np.ndarray], fit: Any, *, compare: bool = True) -> pd.DataFrame:

@@ -25,6 +25,7 @@ class Match(NamedTuple):
     residual    (S,) what the move could not remove, relative to the pivot
     ambiguous   whether another move would have done nearly as well
     notes       what to know about it, in words
+    signs       (S, K) of the relabelled components, where these may change theirs
     """
 
     draws: list[np.ndarray]
@@ -32,6 +33,7 @@ class Match(NamedTuple):
     residual: np.ndarray
     ambiguous: bool
     notes: tuple[str, ...]
+    signs: np.ndarray | None = None
 
 
 # -- rotations ----------------------------------------------------------------------------------
@@ -163,7 +165,10 @@ def _whiten(gram: np.ndarray) -> np.ndarray:
 
 # -- permutations -------------------------------------------------------------------------------
 def align_permutation(
-    draws: Sequence[np.ndarray], axes: Sequence[int], pivot: Sequence[np.ndarray] | None = None
+    draws: Sequence[np.ndarray],
+    axes: Sequence[int],
+    pivot: Sequence[np.ndarray] | None = None,
+    signed: Sequence[bool] | None = None,
 ) -> Match:
     """Relabel the components of every draw to those of one pivot by the Hungarian method.
 
@@ -176,6 +181,8 @@ def align_permutation(
     pivot : sequence of arrays, optional
         Where to match to. Without it: the draw whose components have the most central sizes, then
         the mean of the draws so relabelled.
+    signed : sequence of bool, optional
+        Which sites change their sign together, component by component; none by default.
 
     Examples
     --------
@@ -183,25 +190,30 @@ def align_permutation(
     >>> match = align_permutation([np.stack([topics, topics[::-1]])], [0], pivot=[topics])
     >>> match.moves.tolist(), bool((match.draws[0] == topics).all())
     ([[0, 1], [1, 0]], True)
+    >>> match = align_permutation([np.stack([topics, -topics])], [0], pivot=[topics], signed=[True])
+    >>> bool((match.draws[0] == topics).all())
+    True
     """
     draws = [_checked(site, 2) for site in draws]
+    signed = [False] * len(draws) if signed is None else list(signed)
     parts = [_by_component(site, axis) for site, axis in zip(draws, axes, strict=True)]
     if pivot is None:
         sizes = sum(np.sort(np.linalg.norm(part, axis=2), axis=1) for part in parts)
         start = _central(np.asarray(sizes))
-        target = [part[start] for part in parts]
-        order = _assign(_distances(parts, target))
-        target = [np.take_along_axis(part, order[..., None], 1).mean(0) for part in parts]
+        target = _mean_matched(parts, [part[start] for part in parts], signed)
     else:
         points = (np.moveaxis(np.asarray(p), a, 0) for p, a in zip(pivot, axes, strict=True))
         target = [point.reshape(len(point), -1) for point in points]
-    cost = _distances(parts, target)
+    cost, sign = _distances(parts, target, signed)
     order = _assign(cost)
+    signs = _of_order(sign, order)
     matched = np.take_along_axis(cost, order[..., None], 1)
     rest = np.trace(matched, axis1=1, axis2=2) / len(parts)
-    ambiguous, notes = _swap_notes(matched, target)
-    moved = [relabel(site, axis, order) for site, axis in zip(draws, axes, strict=True)]
-    return Match(moved, order, np.sqrt(np.maximum(rest, 0)), ambiguous, notes)
+    ambiguous, notes = _swap_notes(matched, target, signed)
+    given = zip(draws, axes, signed, strict=True)
+    moved = [relabel(site, axis, order, signs if flips else None) for site, axis, flips in given]
+    residual = np.sqrt(np.maximum(rest, 0))
+    return Match(moved, order, residual, ambiguous, notes, signs if any(signed) else None)
 
 
 def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
@@ -209,15 +221,36 @@ def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
     return moved.reshape(*moved.shape[:2], -1)
 
 
-def _distances(parts: list[np.ndarray], target: list[np.ndarray]) -> np.ndarray:
-    """Squared distance of component k of each draw from component l of the target, (S, K, K)."""
-    total = 0.0
-    for part, point in zip(parts, target, strict=True):
+def _mean_matched(
+    parts: list[np.ndarray], start: list[np.ndarray], signed: Sequence[bool]
+) -> list[np.ndarray]:
+    """The mean of all draws, relabelled to one of them."""
+    cost, sign = _distances(parts, start, signed)
+    order = _assign(cost)
+    signs = _of_order(sign, order)[..., None]
+    moved = (np.take_along_axis(part, order[..., None], 1) for part in parts)
+    return [
+        (signs * part if flips else part).mean(0) for part, flips in zip(moved, signed, strict=True)
+    ]
+
+
+def _distances(
+    parts: list[np.ndarray], target: list[np.ndarray], signed: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distance of component k of each draw from component l of the target, (S, K, K), and
+    the common sign of the signed sites that makes it least."""
+    rest, agree = np.zeros(()), np.zeros(())
+    for part, point, flips in zip(parts, target, signed, strict=True):
         cross = np.concatenate([block @ point.T for block in _blocks(part)])
         length = np.concatenate([(block**2).sum(2) for block in _blocks(part)])
         weight = 1 / max((point**2).sum(), np.finfo(float).tiny)
-        total = total + weight * (length[:, :, None] + (point**2).sum(1) - 2 * cross)
-    return np.asarray(total)
+        rest = rest + weight * (length[:, :, None] + (point**2).sum(1))
+        if flips:
+            agree = agree + weight * cross
+        else:
+            rest = rest - 2 * weight * cross
+    agree = np.broadcast_to(agree, rest.shape)
+    return rest - 2 * np.abs(agree), np.where(agree < 0, -1.0, 1.0)
 
 
 def _assign(cost: np.ndarray) -> np.ndarray:
@@ -225,11 +258,18 @@ def _assign(cost: np.ndarray) -> np.ndarray:
     return np.stack([linear_sum_assignment(table.T)[1] for table in cost])
 
 
-def _swap_notes(matched: np.ndarray, target: list[np.ndarray]) -> tuple[bool, tuple[str, ...]]:
+def _of_order(sign: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """sign[s, order[s, l], l]."""
+    return np.take_along_axis(sign, order[:, None, :], 1)[:, 0]
+
+
+def _swap_notes(
+    matched: np.ndarray, target: list[np.ndarray], signed: Sequence[bool]
+) -> tuple[bool, tuple[str, ...]]:
     """Pairs of components that would fit nearly as well the other way round."""
     own = np.diagonal(matched, axis1=1, axis2=2)
     gain = matched + np.swapaxes(matched, 1, 2) - own[:, :, None] - own[:, None, :]
-    apart = 2 * _distances([point[None] for point in target], target)[0]
+    apart = 2 * _distances([point[None] for point in target], target, signed)[0][0]
     loose = (gain < MARGIN * apart + np.finfo(float).eps).mean(0)
     pairs = np.argwhere(np.triu(loose > FEW, 1))
     notes = tuple(
@@ -269,8 +309,11 @@ def turn(site: np.ndarray, axis: int, turns: np.ndarray) -> np.ndarray:
     return np.moveaxis(turned.reshape(moved.shape), -1, axis + 1)
 
 
-def relabel(site: np.ndarray, axis: int, order: np.ndarray) -> np.ndarray:
-    """The components along one axis (not counting the draws) in each draw's own order."""
+def relabel(
+    site: np.ndarray, axis: int, order: np.ndarray, signs: np.ndarray | None = None
+) -> np.ndarray:
+    """The components along one axis (not counting the draws) in each draw's own order, and sign."""
     shape = [len(site), *[1] * (site.ndim - 1)]
     shape[axis + 1] = -1
-    return np.take_along_axis(site, order.reshape(shape), axis + 1)
+    moved = np.take_along_axis(site, order.reshape(shape), axis + 1)
+    return moved if signs is None else moved * signs.reshape(shape).astype(site.dtype)

@@ -12,6 +12,7 @@ LEVELS = ("good", "care", "bad")
 RHAT = {"prediction": (1.01, 1.05), "else": (1.01, 1.10)}
 ESS = (100, 400)  # effective draws: too few below the first, enough for the tails from the second
 BFMI = 0.3
+PARETO = 0.7  # k of importance weights from which on they cannot be relied on
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,25 @@ def _depth(depth: np.ndarray, largest: int) -> Finding:
     return Finding("care", text, f"It is slow, not wrong: max_tree_depth={largest + 2} may pay.")
 
 
+def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
+    """Whether aligned factors mean something; R-hat is None where alignment is a matter of taste."""
+    left = f"residual {float(np.median(aligned.residual)):.2f}"
+    if aligned.modes > 1:
+        advice = "Predictions average over them; a mean of factors would be of neither."
+        return Finding("care", f"Factors, aligned: {aligned.modes_in_words}", advice)
+    if r_hat is None:
+        text = f"Factors: no R-hat, as another frame would do as well. {aligned.notes[0]}"
+        return Finding("good", text)
+    fine = r_hat <= RHAT["else"][1]
+    text = f"Factors, aligned ({left}): one mode, R-hat at most {r_hat:.2f}; raw ones mean nothing."
+    advice = "" if fine else "Predict with this, but do not read single factors yet."
+    return Finding("good" if fine else "care", text, advice)
+
+
 # -- variational and point fits -----------------------------------------------------------------
-def judge_variational(fit: Any) -> list[Finding]:
-    """Whether the ELBO has settled; R-hat of independent draws would always be one."""
+def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
+    """Whether the ELBO has settled, and Pareto's k of the weights that would make the guide's draws the
+    posterior's; R-hat of independent draws would always be one."""
     steps, trend = len(fit.trace), _trend(fit.trace)
     guide = getattr(fit.engine, "guide", "")
     found = []
@@ -194,12 +211,19 @@ def judge_variational(fit: Any) -> list[Finding]:
         found.append(Finding("bad", text, f"Take {2 * steps} steps."))
     else:
         found.append(Finding("good", f"The ELBO no longer improves after {steps} steps."))
+    if k is not None and k < PARETO:
+        text = f"Weighted against the joint: Pareto's k {k:.2f} (below {PARETO} is fine): the guide"
+        found.append(Finding("good", f"{text} reaches what the posterior reaches."))
+        return found + _notes(fit)
     text = "Spreads of a variational posterior are usually too small, and R-hat cannot tell."
     if guide in ("", "normal"):
         text = (
             "Mean field ignores correlations: its spreads are usually too small. R-hat cannot tell."
         )
-    found.append(Finding("care", text, "Compare its coverage with Gibbs or NUTS."))
+    if k is not None:
+        text = f"Weighted against the joint: Pareto's k {k:.2f}, not below {PARETO}: the guide is not the "
+        text += "posterior. " + ("It ignores correlations." if guide in ("", "normal") else "")
+    found.append(Finding("care", text.strip(), "Compare its coverage with Gibbs or NUTS."))
     return found + _notes(fit)
 
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from bayesfac.core import kernels
 from bayesfac.core.cells import Rows
 from bayesfac.core.data import Ratings
+from bayesfac.core.gauge import moved, random_move
 from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
 from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.core.views import Views
@@ -154,15 +155,9 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
     gauge = gauge_of(method, flat)
     objective = jax.jit(lambda p: method.objective(p, data, hyper))
     for part in gauge:
-        site, at = next(iter(part.axes.items()))
-        K = flat[site].shape[at]
-        if isinstance(part, Permutation):
-            R = jnp.roll(jnp.eye(K), 1, axis=0)
-        else:
-            several = (len(flat[site]),) if part.each else ()
-            R = jnp.linalg.qr(jax.random.normal(key, (*several, K, K)))[0]
-        turned = {s: R.T @ flat[s] @ R for s in getattr(part, "forms", ())}
-        for s, a in part.axes.items():
-            turned[s] = jnp.moveaxis(jnp.moveaxis(flat[s], a, -1) @ R, -1, a)
+        R, signs = random_move(key, part, flat)
+        if isinstance(part, Permutation):  # a random order may be the old one
+            R, signs = jnp.roll(jnp.eye(len(R)), 1, 0), jnp.where(jnp.arange(len(R)) % 2, 1.0, -1.0)
+        turned = moved(part, flat, R, signs)
         same(objective(p), objective(replace_sites(p, turned)), f"the objective knows {part}")
     return None if gauge else "it declares no gauge"

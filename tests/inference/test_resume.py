@@ -1,5 +1,6 @@
 """A run that is cut off and started again gives the draws of one that was not."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +14,10 @@ ENGINES = {
     "fixed point": lambda folder: bf.FixedPoint(max_iter=60, tol=0, folder=folder),
     "Gibbs": lambda folder: bf.Gibbs(7, 20, 2, thin=2, folder=folder),
     "NUTS": lambda folder: bf.NUTS(30, 60, 2, max_tree_depth=4, folder=folder),
+    "NUTS, thinned": lambda folder: bf.NUTS(30, 20, 2, max_tree_depth=4, thin=3, folder=folder),
     "SVI": lambda folder: bf.SVI(500, draws=10, patience=False, folder=folder),
+    "MAP": lambda folder: bf.MAP(500, patience=False, folder=folder),
+    "L-BFGS": lambda folder: bf.LBFGS(30, tol=0, folder=folder),
 }
 
 
@@ -66,6 +70,92 @@ def test_a_finished_run_is_read_back_without_sampling(tmp_path):
         second = numbers(run(engine))
     for key, value in first.items():
         np.testing.assert_array_equal(second[key], value)
+
+
+@pytest.mark.parametrize("saves", [2, 7])
+def test_stages_in_turn_go_on_where_they_were(tmp_path, saves):
+    """L-BFGS on independent problems, one after another, each with its own history."""
+    data = bf.datasets.make_ratings(12, 9, 2, seed=0)
+
+    def fit(folder):
+        engine = bf.LBFGS(15, tol=1e-12, folder=folder)
+        return bf.fit("hmf", data, engine, n_components=2, stages="sequential", progress=False)
+
+    whole, count, save = fit(None), 0, Checkpoint.save
+
+    def save_then_die(self, arrays):
+        nonlocal count
+        save(self, arrays)
+        count += 1
+        if count == saves * 5:
+            raise Killed
+
+    folder = str(tmp_path)
+    with (
+        pytest.raises(Killed),
+        patch.object(Checkpoint, "due", lambda self: True),
+        patch.object(Checkpoint, "save", save_then_die),
+    ):
+        fit(folder)
+    again = fit(folder)
+    np.testing.assert_array_equal(again.trace, whole.trace)
+    np.testing.assert_array_equal(again.params.U, whole.params.U)
+    assert again.converged == whole.converged
+
+
+@pytest.mark.parametrize("engine", [bf.Gibbs, bf.NUTS])
+def test_draws_go_to_disk_as_they_come(tmp_path, engine):
+    """A checkpoint holds the state alone: its size does not grow with the draws."""
+    settings = {"max_tree_depth": 3} if engine is bf.NUTS else {}
+    in_memory = numbers(run(engine(10, 50, 2, **settings)))
+    fit = run(engine(10, 50, 2, folder=str(tmp_path), save_every=0, **settings))
+    assert isinstance(fit.draws["U"], np.memmap)
+    for key, value in numbers(fit).items():
+        np.testing.assert_array_equal(value, in_memory[key], err_msg=key)
+    for place in tmp_path.rglob("checkpoint.npz"):
+        with np.load(place) as kept:
+            assert all(kept[name].shape[:2] != (2, 50) for name in ("U", "V") if name in kept)
+
+
+def test_thinning_keeps_every_nth_transition():
+    every = run(bf.NUTS(30, 45, 2, max_tree_depth=4))
+    third = run(bf.NUTS(30, 15, 2, max_tree_depth=4, thin=3))
+    np.testing.assert_array_equal(third.draws["U"], every.draws["U"][:, 2::3])
+    for name in ("energy", "n_steps", "lp"):
+        np.testing.assert_array_equal(third.stats[name], every.stats[name][:, 2::3])
+
+
+@pytest.mark.parametrize("engine", [bf.Gibbs(5, 6, 2), bf.NUTS(30, 30, 1, max_tree_depth=3)])
+@pytest.mark.parametrize("harm", ["truncated", "another shape", "gone"])
+def test_harmed_draws_of_a_killed_run_are_refused(tmp_path, engine, harm):
+    engine = replace(engine, folder=str(tmp_path), save_every=0)
+    run(engine)
+    place = tmp_path / "draws" / "U.npy"
+    if harm == "truncated":
+        place.write_bytes(place.read_bytes()[:-100])
+    elif harm == "gone":
+        place.unlink()
+    else:
+        np.save(place, np.zeros((1, 3, 8, 2), np.float32))
+    with pytest.raises(CorruptFile, match=r"Expected .*U"):
+        run(engine)
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path):
+    run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
+    place = tmp_path / "checkpoint.npz"
+    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
+    with pytest.raises(CorruptFile, match="Expected a bayesfac archive in"):
+        run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
+    place.write_bytes(b"PK not ours")
+    with pytest.raises(CorruptFile, match="Expected a bayesfac archive in"):
+        run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
+
+
+@pytest.mark.parametrize("seconds", [-1, "often", True, float("nan")])
+def test_seconds_between_checkpoints_are_a_number(seconds):
+    with pytest.raises(ValueError, match=r"Expected Gibbs\(save_every=\.\.\.\) in seconds"):
+        bf.Gibbs(save_every=seconds)
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path):
