@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from bayesfac.membership import columns_on as columns_on
     from bayesfac.membership import together as together
     from bayesfac.paths import path as path
+    from bayesfac.report.loo_compare import loo_compare as loo_compare
+    from bayesfac.report.prior import prior_predictive as prior_predictive
 
 __version__ = "0.1.0"
 
@@ -49,7 +51,9 @@ _HOME = {
     **dict.fromkeys(("Ratings", "Tasks", "Views"), "bayesfac.core.data"),
     "ConvergenceWarning": "bayesfac.core.errors",
     "evaluate": "bayesfac.evaluation",
+    "loo_compare": "bayesfac.report.loo_compare",
     "path": "bayesfac.paths",
+    "prior_predictive": "bayesfac.report.prior",
     "Tuned": "bayesfac.evaluation",
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
@@ -89,10 +93,12 @@ __all__ = [
     "evaluate",
     "fit",
     "load",
+    "loo_compare",
     "methods",
     "metrics",
     "multilabel",
     "path",
+    "prior_predictive",
     "ranks",
     "split",
     "together",
