@@ -7,6 +7,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
+from bayesfac.report import prior
 
 
 def ratings(levels=None):
@@ -88,9 +89,10 @@ def test_few_cells_of_many(monkeypatch):
     found = bf.prior_predictive("pmf", data, draws=4, n_components=1)
     assert found.outcomes.shape == (4, 50) and np.isin(found.seen, data.value).all()
     views = bf.Views({"a": np.eye(12), "b": np.ones((12, 9))})
-    assert bf.prior_predictive(
-        "mvplsa", views, draws=3, n_components=2, n_topics=2
-    ).outcomes.shape == (3, 50)
+    where, seen = prior._cells(views, np.random.default_rng(0))
+    assert {name: len(row) for name, (row, _) in where.items()} == {"view.a": 25, "view.b": 25}
+    np.testing.assert_array_equal(seen[:25], np.equal(*where["view.a"]))
+    assert (seen[25:] == 1).all()
 
 
 def test_counts_keep_zeros_and_totals():

@@ -86,16 +86,25 @@ def by_block(
 def log_means(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
 ) -> np.ndarray:
-    """The log of every cell's predictive mass or density, averaged over the draws; sums alone are kept."""
-    width = int(np.clip(memory // (64 * 8), 1, min(CELLS, len(cells))))
+    """The log of every cell's predictive mass or density, averaged over the draws."""
+    chains, length = next(iter(draws.values())).shape[:2]
+    width = int(np.clip(memory // (64 * length), 1, min(CELLS, len(cells))))
     found = np.empty(len(cells))
     for at, part in _parts(cells, width):
-        sums, total = np.full(width, -np.inf), 0
-        for params in param_blocks(method, draws, width, memory // 2):
-            sums = _add_scores(method, hyper, cells.levels, params, *part, sums)
-            total += len(jax.tree.leaves(params)[0])
-        found[at] = np.asarray(sums, float)[: at.stop - at.start] - np.log(total)
+        sums = np.full(width, -np.inf)  # in float64: small differences of large sums are looked at
+        for params in param_blocks(method, draws, width, memory // 4):
+            new = np.asarray(_scores(method, hyper, cells.levels, params, *part), float)
+            sums = np.logaddexp(sums, log_sum(new.T))
+        found[at] = sums[: at.stop - at.start] - np.log(chains * length)
     return found
+
+
+def log_sum(table: np.ndarray) -> np.ndarray:
+    """log sum exp of every row; minus infinity where all of it is."""
+    top = table.max(1)
+    shift = np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(table - shift[:, None]).sum(1)) + shift
 
 
 def log_likelihoods(
@@ -152,15 +161,10 @@ def _look(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _add_scores(
-    method: Method, hyper: Any, levels: Any, params: Any, data: Any, query: Query, y: Any, code: Any,
-    sums: Any,
-) -> jax.Array:  # fmt: skip
-    def one(before: jax.Array, p: Any) -> tuple[jax.Array, None]:
-        new = _score(method, hyper, levels, p, query, y, code)
-        return jnp.logaddexp(before, new.astype(before.dtype)), None
-
-    return jax.lax.scan(one, jnp.asarray(sums), params)[0]
+def _scores(
+    method: Method, hyper: Any, levels: Any, params: Any, data: Any, query: Query, y: Any, code: Any
+) -> jax.Array:
+    return jax.lax.map(lambda p: _score(method, hyper, levels, p, query, y, code), params)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -213,8 +213,9 @@ def _tails(loo: Loo) -> Finding:
         )
     share = f"{int(bad.sum()):,} of {len(bad):,} {loo.unit}s ({bad.mean():.1%})"
     text = f"{share} have a Pareto k above {limit}: their scores are too good."
-    ones = "fit.kfold(data) refits; so does a fit without these users" if loo.unit == "user" else ""
-    advice = f"{ones or 'fit.kfold(data) refits and needs no weights'}."
+    advice = "fit.kfold(data) refits and needs no weights."
+    if loo.unit == "user":
+        advice = "Refit without them where it matters: bf.split.strong_generalisation."
     cost = float(loo.table["p_loo"].to_numpy()[bad].sum()) * loo.n / len(bad)
     if not cost <= loo.se:
         return Finding(

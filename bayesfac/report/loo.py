@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logsumexp
 
 from bayesfac.core import checks
 from bayesfac.core.cards import COLUMNS, check_same
@@ -117,5 +116,5 @@ def left_out(
             f"Expected finite log likelihoods, got {factor[cell, draw]} in draw {draw} of a cell"
         )
     log_weight, k = psis.smooth(-factor, psis.efficiency(factor, chains))
-    elpd = logsumexp(log_weight + score, axis=1)
-    return elpd, logsumexp(score, axis=1) - np.log(score.shape[1]), k
+    elpd = pointwise.log_sum(log_weight + score)
+    return elpd, pointwise.log_sum(score) - np.log(score.shape[1]), k

@@ -84,7 +84,9 @@ class PriorPredictive:
     def picture(self) -> Picture:
         """Distribution functions: the data's among those of the prior's draws."""
         low, high = np.quantile(self.outcomes, [0.01, 0.99])
-        grid = np.linspace(min(low, self.seen.min()), max(high, self.seen.max()), 201)
+        margin = (self.scale[1] - self.scale[0]) / 20
+        ends = min(low, self.scale[0] - margin), max(high, self.scale[1] + margin)
+        grid = np.linspace(*ends, 401)
         curves = np.stack([_shares(one, grid) for one in self.outcomes])
         below, middle, above = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
         with az.style():
@@ -96,7 +98,7 @@ class PriorPredictive:
                 axes.axvline(end, color=az.GREY, ls=":")
             axes.set(xlabel="outcome", ylabel="share at or below")
             axes.set_title(short(f"{self.name}: before it sees any data", 60), loc="left")
-            axes.legend(loc="lower right")
+            axes.legend(loc="upper left")
         how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data. It should run "
         how += "through the blue; dotted: where outcomes can lie."
         here = self.findings[0]

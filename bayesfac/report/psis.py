@@ -6,9 +6,9 @@ tails of different lengths.
 """
 
 import numpy as np
-from scipy.special import logsumexp
 
 from bayesfac.core.errors import BayesfacError
+from bayesfac.inference.pointwise import log_sum
 from bayesfac.report import az
 
 FEWEST = 25  # draws: a fifth of them, five, are the shortest tail that can be fitted
@@ -68,7 +68,7 @@ def smooth(log_ratio: np.ndarray, efficiency: np.ndarray) -> tuple[np.ndarray, n
         smoothed = np.minimum(np.log(cut + sigma[:, None] * step), 0)
     fitted = tail & (np.isfinite(k) & (sigma > 0))[:, None] & np.isfinite(smoothed)
     np.put_along_axis(weight, order, np.where(fitted, smoothed, top), 1)
-    weight -= logsumexp(weight, axis=1, keepdims=True)
+    weight -= log_sum(weight)[:, None]
     return weight, np.where(np.ptp(log_ratio, axis=1) == 0, 0.0, k)
 
 
@@ -90,7 +90,7 @@ def pareto(excess: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarr
             b[:, j] = (1 - np.sqrt(grid / (j + 0.5))) / (3 * start) + 1 / excess[:, 0]
             k = np.log1p(-b[:, j, None] * excess).sum(1) / length
             score[:, j] = np.where(j < grid, length * (np.log(-b[:, j] / k) - k - 1), -np.inf)
-        weight = np.exp(score - logsumexp(score, axis=1, keepdims=True))
+        weight = np.exp(score - log_sum(score)[:, None])
         weight[weight < 10 * np.finfo(float).eps] = 0
         mean = (np.where(weight > 0, b, 0) * weight).sum(1) / weight.sum(1)
         k = np.log1p(-mean[:, None] * excess).sum(1) / length

@@ -19,7 +19,7 @@ import pandas as pd
 
 from bayesfac.core.cards import check_same
 from bayesfac.core.data import Ratings
-from bayesfac.core.method import Method
+from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference import pointwise
 from bayesfac.inference.predict import param_blocks
 from bayesfac.report import psis, words
@@ -30,6 +30,7 @@ from bayesfac.report.words import Finding
 
 LIMIT = 0.05  # the paper's: a normal mean that moves by 0.3 of its sd when alpha doubles
 MEMORY = 2**30
+FEW = 0.1  # of the draws left effective: fewer show no distribution
 FINE, STRONG, CONFLICT = "-", "strong prior / weak likelihood", "prior-data conflict"
 _MARK = {"good": "+", "care": "!", "bad": "x"}
 
@@ -43,23 +44,30 @@ class Sensitivity:
     table : DataFrame
         One row per prediction and identified number: how far it moves with the `prior`, with the
         `likelihood`, and the `diagnosis` in the paper's words.
+    scaled : list
+        The sites whose priors were scaled: of a hierarchy its top.
     pareto_k : dict
         component -> the tail shapes of its weights at the lower and at the upper alpha.
+    effective : float
+        The least share of the draws that any weights leave effective.
     alpha : (float, float)
         The powers.
     """
 
     name: str
     table: pd.DataFrame
+    scaled: list[str]
     pareto_k: dict[str, tuple[float, float]]
+    effective: float
     alpha: tuple[float, float]
     draws: int
     nearer: float
 
     @property
     def trusted(self) -> bool:
-        """Whether the weights hold."""
-        return max(max(pair) for pair in self.pareto_k.values()) <= psis.threshold(self.draws)
+        """Whether the weights hold, and leave enough draws to see a distribution."""
+        largest = max(max(pair) for pair in self.pareto_k.values())
+        return largest <= psis.threshold(self.draws) and self.effective >= FEW
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -97,11 +105,14 @@ def sensitivity(
     psis.enough(chains * length)
     data = fit.method.ready(data, fit.hyper)
     check_same(fit.data, data)
-    logs = log_parts(fit, data, draws, memory)
+    prior, likelihood = log_parts(fit, data, draws, memory)
+    top = top_of_hierarchy(fit, data, draws)
+    logs = {"prior": sum(prior[site] for site in top), "likelihood": likelihood}
     found, names = _quantities(fit, query)
-    weights, k = {}, {}
+    weights, k, effective = {}, {}, 1.0
     for part, log in logs.items():
         weights[part], k[part] = scaled(log, alpha)
+        effective = min(effective, *(1 / (w**2).sum() / w.size for w in weights[part]))
     rows: dict[str, dict[str, float]] = {name: {} for name in sum(names.values(), [])}
     for what, values in found.items():
         step = _stride(length, values.shape[1])
@@ -113,44 +124,74 @@ def sensitivity(
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("quantity")
     table = table.assign(diagnosis=[_diagnosis(*pair) for pair in table.to_numpy()])
     widest = max(float(log.std()) for log in logs.values())
-    return Sensitivity(fit.name, table, k, (low, high), chains * length, 1 / max(widest, 1))
+    nearer = 1 - 1 / max(2 * widest, 2)
+    return Sensitivity(fit.name, table, top, k, effective, (low, high), chains * length, nearer)
 
 
 def log_parts(
     fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int = MEMORY
-) -> dict[str, np.ndarray]:
-    """The log prior and the log likelihood of every draw (chain, draw), up to a constant each.
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The log prior of every site, and the log likelihood, of every draw (chain, draw).
 
     What the model observes is likelihood, all else is prior, penalties too. Ratings go by in blocks.
     """
-    method, hyper, given = fit.method, fit.hyper, (fit.method, fit.hyper, draws)
+    method, hyper = fit.method, fit.hyper
     shape = next(iter(draws.values())).shape[:2]
-    if not isinstance(data, Ratings) or "minibatch" in method.waived:
-        found = [_both(method, hyper, p, data) for p in param_blocks(*given[::2], 1, memory // 4)]
-        prior, seen = (np.concatenate([np.asarray(f[i], float) for f in found]) for i in (0, 1))
-        return {"prior": prior.reshape(shape), "likelihood": seen.reshape(shape)}
-    query, _, _ = fit.data.locate(data)
-    cells = pointwise.told(method, data, query, fit.data.levels)
-    seen = pointwise.log_likelihoods(*given, cells, memory)
-    one = pointwise.only(cells, slice(0, 1))  # the prior does not look at ratings: one will do
-    found = [_both(method, hyper, p, one)[0] for p in param_blocks(*given[::2], 1, memory // 4)]
-    prior = np.concatenate([np.asarray(part, float) for part in found])
-    return {"prior": prior.reshape(shape), "likelihood": seen}
+    seen: Any = None
+    if isinstance(data, Ratings) and "minibatch" not in method.waived:
+        cells = pointwise.told(method, data, fit.data.locate(data)[0], fit.data.levels)
+        seen = pointwise.log_likelihoods(method, hyper, draws, cells, memory)
+    one = prior_data(fit, data)
+    found = [_by_site(method, hyper, p, one) for p in param_blocks(method, draws, 1, memory // 4)]
+    logs = {n: np.concatenate([np.asarray(f[n], float) for f in found]) for n in found[0]}
+    prior = {n: log.reshape(shape) for n, log in logs.items() if not _observed(n)}
+    if seen is None:
+        seen = sum(log.reshape(shape) for n, log in logs.items() if _observed(n))
+    return prior, seen
+
+
+def prior_data(fit: Any, data: Any) -> Any:
+    """Data that the model can be asked about its prior with: of ratings one is enough."""
+    if not isinstance(data, Ratings) or "minibatch" in fit.method.waived:
+        return data
+    cells = pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
+    return pointwise.only(cells, slice(0, 1))
+
+
+def top_of_hierarchy(fit: Any, data: Any, draws: Mapping[str, np.ndarray]) -> list[str]:
+    """The sites whose priors are scaled: all, but not rows (of users, items, ...) whose prior is itself
+    learned. To scale these too would scale how much the rows tell of their common prior.
+
+    A prior depends on a site if its density changes where that site alone takes the value of another draw.
+    """
+    method, one = fit.method, prior_data(fit, data)
+    here, other = ({s: np.asarray(v[0, at]) for s, v in draws.items()} for at in (0, -1))
+
+    def logs(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+        params = jax.tree.map(lambda x: x[None], from_sites(method, values))
+        told = _by_site(method, fit.hyper, params, one)
+        return {n: float(log[0]) for n, log in told.items() if not _observed(n)}
+
+    before = logs(here)
+    learned: set[str] = set()
+    for site in set(here) & set(before):
+        after = logs({**here, site: other[site]})
+        learned |= {n for n in before if n != site and n in here and after[n] != before[n]}
+    rows = {n for n in learned if set(site_dims(method, n)) & set(fit.data.coords)}
+    return [n for n in before if n not in rows]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _both(method: Method, hyper: Any, params: Any, data: Any) -> tuple[jax.Array, jax.Array]:
-    def one(p: Any) -> tuple[jax.Array, jax.Array]:
-        prior = seen = jnp.zeros(())
-        for name, site in pointwise.trace(method, p, data, hyper).items():
-            log = jnp.sum(site["fn"].log_prob(site["value"]))
-            if name == "rating" or name.startswith("view."):
-                seen += log
-            else:
-                prior += log
-        return prior, seen
+def _by_site(method: Method, hyper: Any, params: Any, data: Any) -> dict[str, jax.Array]:
+    def one(p: Any) -> dict[str, jax.Array]:
+        found = pointwise.trace(method, p, data, hyper)
+        return {n: jnp.sum(site["fn"].log_prob(site["value"])) for n, site in found.items()}
 
     return jax.lax.map(one, params)
+
+
+def _observed(site: str) -> bool:
+    return site == "rating" or site.startswith("view.")
 
 
 def scaled(
@@ -228,15 +269,14 @@ def _diagnosis(prior: float, likelihood: float) -> str:
 
 def _weights(found: Sensitivity) -> Finding:
     """Whether the powers are near enough to 1 for draws to be weighted."""
-    limit = psis.threshold(found.draws)
-    for part, pair in found.pareto_k.items():
-        if max(pair) > limit:
-            text = f"Weights of the {part} fail (Pareto k {number(max(pair))}, at most {limit:.2f})"
-            low = 1 - found.nearer / 2
-            advice = f"Take powers nearer 1: alpha=({low:.4g}, {1 / low:.4g})."
-            return Finding("bad", f"{text}: these numbers cannot be trusted.", advice)
-    largest = max(max(pair) for pair in found.pareto_k.values())
-    return Finding("good", f"The weights hold: Pareto k at most {number(largest)}.")
+    limit, largest = psis.threshold(found.draws), max(max(k) for k in found.pareto_k.values())
+    held = f"Pareto k up to {number(largest)} ({limit:.2f} is fine), {found.effective:.0%} of the draws "
+    held += "effective"
+    if found.trusted:
+        return Finding("good", f"The weights hold: {held}.")
+    near = found.nearer
+    advice = f"Take powers nearer 1: alpha=({near:.4g}, {1 / near:.4g})."
+    return Finding("bad", f"The weights fail: {held}. These numbers cannot be trusted.", advice)
 
 
 def _diagnoses(table: pd.DataFrame) -> list[Finding]:

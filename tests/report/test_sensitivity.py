@@ -73,21 +73,31 @@ def test_prior_and_likelihood_are_the_log_joint(name):
     method = REGISTRY[name]
     data, hyper = method.example(jax.random.key(0))
     fit = bf.fit(method, data, bf.Gibbs(10, 20, 2), progress=False, **hyper._asdict())
-    logs = power.log_parts(fit, method.ready(data, fit.hyper), fit.draws, 2**20)
-    rest = fit.stats["lp"] - logs["prior"] - logs["likelihood"]
+    prior, likelihood = power.log_parts(fit, method.ready(data, fit.hyper), fit.draws, 2**20)
+    rest = fit.stats["lp"] - sum(prior.values()) - likelihood
     if (
         name == "ordinal_mf"
     ):  # as the model has thresholds; the objective's are the same up to a constant
         assert np.ptp(rest) < 1e-6
     np.testing.assert_allclose(rest, rest[0, 0], atol=1e-6)
-    assert np.ptp(logs["prior"]) > 0.1 and np.ptp(logs["likelihood"]) > 0.1
+    assert min(np.ptp(log) for log in prior.values()) > 0.01 and np.ptp(likelihood) > 0.1
+    top = power.top_of_hierarchy(fit, method.ready(data, fit.hyper), fit.draws)
+    assert set(top) == set(TOP[name])
+
+
+TOP = {
+    "pmf": ["U", "V", "bias_user", "bias_item"],  # their scales are given
+    "bpmf": ["Lambda_U", "mu_U", "Lambda_V", "mu_V", "alpha"],  # those of U and V are learned
+    "ordinal_mf": ["Lambda_U", "mu_U", "Lambda_V", "mu_V", "centre"],
+    "heres": ["F", "B.labels", "B.topics", "B.words"],
+}
 
 
 def test_blocks_change_nothing():
     data, hyper = REGISTRY["pmf"].example(jax.random.key(0))
     fit = bf.fit("pmf", data, bf.Gibbs(5, 20, 2), progress=False, **hyper._asdict())
     for memory in (2**12, 2**30):
-        found = power.log_parts(fit, data, fit.draws, memory)["likelihood"]
+        found = power.log_parts(fit, data, fit.draws, memory)[1]
         if memory == 2**12:
             first = found
     np.testing.assert_allclose(found, first, rtol=1e-12)
@@ -159,5 +169,5 @@ def test_findings_need_no_fit():
     table = pd.DataFrame(
         {"prior": [0.01], "likelihood": [0.2], "diagnosis": [FINE]}, index=["alpha"]
     )
-    found = power.Sensitivity("pmf", table, {"prior": (0.1, 0.2)}, NEAR, 1000, 0.1)
+    found = power.Sensitivity("pmf", table, ["U"], {"prior": (0.1, 0.2)}, 0.9, NEAR, 1000, 0.1)
     assert found.level == "good" and "None of 1 quantities" in repr(found)
