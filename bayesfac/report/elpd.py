@@ -211,7 +211,7 @@ def _tails(loo: Loo) -> Finding:
         return Finding(
             "good", f"Every Pareto k is at most {limit} (the largest: {worst}): trust it."
         )
-    share = f"{int(bad.sum()):,} of {len(bad):,} {loo.unit}s ({bad.mean():.1%})"
+    share = f"{int(bad.sum()):,} of {len(bad):,} {loo.unit}s ({bad.mean():.2%})"
     text = f"{share} have a Pareto k above {limit}: their scores are too good."
     advice = "fit.kfold(data) refits and needs no weights."
     if loo.unit == "user":

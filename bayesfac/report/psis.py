@@ -5,7 +5,10 @@ Pareto fit of Zhang & Stephens, Technometrics 2009. Arrays are cells x draws; ro
 tails of different lengths.
 """
 
+import math
+
 import numpy as np
+from scipy import fft
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.inference.pointwise import log_sum
@@ -21,7 +24,7 @@ def threshold(draws: int) -> float:
     >>> round(threshold(100), 2), threshold(4000)
     (0.5, 0.7)
     """
-    return min(1 - 1 / np.log10(draws), 0.7)
+    return min(1 - 1 / math.log10(draws), 0.7)
 
 
 def enough(draws: int) -> None:
@@ -33,11 +36,35 @@ def enough(draws: int) -> None:
 
 
 def efficiency(log_likelihood: np.ndarray, chains: int) -> np.ndarray:
-    """Effective over all draws of each cell's likelihood; 1 where chains are too short to tell."""
+    """Effective over all draws of each cell's likelihood; 1 where it is constant, or chains are too short.
+
+    The effective size of the mean (Vehtari, Gelman, Simpson, Carpenter & Burkner 2021), as ArviZ has it, of
+    all cells at once: chains are split, pairs of autocorrelations summed while positive, never rising.
+    """
     likelihood = np.exp(log_likelihood - log_likelihood.max(1, keepdims=True))
     cells, total = likelihood.shape
-    found = az.ess(np.moveaxis(likelihood.reshape(cells, chains, -1), 0, -1), "mean") / total
-    return np.where(np.isfinite(found) & (found > 0), found, 1.0)
+    half = total // chains // 2
+    if total // chains < az.SHORTEST:
+        return np.ones(cells)
+    whole = likelihood.reshape(cells, chains, -1)
+    split = np.stack([whole[..., :half], whole[..., -half:]], 2).reshape(cells, -1, half)
+    mean = split.mean(2, keepdims=True)
+    power = np.abs(fft.rfft(split - mean, fft.next_fast_len(2 * half), axis=2)) ** 2
+    covariance = fft.irfft(power.mean(1), fft.next_fast_len(2 * half), axis=1)[:, :half] / half
+    within = covariance[:, :1] * half / (half - 1)
+    between = mean[..., 0].var(1, ddof=1)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):  # constant: put right at the end
+        rho = 1 - (within - covariance) / (covariance[:, :1] + between)
+    rho[:, 0] = 1
+    last = -(-(half - 4) // 2)  # the pair that is looked at last, if all before are positive
+    pairs = rho[:, : 2 * last + 2].reshape(cells, -1, 2)
+    sums = pairs.sum(2)
+    end = np.where((sums[:, :last] <= 0).any(1), (sums[:, :last] <= 0).argmax(1), last)
+    falling = np.where(np.arange(last + 1) < end[:, None], np.minimum.accumulate(sums, 1), 0)
+    rest = np.maximum(np.take_along_axis(pairs[..., 0], end[:, None], 1)[:, 0], 0)
+    tau = np.maximum(2 * falling.sum(1) + rest - 1, 1 / np.log10(2 * chains * half))
+    moving = np.ptp(likelihood, axis=1) > np.finfo(float).eps
+    return np.where(moving & np.isfinite(tau), 1 / tau, 1.0)
 
 
 def smooth(log_ratio: np.ndarray, efficiency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

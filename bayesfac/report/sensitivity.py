@@ -72,7 +72,7 @@ class Sensitivity:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What to think of it, and what to do next."""
-        return (_weights(self), *_diagnoses(self.table))
+        return (_weights(self), *(_diagnoses(self.table) if self.trusted else ()))
 
     @property
     def level(self) -> str:
