@@ -40,7 +40,9 @@ def kfold(whole: Fit, data: Any, k: int = 10, seed: int = 0, memory: int = MEMOR
     seen = pointwise.log_means(whole.method, whole.hyper, whole._as_draws(), cells, memory)
     table = labels.assign(elpd=elpd, p_loo=seen - elpd, pareto_k=np.nan)
     draws = int(np.prod(next(iter(whole._as_draws().values())).shape[:2]))
-    notes = (f"In each of the {k} fits one cell in {k} was missing, not one alone.",)
+    notes = (
+        f"Each of the {k} fits lacked a whole fold: a little less is known than without one cell.",
+    )
     return Loo(
         whole.name, table, what_is_scored(whole.data.levels), UNITS["Ratings"], f"{k} folds", draws,
         cluster, seconds=time.perf_counter() - begun, notes=notes,

@@ -27,7 +27,7 @@ from bayesfac.inference.levels import codes, log_masses
 from bayesfac.inference.predict import param_blocks
 
 CELLS = 2**13  # at a time, where only sums over the draws are kept
-ARRAYS = 10  # as large as draws x cells that a block's work takes, numbers of 8 bytes
+ARRAYS = 14  # as large as draws x cells that a block's work takes, numbers of 8 bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,7 +203,8 @@ def _tails(loo: Loo) -> Finding:
     those costs together are as large as the standard error, the sum itself says nothing."""
     if loo.how != "PSIS":
         return Finding(
-            "good", f"Refitted without each {loo.unit}: {loo.how}, nothing is approximated."
+            "good",
+            f"Refitted, every {loo.unit} left out once ({loo.how}): there are no weights to fail.",
         )
     bad, limit = loo.bad, f"{loo.threshold:.2f}"
     if not bad.any():

@@ -98,7 +98,7 @@ class PriorPredictive:
                 axes.axvline(end, color=az.GREY, ls=":")
             axes.set(xlabel="outcome", ylabel="share at or below")
             axes.set_title(short(f"{self.name}: before it sees any data", 60), loc="left")
-            axes.legend(loc="upper left")
+            axes.legend(loc="lower center", bbox_to_anchor=(0.66, 0.02))
         how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data. It should run "
         how += "through the blue; dotted: where outcomes can lie."
         here = self.findings[0]

@@ -107,7 +107,7 @@ def sensitivity(
     check_same(fit.data, data)
     prior, likelihood = log_parts(fit, data, draws, memory)
     top = top_of_hierarchy(fit, data, draws)
-    logs = {"prior": sum(prior[site] for site in top), "likelihood": likelihood}
+    logs = {"prior": np.sum([prior[site] for site in top], 0), "likelihood": likelihood}
     found, names = _quantities(fit, query)
     weights, k, effective = {}, {}, 1.0
     for part, log in logs.items():

@@ -200,6 +200,16 @@ def test_draws_on_disk(data, fit, loo, tmp_path):
     np.testing.assert_allclose(users[1].pointwise, users[0].pointwise, rtol=1e-9)
 
 
+def test_a_saved_fit_with_named_users(data, tmp_path):
+    frame = data.frame().assign(user=[f"user {u}" for u in data.user])
+    named = bf.Ratings(frame)
+    fit = bf.fit("pmf", named, bf.Gibbs(20, 40, 1), progress=False, **PMF)
+    again = bf.load(fit.save(tmp_path / "fit"))
+    np.testing.assert_array_equal(again.loo(named).pointwise, fit.loo(named).pointwise)
+    with pytest.raises(ValueError, match="user labels of training"):
+        again.loo(data)
+
+
 def test_thin_uses_every_nth_draw(fit, data):
     thinned = fit.loo(data, thin=4)
     assert thinned.draws == 200
