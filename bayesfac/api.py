@@ -1,15 +1,11 @@
 """What a user calls: `fit`, the `Fit` it gives, and `load`, `methods`, `compare`."""
 
-import hashlib
 import os
-import platform
 import threading
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -20,7 +16,8 @@ import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core import kernels
 from bayesfac.core.cards import Card, describe
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
-from bayesfac.core.method import REGISTRY, Method, lookup, settle, sites, unknown
+from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
+from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES
 from bayesfac.inference.everywhere import Everywhere, everywhere
 from bayesfac.inference.predict import MEMORY, Prediction
@@ -146,6 +143,48 @@ class Fit:
             return self.draws
         return {site: np.asarray(value)[None, None] for site, value in sites(self.params).items()}
 
+    def loo(
+        self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,
+        seed: int = 0, thin: int = 1,
+    ) -> Any:  # fmt: skip
+        """How well each cell, or each user, of the training data is predicted by the others.
+
+        No refitting: draws are weighted by 1 / the likelihood of what is left out, the weights'
+        tail smoothed; where its shape k is too large for that, the result says so. On a scale of
+        levels every method is scored by the log mass of the level, so that methods compare.
+
+        Parameters
+        ----------
+        data : Ratings or Tasks
+            The training data (of tasks, their labels are left out): a fit keeps none.
+        by : {"cell", "user"}
+            "user" leaves out all ratings of a user, whose factors are integrated out exactly.
+        memory : int
+            Bytes of work space: never draws x cells.
+        subsample : int, optional
+            Look at so many cells only, at random by `seed`.
+        thin : int
+            Use every n-th draw.
+        """
+        from bayesfac.report.loo import loo
+
+        found = contain(self.method, data)
+        return loo(self, found, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
+
+    def kfold(self, data: Any, k: int = 10, seed: int = 0) -> Any:
+        """The same by k fits to the data without a fold: k times the cost, and no weights to fail."""
+        from bayesfac.evaluation.kfold import kfold
+
+        return kfold(self, contain(self.method, data), k, seed)
+
+    def sensitivity(
+        self, data: Any, query: Any = None, alpha: tuple[float, float] = (0.8, 1.25)
+    ) -> Any:
+        """How much predictions would change with a weaker or stronger prior, or likelihood."""
+        from bayesfac.report.sensitivity import sensitivity
+
+        return sensitivity(self, contain(self.method, data), query, alpha)
+
     def diagnostics(self) -> Any:
         """A verdict in words, and the table behind it, on identified quantities only."""
         from bayesfac.report.check import diagnostics
@@ -233,7 +272,7 @@ def fit(
     """
     method = lookup(method)
     engine = _engine(engine, method)
-    data = _container(method, data)
+    data = contain(method, data)
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
         raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
     settled = settle(method, data, hyper)
@@ -251,7 +290,7 @@ def fit(
                 key=jax.random.key(seed),
                 start=start,
                 progress=progress,
-                run=_identity(method, data, settled, engine, seed, start),
+                run=identity(method, data, settled, engine, seed, start),
             )
             result = derived(method, data, settled, result)
         if result.params is not None:
@@ -262,7 +301,7 @@ def fit(
     if result.converged is False:
         why = "; ".join(result.notes) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    return Fit(method, settled, engine, int(seed), result, card, seconds, _info(result))
+    return Fit(method, settled, engine, int(seed), result, card, seconds, about(result.notes))
 
 
 def load(path: str | os.PathLike[str]) -> Fit:
@@ -315,16 +354,6 @@ def _engine(engine: Any, method: Method) -> Any:
     return engine
 
 
-def _container(method: Method, data: Any) -> Any:
-    if isinstance(data, method.data):
-        return data
-    if type(data).__name__ in ("Ratings", "Tasks", "Views"):
-        raise TypeError(
-            f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
-        )
-    return method.data(data)
-
-
 def _start(init: Any, card: Card) -> dict[str, Any] | None:
     """{site: array} from another fit, Params or a mapping."""
     if init is None:
@@ -354,27 +383,3 @@ def _alone() -> None:
         raise BayesfacError(
             "Expected one fit at a time per process, got two threads: use processes (joblib's loky)"
         )
-
-
-def _identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
-    """A digest of everything that decides the numbers: a checkpoint belongs to one such run."""
-    settings = {k: v for k, v in asdict(engine).items() if k not in ("folder", "save_every")}
-    digest = hashlib.sha256(
-        repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
-    )
-    digest.update(data.fingerprint().encode())
-    for site, value in sorted((start or {}).items()):
-        digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
-    digest.update(str(jax.dtypes.canonicalize_dtype(np.float64)).encode())
-    return digest.hexdigest()
-
-
-def _info(result: Result) -> dict[str, Any]:
-    packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
-    return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
-        "device": f"{jax.default_backend()} x {jax.device_count()}, {os.cpu_count()} cores",
-        "precision": str(jax.dtypes.canonicalize_dtype(np.float64)),
-        "notes": list(result.notes),
-    }

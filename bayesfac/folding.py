@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pandas as pd
 
-from bayesfac.api import Fit, _container
+from bayesfac.api import Fit
 from bayesfac.core.cards import Card, describe
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import flattened, from_sites, site_dims
+from bayesfac.core.method import contain, flattened, from_sites, site_dims
 from bayesfac.core.reading import plain
 from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.inference.result import Result, check_sites
@@ -27,7 +27,7 @@ def fold_in(fit: Fit, data: Any) -> Fit:
     step = method.fold_in
     if step is None:
         raise BayesfacError(f"{fit.name} has no way to add rows to a fit: fit it to all of them")
-    data = _container(method, data)
+    data = contain(method, data)
     at = _places(fit.data, data)
     held = {site: _of_tasks(fit, site, value, at) for site, value in fit._as_draws().items()}
     shape = next(iter(held.values())).shape[:2]

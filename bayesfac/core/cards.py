@@ -92,6 +92,29 @@ def describe(data: Ratings | Views | Tasks) -> Card:
     return _ratings_card(data) if isinstance(data, Ratings) else _views_card(data)
 
 
+def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
+    """Refuse data that cannot be those the card describes: by labels, levels, sizes, counts and means.
+
+    A card keeps no values, so the same sums of other values would pass.
+    """
+    if type(data).__name__ != card.kind:
+        raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
+    new = describe(data)
+    for axis, labels in card.coords.items():
+        if not labels.equals(new.coords.get(axis, pd.Index([]))):
+            mine, others = len(labels), len(new.coords.get(axis, ()))
+            raise ValueError(f"Expected the {mine} {axis} labels of training, got {others} others")
+    if new.levels != card.levels:
+        raise ValueError(f"Expected the levels of training, {card.levels}, got {new.levels}")
+    for what, number in card.summary.items():
+        if not np.isclose(new.summary.get(what, np.nan), number, rtol=1e-6, atol=1e-9):
+            got = new.summary.get(what)
+            raise ValueError(f"Expected the training data, with {what} {number:g}, got {got:g}")
+    counts = ((card.row_counts, new.row_counts), (card.col_counts, new.col_counts))
+    if not all(np.array_equal(*pair) for pair in counts):
+        raise ValueError("Expected the training data, got as many cells in other places")
+
+
 def _ratings_card(data: Ratings) -> Card:
     rows = np.bincount(data.user, minlength=data.n_users)
     cols = np.bincount(data.item, minlength=data.n_items)

@@ -197,6 +197,17 @@ class Ratings:
         )
         return part
 
+    def of_users(self, first: int, last: int) -> "Ratings":
+        """The ratings of the users from `first` to `last` (positions, as a slice has them), who are its only
+        users; items and levels stay the same."""
+        kept = (first <= self.user) & (self.user < last)
+        if not kept.any():
+            raise ValueError("Expected at least one rating of these users, got none")
+        part = object.__new__(Ratings)
+        users, item, value = self.users[first:last], self.item[kept], self.value[kept]
+        part._fill(self.user[kept] - first, item, value, users, self.items, self.levels)
+        return part
+
     def above(self, level: float) -> "Ratings":
         """The same cells as likes and dislikes: +1 where the rating is above `level`, else -1."""
         if self.levels is None or level not in self.levels[:-1]:

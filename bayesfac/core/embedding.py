@@ -9,6 +9,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bayesfac.core import answers, checks, kernels, tables
+from bayesfac.core.cells import Query
+from bayesfac.core.math import inner
 from bayesfac.core.tasks import LABELS, Tasks
 
 EXACT = 1e-12  # relative residual of a solved system; in float32 64 roundings
@@ -107,6 +109,13 @@ class Scores(dist.Distribution):
         s = self.A @ self.H.T
         each = (Y - s) ** 2 if self.how == "squared" else jnp.logaddexp(0.0, s) - Y * s
         return jnp.sum(jnp.where(known, each, 0))
+
+    def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
+        """The parts of single cells in `log_prob`."""
+        s = inner(self.A, self.H, query)
+        if self.how == "squared":
+            return -((value - s) ** 2)
+        return value * s - jnp.logaddexp(0.0, s)
 
     def to_rows(self, y: jax.Array) -> jax.Array:
         """G H, rows x K."""

@@ -161,6 +161,17 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
     return method.prepare(data, method.Hyper(**plain))
 
 
+def contain(method: Method, data: Any) -> Any:
+    """Data as the container that the method takes."""
+    if isinstance(data, method.data):
+        return data
+    if type(data).__name__ in ("Ratings", "Tasks", "Views"):
+        raise TypeError(
+            f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
+        )
+    return method.data(data)
+
+
 def sites(params: Any) -> dict[str, Any]:
     """Params as the model's sample sites: dict fields flattened to `field.key`, None left out."""
     return flattened(params._asdict())

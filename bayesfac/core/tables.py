@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core import kernels
-from bayesfac.core.cells import Cells
+from bayesfac.core.cells import Cells, Query
 from bayesfac.core.math import inner, safe_log
 
 
@@ -64,6 +64,13 @@ class Table(dist.Distribution):
     def log_prob(self, value: jax.Array) -> jax.Array:
         error = squared_error if self.how == "squared" else divergence
         return -self.weight * error(self.cells, value, self.A, self.C)
+
+    def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
+        """The parts of single cells, zeros among them, in `log_prob`."""
+        mean = inner(self.A, self.C, query)
+        if self.how == "squared":
+            return -self.weight * (value - mean) ** 2
+        return -self.weight * (value * (safe_log(value) - safe_log(mean)) - value + mean)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         mean = self.A @ self.C.T

@@ -62,7 +62,7 @@ def rhat(draws: np.ndarray) -> np.ndarray:
 
 
 def ess(draws: np.ndarray, method: str = "bulk") -> np.ndarray:
-    """Effective sample size of each quantity, "bulk" or "tail"."""
+    """Effective sample size of each quantity, "bulk", "tail" or "mean"."""
     prob = {"prob": TAIL} if method == "tail" else {}
     return _each(draws, lambda kept: arviz_stats.ess(kept, method=method, **prob))
 

@@ -1,0 +1,39 @@
+"""What decided the numbers of a fit, and what they were computed with."""
+
+import hashlib
+import os
+import platform
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from bayesfac.core.method import Method
+
+
+def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
+    """A digest of everything that decides the numbers: a checkpoint belongs to one such run."""
+    settings = {k: v for k, v in asdict(engine).items() if k not in ("folder", "save_every")}
+    digest = hashlib.sha256(
+        repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
+    )
+    digest.update(data.fingerprint().encode())
+    for site, value in sorted((start or {}).items()):
+        digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
+    digest.update(str(jax.dtypes.canonicalize_dtype(np.float64)).encode())
+    return digest.hexdigest()
+
+
+def about(notes: list[str]) -> dict[str, Any]:
+    """When, with what, on which machine."""
+    packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "device": f"{jax.default_backend()} x {jax.device_count()}, {os.cpu_count()} cores",
+        "precision": str(jax.dtypes.canonicalize_dtype(np.float64)),
+        "notes": list(notes),
+    }

@@ -1,0 +1,211 @@
+"""What each draw says of each training cell: its factor in the joint, and its score.
+
+The factor is what the cell adds to the log joint. The score is what a prediction of the cell is judged by:
+on a scale of levels the log mass of the level, else the log density. They differ where a Gaussian is fitted
+to levels, and where a loss stands for a likelihood.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core.cells import Query
+from bayesfac.core.data import Ratings
+from bayesfac.core.embedding import Scores
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import Method, sites
+from bayesfac.core.tables import Table
+from bayesfac.core.tasks import LABELS
+from bayesfac.inference.levels import codes, log_masses
+from bayesfac.inference.predict import param_blocks
+
+CELLS = 2**13  # at a time, where only sums over the draws are kept
+ARRAYS = 14  # as large as draws x cells that a block's work takes, numbers of 8 bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Training cells: where they stand, what came, on which scale; and the data that the model looks at."""
+
+    data: Any
+    query: Query
+    value: np.ndarray
+    levels: tuple[float, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def take(self, at: np.ndarray | slice) -> "Told":
+        """Some of the cells."""
+        return replace(self, query=Query(*(c[at] for c in self.query)), value=self.value[at])
+
+
+def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | None) -> Told:
+    """The cells of training data, ratings or labels."""
+    if type(data).__name__ == "Views":
+        raise BayesfacError(
+            f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
+            "share their total, so none can be left out alone; bf.split.holdout takes some of each"
+        )
+    return Told(data, Query(*map(np.asarray, query)), np.asarray(data.value, float), levels)
+
+
+def refuse_entangled(method: Method, data: Any) -> None:
+    """Refuse a method whose joint has no factor of a single rating."""
+    if isinstance(data, Ratings) and "minibatch" in method.waived:
+        raise BayesfacError(
+            f"{method.name} has no likelihood of a single rating: {method.waived['minibatch']}"
+        )
+
+
+def by_block(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Blocks of cells; of each the factors and the scores, both cells x draws, in float64."""
+    total = int(np.prod(next(iter(draws.values())).shape[:2]))
+    width = int(np.clip(memory // (8 * ARRAYS * total), 1, len(cells)))
+    for at, part in _parts(cells, width):
+        factor, score = np.empty((2, at.stop - at.start, total))
+        done = 0
+        for params in param_blocks(method, draws, width, memory // 4):
+            seen = _look(method, hyper, cells.levels, params, *part)
+            to = done + len(seen[0])
+            for table, new in zip((factor, score), seen, strict=True):
+                table[:, done:to] = np.asarray(new).T[: len(table)]
+            done = to
+        yield at, factor, score
+
+
+def log_means(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
+) -> np.ndarray:
+    """The log of every cell's predictive mass or density, averaged over the draws."""
+    chains, length = next(iter(draws.values())).shape[:2]
+    width = int(np.clip(memory // (64 * length), 1, min(CELLS, len(cells))))
+    found = np.empty(len(cells))
+    for at, part in _parts(cells, width):
+        sums = np.full(width, -np.inf)  # in float64: small differences of large sums are looked at
+        for params in param_blocks(method, draws, width, memory // 4):
+            new = np.asarray(_scores(method, hyper, cells.levels, params, *part), float)
+            sums = np.logaddexp(sums, log_sum(new.T))
+        found[at] = sums[: at.stop - at.start] - np.log(chains * length)
+    return found
+
+
+def log_sum(table: np.ndarray) -> np.ndarray:
+    """log sum exp of every row; minus infinity where all of it is."""
+    top = table.max(1)
+    shift = np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(table - shift[:, None]).sum(1)) + shift
+
+
+def log_likelihoods(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
+) -> np.ndarray:
+    """The sum of all factors of every draw (chain, draw)."""
+    shape = next(iter(draws.values())).shape[:2]
+    width = int(np.clip(memory // (64 * 8), 1, min(CELLS, len(cells))))
+    found = np.zeros(int(np.prod(shape)))
+    for at, part in _parts(cells, width):
+        real, done = np.arange(width) < at.stop - at.start, 0
+        for params in param_blocks(method, draws, width, memory // 2):
+            new = np.asarray(_sum_factors(method, hyper, params, *part[:3], real), float)
+            found[done : done + len(new)] += new
+            done += len(new)
+    return found.reshape(shape)
+
+
+def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
+    """Some cells at a time, the last part filled up with its last cell: one compilation."""
+    code = np.zeros(len(cells), int)
+    if cells.levels is not None:
+        code = codes(cells.levels, cells.value)
+    for start in range(0, len(cells), width):
+        at = slice(start, min(start + width, len(cells)))
+        pad = (0, width - (at.stop - at.start))
+        row, col, value, level = (
+            np.pad(column[at], pad, mode="edge") for column in (*cells.query, cells.value, code)
+        )
+        query, y = Query(jnp.asarray(row), jnp.asarray(col)), jnp.asarray(value)
+        yield at, (_seeing(cells.data, query, y), query, y, level)
+
+
+def only(cells: Told, at: slice) -> Any:
+    """The data as if these cells were all there is."""
+    part = cells.take(at)
+    return _seeing(cells.data, Query(*map(jnp.asarray, part.query)), jnp.asarray(part.value))
+
+
+def _seeing(data: Any, query: Query, y: jax.Array) -> Any:
+    """Ratings: these cells are all that the model need see. Of tasks it sees everything."""
+    return Ratings.tree_unflatten(data.host, (query, y)) if isinstance(data, Ratings) else data
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _look(
+    method: Method, hyper: Any, levels: Any, params: Any, data: Any, query: Query, y: Any, code: Any
+) -> tuple[jax.Array, jax.Array]:
+    def one(p: Any) -> tuple[jax.Array, jax.Array]:
+        told = factors(method, p, data, hyper, query, y)
+        return told, _score(method, hyper, levels, p, query, y, code)
+
+    return jax.lax.map(one, params)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _scores(
+    method: Method, hyper: Any, levels: Any, params: Any, data: Any, query: Query, y: Any, code: Any
+) -> jax.Array:
+    return jax.lax.map(lambda p: _score(method, hyper, levels, p, query, y, code), params)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _sum_factors(
+    method: Method, hyper: Any, params: Any, data: Any, query: Query, y: Any, real: Any
+) -> jax.Array:
+    def one(p: Any) -> jax.Array:
+        return jnp.sum(jnp.where(real, factors(method, p, data, hyper, query, y), 0))
+
+    return jax.lax.map(one, params)
+
+
+def _score(
+    method: Method, hyper: Any, levels: Any, p: Any, query: Query, y: Any, code: Any
+) -> jax.Array:
+    outcome = method.predict(p, query, hyper)
+    if levels is None:
+        return outcome.log_prob(y)
+    return jnp.take_along_axis(log_masses(outcome, levels), code[:, None], -1)[:, 0]
+
+
+def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:
+    """What each of these cells adds to the log joint."""
+    law = laws(method, p, data, hyper)["rating" if isinstance(data, Ratings) else f"view.{LABELS}"]
+    if isinstance(law, Table | Scores):  # a whole table as one distribution
+        return law.of_cells(query, y)
+    if law.batch_shape != y.shape:
+        raise BayesfacError(
+            f"{method.name} has no likelihood of a single cell: its data are one number of the joint"
+        )
+    return law.log_prob(y)
+
+
+def laws(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, dist.Distribution]:
+    """{site: its distribution given all the others} of the model at these parameters."""
+    return {name: site["fn"] for name, site in trace(method, p, data, hyper).items()}
+
+
+def trace(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, Any]:
+    """The model's sample sites at these parameters."""
+    held = numpyro.handlers.substitute(method.model, sites(p))
+    seeded = numpyro.handlers.seed(held, jax.random.key(0))  # nothing is left to draw
+    found = numpyro.handlers.trace(seeded).get_trace(data, hyper)
+    return {name: site for name, site in found.items() if site["type"] == "sample"}

@@ -1,0 +1,461 @@
+"""Leave-one-out: exact refits, ArviZ on the same numbers, bounded memory, and every refusal."""
+
+import tracemalloc
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from arviz_stats.base import array_stats
+from scipy.stats import norm
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import REGISTRY, sites
+from bayesfac.inference import pointwise
+from bayesfac.report.elpd import estimate
+from bayesfac.report.loo import cells_of
+from bayesfac.report.loo_rows import own_site
+from bayesfac.testing.tools import likelihood, points
+
+GIBBS = bf.Gibbs(warmup=100, draws=400, chains=2)
+PMF = {"n_components": 1, "noise": 0.7, "scale_user": 0.8, "scale_item": 0.8, "offset": 3.0}
+
+
+def few(users=8, items=6, seed=0, **kind):
+    rng = np.random.default_rng(seed)
+    u, v = rng.normal(size=(users, 1)), rng.normal(size=(items, 1))
+    table = 3 + u @ v.T + 0.7 * rng.normal(size=(users, items))
+    if kind:
+        table = np.clip(np.rint(table), 1, kind["levels"])
+    table[rng.random(table.shape) < 0.2] = np.nan
+    return bf.Ratings(table, **kind)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return few()
+
+
+@pytest.fixture(scope="module")
+def fit(data):
+    return bf.fit("pmf", data, GIBBS, progress=False, **PMF)
+
+
+@pytest.fixture(scope="module")
+def loo(fit, data):
+    return fit.loo(data)
+
+
+# -- what it must equal ---------------------------------------------------------------------------
+def test_it_is_the_average_over_refits_without_the_cell(fit, data, loo):
+    """Four cells, each really left out; the refits' own Monte Carlo error decides what is near."""
+    for cell in (0, 7, 15, 30):
+        kept = np.arange(len(data)) != cell
+        again = bf.fit("pmf", data.take(kept), GIBBS, seed=1, progress=False, **PMF)
+        told = pointwise.told(fit.method, data, fit.data.locate(data)[0], None)
+        one = pointwise.Told(data, told.take(np.array([cell])).query, data.value[[cell]], None)
+        (_, _, score), *_ = pointwise.by_block(again.method, again.hyper, again.draws, one, 2**24)
+        density = np.exp(score[0].reshape(2, -1))
+        exact = np.log(density.mean())
+        ess = array_stats.ess(density, method="mean")
+        error = density.std() / density.mean() / float(ess) ** 0.5
+        assert abs(loo.pointwise[cell] - exact) < 4 * 1.5 * error + 0.01, cell
+
+
+def test_it_is_arvizs_on_the_same_log_likelihoods(fit, data, loo):
+    """The log likelihoods by hand; ArviZ's smoothing with our relative efficiency."""
+    U, V = (np.asarray(fit.draws[site], float) for site in "UV")
+    mean = 3 + np.einsum("cdnk,cdnk->cdn", U[:, :, data.user], V[:, :, data.item])
+    told = norm.logpdf(data.value, mean, 0.7)
+    for cell in range(len(data)):
+        likelihood = np.exp(told[..., cell])
+        r_eff = float(array_stats.ess(likelihood, method="mean")) / likelihood.size
+        elpd, k, p_loo = array_stats.loo(told[..., cell], r_eff=r_eff)
+        row = loo.table.iloc[cell]
+        np.testing.assert_allclose(
+            [row["elpd"], row["pareto_k"], row["p_loo"]], [elpd, k, p_loo], atol=1e-6
+        )
+    assert loo.elpd == pytest.approx(loo.pointwise.sum())
+    assert loo.se == pytest.approx(np.sqrt(len(data)) * loo.pointwise.std(ddof=1))
+    assert loo.table["user"].tolist() == data.frame()["user"].tolist()
+
+
+QUICK = ("bpmf", "hmf", "heres", "leml", "pmmmf", "mlc_hmf")
+FACTORS = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name, method in sorted(REGISTRY.items())
+    if method.data is not bf.Views
+]
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_of_cells_make_up_the_likelihood(name):
+    """Every method: what is divided out is what the joint has, up to a constant."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    if name == "pmmmf":
+        with pytest.raises(BayesfacError, match="no likelihood of a single rating: theta"):
+            pointwise.refuse_entangled(method, data)
+        return
+    if isinstance(data, bf.Ratings):
+        query = (data.user, data.item)
+    else:
+        row, col = np.indices((data.n_rows, len(data.labels)))
+        table = data["labels"].toarray()
+        known = data.labelled[row] & ~np.isnan(table)
+        query = (row[known], col[known])
+    cells = pointwise.told(method, data, pointwise.Query(*query), data.levels)
+    part, y = pointwise.only(cells, slice(None)), jax.numpy.asarray(cells.value)
+
+    @jax.jit
+    def rest(p):
+        """The likelihood of all but these cells, which is a constant."""
+        found = pointwise.factors(method, p, part, hyper, cells.query, y)
+        return likelihood(method, p, data, hyper) - _others(method, p, data, hyper) - found.sum()
+
+    first, second = points(method, jax.random.key(1), data, hyper, 2)
+    if name == "mlc_hmf":
+        with pytest.raises(BayesfacError, match="no likelihood of a single cell"):
+            rest(first)
+        return
+    np.testing.assert_allclose(rest(first), rest(second), rtol=1e-9, atol=1e-7)
+
+
+def _others(method, p, data, hyper):
+    """What views add where they are modelled too, and factors that are no data."""
+    sites = pointwise.trace(method, p, data, hyper)
+    others = [
+        s for n, s in sites.items() if s["is_observed"] and n not in ("rating", "view.labels")
+    ]
+    return sum((jax.numpy.sum(s["fn"].log_prob(s["value"])) for s in others), 0.0)
+
+
+def test_levels_are_scored_by_their_mass_and_weighted_by_the_density():
+    data = few(levels=5)
+    fit = bf.fit("pmf", data, bf.Gibbs(50, 100, 2), progress=False, **PMF)
+    found = fit.loo(data)
+    assert found.what == "log mass of the level"
+    U, V = (np.asarray(fit.draws[site], float) for site in "UV")
+    mean = 3 + (U[:, :, data.user] * V[:, :, data.item]).sum(-1).reshape(200, -1)
+    low = np.where(data.value == 1, -np.inf, data.value - 0.5)
+    high = np.where(data.value == 5, np.inf, data.value + 0.5)
+    mass = norm.cdf(high, mean, 0.7) - norm.cdf(low, mean, 0.7)
+    weight = 1 / norm.pdf(data.value, mean, 0.7)
+    raw = np.log((weight * mass).sum(0) / weight.sum(0))
+    calm = found.pareto_k < 0.4  # where smoothing changes little
+    assert calm.sum() > 10
+    np.testing.assert_allclose(found.pointwise[calm], raw[calm], atol=0.02)
+
+
+def test_ordinal_methods_compare_on_levels():
+    data = few(levels=4)
+    fits = {
+        "pmf": bf.fit("pmf", data, bf.Gibbs(50, 60, 2), n_components=1, progress=False),
+        "ordinal": bf.fit("ordinal_mf", data, bf.Gibbs(50, 60, 2), n_components=1, progress=False),
+    }
+    found = bf.loo_compare({name: one.loo(data) for name, one in fits.items()})
+    assert set(found.table.index) == {"pmf", "ordinal"} and "log mass of the level" in repr(found)
+
+
+def test_labels_of_tasks():
+    data, hyper = REGISTRY["heres"].example(jax.random.key(0))
+    fit = bf.fit("heres", data, bf.Gibbs(50, 60, 1), progress=False, **hyper._asdict())
+    found = fit.loo(data)
+    assert list(found.table.columns[:2]) == ["row", "label"] and len(found.table) == len(data)
+    assert found.unit == "label" and np.isfinite(found.elpd)
+    with pytest.raises(BayesfacError, match="its data are Tasks"):
+        fit.loo(data, by="user")
+
+
+# -- how it is computed ---------------------------------------------------------------------------
+def test_memory_is_what_was_asked_for():
+    """1,000 draws of 3,000 cells are 24 MB a table; with 4 MB of work space the peak stays near it."""
+    data = few(60, 60, seed=1)
+    fit = bf.fit("pmf", data, bf.Gibbs(0, 500, 2), progress=False, **PMF)
+    memory = 4 * 2**20
+    first = fit.loo(data, memory=memory)  # compiles
+    tracemalloc.start()
+    again = fit.loo(data, memory=memory)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(data) * 1000 * 8 > 5 * memory
+    assert peak < 1.25 * memory
+    np.testing.assert_array_equal(first.pointwise, again.pointwise)
+
+
+def test_blocks_change_nothing(fit, data, loo):
+    small = fit.loo(data, memory=2**17)
+    np.testing.assert_allclose(small.pointwise, loo.pointwise, rtol=1e-9)
+    np.testing.assert_allclose(small.pareto_k, loo.pareto_k, rtol=1e-6)
+
+
+def test_draws_on_disk(data, fit, loo, tmp_path):
+    engine = replace(GIBBS, folder=str(tmp_path))
+    stored = bf.fit("pmf", data, engine, progress=False, **PMF)
+    assert isinstance(stored.draws["U"], np.memmap)
+    np.testing.assert_allclose(stored.loo(data).pointwise, loo.pointwise, rtol=1e-9)
+    users = fit.loo(data, by="user"), stored.loo(data, by="user")
+    np.testing.assert_allclose(users[1].pointwise, users[0].pointwise, rtol=1e-9)
+
+
+def test_a_saved_fit_with_named_users(data, tmp_path):
+    frame = data.frame().assign(user=[f"user {u}" for u in data.user])
+    named = bf.Ratings(frame)
+    fit = bf.fit("pmf", named, bf.Gibbs(20, 40, 1), progress=False, **PMF)
+    again = bf.load(fit.save(tmp_path / "fit"))
+    np.testing.assert_array_equal(again.loo(named).pointwise, fit.loo(named).pointwise)
+    with pytest.raises(ValueError, match="user labels of training"):
+        again.loo(data)
+
+
+def test_thin_uses_every_nth_draw(fit, data):
+    thinned = fit.loo(data, thin=4)
+    assert thinned.draws == 200
+    kept = {site: value[:, ::4] for site, value in fit.draws.items()}
+    by_hand = replace(fit, result=replace(fit.result, draws=kept)).loo(data)
+    np.testing.assert_array_equal(thinned.pointwise, by_hand.pointwise)
+
+
+# -- a sample of the cells ------------------------------------------------------------------------
+def test_a_sample_estimates_the_sum_and_says_how_well(fit, data, loo):
+    part = fit.loo(data, subsample=15, seed=3)
+    assert len(part.table) == 15 and part.n == len(data)
+    at = part.at
+    np.testing.assert_allclose(part.pointwise, loo.pointwise[at], rtol=1e-9)
+    np.testing.assert_allclose(part.lpd, loo.pointwise + loo.table["p_loo"], rtol=1e-6)
+    assert part.p_loo == pytest.approx(part.lpd.sum() - part.elpd)
+    inside, rng = [], np.random.default_rng(0)
+    for _ in range(200):
+        at = rng.permutation(len(data))[:15]
+        value, error = estimate(loo.pointwise[at], part.lpd, at)
+        inside.append(abs(value - loo.elpd) < 2 * error)
+    # 95 % if the mean of 15 were normal; t with 14 degrees and skewed terms take some of it
+    assert np.mean(inside) > 0.8
+
+
+def test_a_sample_of_all_cells_is_no_sample(fit, data, loo):
+    whole = fit.loo(data, subsample=len(data))
+    assert whole.elpd == pytest.approx(loo.elpd) and whole.subsampling_se == 0
+    assert whole.se == pytest.approx(loo.se, rel=1e-6)
+
+
+# -- users ----------------------------------------------------------------------------------------
+def marginals(data, V, mu, cov, noise, offset):
+    """log p(y_u | g) by the normal law of all ratings of a user at once."""
+    from scipy.stats import multivariate_normal
+
+    found = []
+    for user in range(data.n_users):
+        v, y = V[data.item[data.user == user]], data.value[data.user == user]
+        if len(y):
+            law = multivariate_normal(offset + v @ mu, v @ cov @ v.T + noise**2 * np.eye(len(y)))
+            found.append(law.logpdf(y))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("memory", [2**31, 2**16])
+def test_a_users_own_factors_are_integrated_out_exactly(data, memory):
+    from bayesfac.report.loo import left_out
+
+    fit = bf.fit("bpmf", data, bf.Gibbs(30, 30, 1), n_components=2, progress=False)
+    found = fit.loo(data, by="user", memory=memory)
+    draws = {site: np.asarray(value[0], float) for site, value in fit.draws.items()}
+    direct = np.array([
+        marginals(
+            data, draws["V"][s], draws["mu_U"][s], np.linalg.inv(draws["Lambda_U"][s]),
+            draws["alpha"][s] ** -0.5, fit.hyper.offset,
+        )
+        for s in range(30)
+    ]).T  # fmt: skip
+    elpd, lpd, k = left_out(direct, direct, 1)
+    np.testing.assert_allclose(found.pointwise, elpd, rtol=1e-6)
+    np.testing.assert_allclose(found.table["p_loo"], lpd - elpd, rtol=1e-4, atol=1e-7)
+    assert found.unit == "user" and found.table["ratings"].sum() == len(data)
+
+
+def test_users_left_out_are_those_of_refits(fit, data):
+    """Three users really left out; p(y_u | the others) by the direct normal law over the refit's draws."""
+    found = fit.loo(data, by="user")
+    for user in (0, 3, 6):
+        again = bf.fit("pmf", data.take(data.user != user), GIBBS, seed=2, progress=False, **PMF)
+        V = np.asarray(again.draws["V"], float).reshape(-1, data.n_items, 1)
+        own = data.take(data.user == user)
+        told = np.array([marginals(own, v, np.zeros(1), 0.64 * np.eye(1), 0.7, 3.0)[0] for v in V])
+        density = np.exp(told.reshape(2, -1) - told.max())
+        error = (
+            density.std() / density.mean() / float(array_stats.ess(density, method="mean")) ** 0.5
+        )
+        exact = np.log(density.mean()) + told.max()
+        # the weights' own error is that of the refit, larger where k is
+        assert abs(found.pointwise[user] - exact) < 4 * 2 * error + 0.02, user
+
+
+def test_users_without_ratings_are_not_left_out(data):
+    part = data.take(data.user != 2)
+    fit = bf.fit("pmf", part, bf.Gibbs(10, 30, 1), progress=False, **PMF)
+    for memory in (2**31, 2**12):
+        found = fit.loo(part, by="user", memory=memory)
+        assert 2 not in found.table["user"].tolist() and len(found.table) == data.n_users - 1
+        assert np.isfinite(found.pointwise).all()
+
+
+# -- folds ----------------------------------------------------------------------------------------
+def test_folds_are_refits(data):
+    engine = bf.Gibbs(50, 100, 1)
+    fit = bf.fit("pmf", data, engine, progress=False, **PMF)
+    found = fit.kfold(data, k=3, seed=1)
+    for train, test in bf.split.k_fold(data, 3, seed=1):
+        part = bf.fit("pmf", train, engine, progress=False, **PMF)
+        score = part.predict(test).scores(test.value)["log_score"]
+        code = data.user * 100 + data.item
+        here = np.isin(code, test.user * 100 + test.item)
+        np.testing.assert_allclose(found.pointwise[here], score, rtol=1e-6)
+    assert found.how == "3 folds" and not found.bad.any() and np.isnan(found.pareto_k).all()
+    assert "Refitted" in repr(found)
+    with pytest.raises(ValueError, match="it needs none"):
+        found.picture()
+
+
+def test_folds_of_a_point_and_of_what_has_no_single_likelihood(tmp_path):
+    data = few(levels=4)
+    point = bf.fit("pmmmf", data, n_components=1, progress=False)
+    assert np.isfinite(point.kfold(data, k=2).elpd)
+    engine = bf.Gibbs(5, 30, 1, folder=str(tmp_path / "draws"))
+    fit = bf.fit("pmf", data, engine, progress=False, **PMF)
+    whole = fit.loo(data).pointwise
+    fit.kfold(data, k=2)
+    np.testing.assert_array_equal(fit.loo(data).pointwise, whole)  # the folds wrote elsewhere
+
+
+# -- several fits ---------------------------------------------------------------------------------
+def test_differences_are_paired(fit, data, loo):
+    other = bf.fit("pmf", data, GIBBS, progress=False, **{**PMF, "noise": 3.0}).loo(data)
+    found = bf.loo_compare({"wide": other, "right": loo})
+    assert found.table.index[0] == "right"
+    away = other.pointwise - loo.pointwise
+    row = found.table.loc["wide"]
+    assert row["difference"] == pytest.approx(away.sum())
+    assert row["se of difference"] == pytest.approx(np.sqrt(len(away)) * away.std(ddof=1))
+    by_user = pd.Series(away).groupby(data.user).sum()
+    assert row["se by user"] == pytest.approx(np.sqrt(len(by_user)) * by_user.std(ddof=1))
+    assert "clear difference" in repr(found)
+
+
+def test_differences_of_samples_need_the_same_cells(fit, data):
+    one, same = (fit.loo(data, subsample=10, seed=5) for _ in range(2))
+    found = bf.loo_compare({"one": one, "same": same})
+    assert found.table["difference"].abs().max() == 0
+    with pytest.raises(ValueError, match="Expected the same ratings left out"):
+        bf.loo_compare({"one": one, "other": fit.loo(data, subsample=10, seed=6)})
+    with pytest.raises(ValueError, match="Expected the same ratings left out"):
+        bf.loo_compare({"one": one, "whole": fit.loo(data)})
+    with pytest.raises(ValueError, match="Expected scores of one kind"):
+        bf.loo_compare({"cells": fit.loo(data), "users": fit.loo(data, by="user")})
+    with pytest.raises(ValueError, match="two or more"):
+        bf.loo_compare({"one": one})
+
+
+# -- what it says ---------------------------------------------------------------------------------
+def test_an_outlier_has_a_large_k():
+    clean = few()
+    value = clean.value.copy()
+    value[9] += 12.0  # 17 noise sds: without it the posterior is another
+    frame = clean.frame().assign(rating=value)
+    data = bf.Ratings(frame)
+    fit = bf.fit("pmf", data, GIBBS, progress=False, **PMF)
+    found = fit.loo(data)
+    assert int(np.argmax(found.pareto_k)) == 9 and found.pareto_k[9] > 0.8
+    assert found.level in ("care", "bad") and found.bad[9]
+    assert "fit.kfold(data)" in repr(found) and "Pareto k above" in repr(found)
+
+
+def test_words_and_picture(loo):
+    text = repr(loo)
+    assert "Leave-rating-out of pmf" in text and "800 draws" in text and "p_loo" in text
+    assert loo.threshold == pytest.approx(1 - 1 / np.log10(800))
+    picture = loo.picture()
+    assert picture.png()[:4] == b"\x89PNG" and f"{loo.threshold:.2f}" in picture.caption
+
+
+def test_one_cell():
+    data = bf.Ratings([0], [0], [3.5])
+    fit = bf.fit("pmf", data, bf.Gibbs(5, 60, 1), progress=False, **PMF)
+    found = fit.loo(data)
+    assert np.isfinite(found.elpd) and np.isnan(found.se) and np.isnan(found.se_by_user)
+    assert "1 rating (" in repr(found)
+    # nothing is left: the prior predictive, u v + noise of sd 0.7 about 3, u and v of sd 0.8
+    u, v = np.random.default_rng(0).normal(0, 0.8, (2, 100_000))
+    assert found.elpd == pytest.approx(np.log(norm.pdf(3.5, 3 + u * v, 0.7).mean()), abs=0.15)
+
+
+# -- what it refuses ------------------------------------------------------------------------------
+def test_other_data_are_refused(fit, data):
+    with pytest.raises(ValueError, match="Expected the 8 user labels of training, got 9"):
+        fit.loo(few(users=9))
+    with pytest.raises(ValueError, match="Expected the training data, with"):
+        fit.loo(data.take(np.arange(len(data)) > 0))
+    changed = data.frame().assign(rating=data.value + 1)
+    with pytest.raises(ValueError, match="Expected the training data, with mean"):
+        fit.loo(bf.Ratings(changed))
+    with pytest.raises(ValueError, match="levels of training"):
+        rounded = data.frame().assign(rating=3)
+        fit.loo(bf.Ratings(rounded, levels=5))
+    with pytest.raises(TypeError, match="Expected Ratings for pmf, got Views"):
+        fit.loo(bf.Views([[1, 2]]))
+
+
+def test_what_has_no_posterior_draws_is_refused(fit, data):
+    point = bf.fit("pmf", data, progress=False, **PMF)
+    with pytest.raises(BayesfacError, match="Expected draws, got the point fit 'pmf'"):
+        point.loo(data)
+    guide = replace(fit, engine=bf.SVI())
+    with pytest.raises(BayesfacError, match="SVI's guide"):
+        guide.loo(data)
+    one = {site: value[:1, :1] for site, value in fit.draws.items()}
+    with pytest.raises(BayesfacError, match="at least 25 draws.*got 1"):
+        replace(fit, result=replace(fit.result, draws=one)).loo(data)
+
+
+def test_wrong_settings_are_refused(fit, data):
+    with pytest.raises(ValueError, match="by='cell' or by='user', got 'row'"):
+        fit.loo(data, by="row")
+    with pytest.raises(ValueError, match="Expected thin between 1 and 400"):
+        fit.loo(data, thin=0)
+    with pytest.raises(ValueError, match="Expected subsample between 1 and"):
+        fit.loo(data, subsample=10_000)
+    with pytest.raises(ValueError, match="subsample=None"):
+        fit.loo(data, by="user", subsample=3)
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("ordinal_mf", "U and theta is known given auxiliary variables only"),
+        ("gibbs_mmmf", "auxiliary variables only"),
+        ("pmf", "2 blocks .U, bias_user.*without biases there is one"),
+        ("hmf", "no conditional of U"),
+    ],
+)
+def test_users_that_cannot_be_integrated_out_are_refused(name, why):
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    start = sites(method.init(jax.random.key(0), data, hyper))
+    draws = {site: np.asarray(value)[None, None] for site, value in start.items()}
+    with pytest.raises(BayesfacError, match=why):
+        own_site(method, data, draws)
+
+
+def test_views_are_refused():
+    method = REGISTRY["plsa"]
+    with pytest.raises(BayesfacError, match="got views for plsa"):
+        pointwise.told(method, bf.Views([[1, 2]]), pointwise.Query([0], [0]), None)
+
+
+def test_cells_are_in_the_order_given(fit, data):
+    cells, labels, cluster = cells_of(fit, data)
+    np.testing.assert_array_equal(cells.value, data.value)
+    np.testing.assert_array_equal(cells.query.row, data.user)
+    assert (labels["item"].to_numpy() == data.items[data.item]).all()
+    assert len(np.unique(cluster)) == data.n_users
