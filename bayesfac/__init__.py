@@ -42,12 +42,9 @@ if TYPE_CHECKING:
     from bayesfac.membership import columns_on as columns_on
     from bayesfac.membership import together as together
     from bayesfac.paths import path as path
-<<<<<<< HEAD
     from bayesfac.report.align import align as align
-=======
     from bayesfac.report.loo_compare import loo_compare as loo_compare
     from bayesfac.report.prior import prior_predictive as prior_predictive
->>>>>>> e76ed46833501564d4a41c798d7f8dcb3460c98f
 
 __version__ = "0.1.0"
 
@@ -59,12 +56,9 @@ _HOME = {
     "evaluate": "bayesfac.evaluation",
     "loo_compare": "bayesfac.report.loo_compare",
     "path": "bayesfac.paths",
-<<<<<<< HEAD
     "align": "bayesfac.report.align",
     **dict.fromkeys(("Permutation", "Rotation"), "bayesfac.core.method"),
-=======
     "prior_predictive": "bayesfac.report.prior",
->>>>>>> e76ed46833501564d4a41c798d7f8dcb3460c98f
     "Tuned": "bayesfac.evaluation",
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),

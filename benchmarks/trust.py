@@ -71,7 +71,7 @@ def identification(quick: bool) -> Numbers:
         "covered": covered,
         "test log score": float(scores.log_score.mean()),
         "LOO a rating": [loo.elpd / len(train), loo.se / len(train)],
-        "k above the limit": float((loo.pareto_k > loo.limit).mean()),
+        "k above the limit": float((loo.bad).mean()),
         "folds a rating": [folds.elpd / len(train), folds.se / len(train)],
         "seconds": fit.seconds,
     }
@@ -118,7 +118,7 @@ def worst(fit: bf.Fit) -> float:
 
 # -- guides -----------------------------------------------------------------------------------------
 def guides(quick: bool) -> Numbers:
-    from bayesfac.report import az
+    from bayesfac.report import psis
 
     train, test = made_up(quick)
     size = {"n_components": 2 if quick else 3, "progress": False}
@@ -130,7 +130,7 @@ def guides(quick: bool) -> Numbers:
         fit = bf.fit("pmf", train, bf.SVI(guide=guide, **steps), **size)
         found[guide] = {
             "ELBO": float(-np.mean(fit.trace[-500:])),
-            "Pareto's k": az.pareto_k(fit.stats["log_weight"]),
+            "Pareto's k": psis.tail(fit.stats["log_weight"]),
             "sd, relative": float(np.median(fit.predict(test).sd_mean / reference)),
             **judged(fit, test),
             "steps": len(fit.trace),

@@ -18,7 +18,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats.base import array_stats
 from cycler import cycler
 from matplotlib.figure import Figure
 
@@ -81,16 +80,6 @@ def moves(draws: np.ndarray) -> np.ndarray:
 def bfmi(energy: np.ndarray) -> np.ndarray:
     """Energy Bayesian fraction of missing information, per chain."""
     return np.atleast_1d(_quietly(lambda: arviz_stats.bfmi(np.asarray(energy, float))))
-
-
-def pareto_k(log_weights: np.ndarray) -> float:
-    """Pareto's k of the largest of some importance weights: below 0.7 they can be relied on.
-
-    >>> 0.7 < pareto_k(np.random.default_rng(0).normal(0, 4, 1000))
-    True
-    """
-    flat = np.ravel(np.asarray(log_weights, float))
-    return float(_quietly(lambda: array_stats.psislw(flat - flat.max())[1]))
 
 
 def summary(tree: xr.DataTree, **settings: Any) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims
-from bayesfac.report import az, words
+from bayesfac.report import az, psis, words
 from bayesfac.report.align import align_draws
 from bayesfac.report.pages import render
 from bayesfac.report.words import Finding
@@ -17,7 +17,6 @@ ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed
 BYTES = 512 * 2**20  # and the most of one site that is looked at for them
 BLOCK = 64
 ENTRIES = 500  # of each aligned site, whose chains are compared
-FEWEST = 100  # weights behind a Pareto's k
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +114,8 @@ def diagnostics(fit: Any) -> Diagnostics:
     table = tabulate(found, fit, compare=kind == "sampler")
     if kind == "variational":
         weights = fit.stats.get("log_weight")
-        known = weights is not None and weights.size >= FEWEST and np.isfinite(weights).all()
-        findings = words.judge_variational(fit, az.pareto_k(weights) if known else None)
+        known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
+        findings = words.judge_variational(fit, psis.tail(weights) if known else None)
     else:
         energy = fit.stats.get("energy")
         long_enough = energy is not None and energy.shape[1] >= az.SHORTEST

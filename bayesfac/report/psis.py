@@ -35,6 +35,16 @@ def enough(draws: int) -> None:
         )
 
 
+def tail(log_weight: np.ndarray) -> float:
+    """Pareto's k of independent draws with these weights: below the threshold they can be relied on.
+
+    >>> tail(np.random.default_rng(0).normal(0, 4, 1000)) > 0.7 > tail(np.linspace(0, 1, 1000))
+    True
+    """
+    flat = np.ravel(np.asarray(log_weight, float))[None]
+    return float(smooth(flat, np.ones(1))[1][0])
+
+
 def efficiency(log_likelihood: np.ndarray, chains: int) -> np.ndarray:
     """Effective over all draws of each cell's likelihood; 1 where it is constant, or chains are too short.
 
