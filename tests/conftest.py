@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA talks whenever it reads its cache
+# Tiny data, and hundreds of programs: a third of the time is LLVM's. `make test-all` keeps it (XLA_FLAGS=).
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import pytest

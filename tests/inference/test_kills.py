@@ -39,7 +39,8 @@ def child(engine: str, folder: Path | str, out: Path) -> subprocess.Popen:
     command = [sys.executable, "-W", "ignore", "-c", RUN, engine, str(folder), str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "begin\n"
+    with process.stdout as said:
+        assert said.readline() == "begin\n"
     return process
 
 
