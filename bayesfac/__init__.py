@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from bayesfac.membership import columns_on as columns_on
     from bayesfac.membership import together as together
     from bayesfac.paths import path as path
+    from bayesfac.simulation import Calibration as Calibration
+    from bayesfac.simulation import sbc as sbc
 
 __version__ = "0.1.0"
 
@@ -51,6 +53,7 @@ _HOME = {
     "evaluate": "bayesfac.evaluation",
     "path": "bayesfac.paths",
     "Tuned": "bayesfac.evaluation",
+    **dict.fromkeys(("sbc", "Calibration"), "bayesfac.simulation"),
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
@@ -73,6 +76,7 @@ __all__ = [
     "MAP",
     "NUTS",
     "SVI",
+    "Calibration",
     "ConvergenceWarning",
     "Fit",
     "FixedPoint",
@@ -94,6 +98,7 @@ __all__ = [
     "multilabel",
     "path",
     "ranks",
+    "sbc",
     "split",
     "together",
 ]

@@ -131,18 +131,12 @@ class NUTS:
         keys = jnp.stack([jax.random.fold_in(key, chain) for chain in chains])
         points = [start_point(method, data, hyper, k, start) for k in keys]
         require_proper(method, data, hyper, points[0])
-        free = [self._free(method, data, hyper, p, k) for p, k in zip(points, keys, strict=True)]
+        free = [
+            free_start(method, data, hyper, p, k, self.jitter)
+            for p, k in zip(points, keys, strict=True)
+        ]
         wanted = list(sites(points[0]))
-
-        def model(data: Any) -> None:
-            method.model(data, hyper)
-
-        loose = numpyro.handlers.reparam(
-            model, config={s: TransformReparam() for s in method.noncentred}
-        )
-        kernel = NumpyroNUTS(
-            loose, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
-        )
+        kernel = kernel_of(method, hyper, self)
         first = jax.tree.map(lambda *x: jnp.stack(x), *free)
         state = kernel.init(keys, self.warmup, first, (data,), {})
 
@@ -181,21 +175,33 @@ class NUTS:
             return _merge(blocks), True
         return {k: v[:, : self.draws] for k, v in _merge(blocks).items()}, False
 
-    def _free(
-        self, method: Method, data: Any, hyper: Any, p: Any, key: jax.Array
-    ) -> dict[str, jax.Array]:
-        """One chain's start in NUTS's own coordinates: standardised where the method says so."""
-        free = unconstrain(supports(method, data, hyper, p), p)
-        for site in method.noncentred:
-            del free[site]
-        free |= _bases(method, data, hyper, p)
-        leaves, tree = jax.tree.flatten(free)
-        keys = jax.random.split(key, len(leaves))
-        moved = [
-            x + self.jitter * jax.random.normal(k, x.shape)
-            for x, k in zip(leaves, keys, strict=True)
-        ]
-        return jax.tree.unflatten(tree, moved)
+
+def kernel_of(method: Method, hyper: Any, engine: NUTS) -> NumpyroNUTS:
+    """NumPyro's kernel on the model as a function of the data, standardised where the method says so."""
+
+    def model(data: Any) -> None:
+        method.model(data, hyper)
+
+    config = {site: TransformReparam() for site in method.noncentred}
+    return NumpyroNUTS(
+        numpyro.handlers.reparam(model, config=config),
+        target_accept_prob=engine.target_accept,
+        max_tree_depth=engine.max_tree_depth,
+    )
+
+
+def free_start(
+    method: Method, data: Any, hyper: Any, p: Any, key: jax.Array, jitter: float
+) -> dict[str, jax.Array]:
+    """One chain's start in NUTS's own coordinates: standardised where the method says so."""
+    free = unconstrain(supports(method, data, hyper, p), p)
+    for site in method.noncentred:
+        del free[site]
+    free |= _bases(method, data, hyper, p)
+    leaves, tree = jax.tree.flatten(free)
+    keys = jax.random.split(key, len(leaves))
+    moved = [x + jitter * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(tree, moved)
 
 
 def _merge(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
