@@ -69,8 +69,9 @@ page with --html."""
 
 SBC = """\
 Simulation-based calibration: draw parameters from METHOD's own joint and data given these, run the
-engine on each data set, and rank every identified quantity's true value among its draws. Ranks of a
-right sampler are uniform. Sizes are those of the method's tiny example. Exit code 1 if they are not."""
+engine on each data set, and rank every identified quantity's true value among its draws. Ranks of
+a right sampler are uniform. Sizes are those of the method's tiny example. Exit code 1 if they are
+not."""
 
 SBC_EXAMPLES = """\
 examples:
