@@ -29,7 +29,10 @@ HYPER: dict[str, dict[str, Any]] = {
     "gibbs_mmmf": {"cost": 0.1},
 }
 # Samplers that need longer chains than usual: warm-up, and steps for each draw.
-LONGER: dict[tuple[str, str], dict[str, int]] = {}
+LONGER: dict[tuple[str, str], dict[str, int]] = {
+    ("heres", "gibbs"): {"warmup": 1000, "thin": 50},
+    ("ordinal_mf", "gibbs"): {"warmup": 1000, "thin": 50},
+}
 Numbers = dict[str, Any]
 
 HEAD = """\
