@@ -30,8 +30,7 @@ HYPER: dict[str, dict[str, Any]] = {
 }
 # Samplers that need longer chains than usual: warm-up, and steps for each draw.
 LONGER: dict[tuple[str, str], dict[str, int]] = {
-    ("heres", "gibbs"): {"warmup": 1000, "thin": 50},
-    ("ordinal_mf", "gibbs"): {"warmup": 1000, "thin": 50},
+    ("heres", "gibbs"): {"warmup": 1000, "thin": 40},
 }
 Numbers = dict[str, Any]
 
@@ -103,7 +102,7 @@ def row_of(key: str, value: Numbers, seconds: float) -> Numbers:
         notes.append(f"{value['broken']} broken")
     return {
         "method": f"`{method}`",
-        "p": f"{value['p']:.2g}",
+        "p": "< .0001" if value["p"] < 1e-4 else f"{value['p']:.2g}",
         "": "" if value["ok"] else "**off**",
         "worst": name,
         "50 %": f"{100 * worst['50 % covers']:.0f}",
