@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from bayesfac.report.align import align as align
     from bayesfac.report.loo_compare import loo_compare as loo_compare
     from bayesfac.report.prior import prior_predictive as prior_predictive
+    from bayesfac.simulation import Calibration as Calibration
+    from bayesfac.simulation import sbc as sbc
 
 __version__ = "0.1.0"
 
@@ -60,6 +62,7 @@ _HOME = {
     **dict.fromkeys(("Permutation", "Rotation"), "bayesfac.core.method"),
     "prior_predictive": "bayesfac.report.prior",
     "Tuned": "bayesfac.evaluation",
+    **dict.fromkeys(("sbc", "Calibration"), "bayesfac.simulation"),
     **dict.fromkeys(("clusters", "columns_on", "together"), "bayesfac.membership"),
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
@@ -72,6 +75,7 @@ __all__ = [
     "MAP",
     "NUTS",
     "SVI",
+    "Calibration",
     "ConvergenceWarning",
     "Fit",
     "FixedPoint",
@@ -98,6 +102,7 @@ __all__ = [
     "path",
     "prior_predictive",
     "ranks",
+    "sbc",
     "split",
     "together",
 ]

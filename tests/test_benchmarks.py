@@ -21,6 +21,7 @@ OPTIONS = {
     "multilabel": ["--chapter", "--sets", "--methods", "--jobs", "--folder", "--posterior"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
+    "calibration": ["--methods", "--engines", "--replications"],
 }
 
 
@@ -61,6 +62,7 @@ def test_unknown_options_are_refused(name):
         ("multilabel", ["MLC-HMF", "ML-kNN", "micro_f1, 2 folds", "mean rank", "Seconds a fold"]),
         ("semantics", ["LSA-MML", "labels last", "concatenated", "ML-kNN", "micro-F1"]),
         ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),
+        ("calibration", ["## Gibbs", "## NUTS", "## SVI", "## Not applicable", "`pmf`", "`pmmmf`"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],
 )

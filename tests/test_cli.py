@@ -23,6 +23,7 @@ COMMANDS = [
     ["fit"],
     ["compare"],
     ["report"],
+    ["sbc"],
     ["data"],
     ["data", "list"],
     ["data", "fetch"],
@@ -66,10 +67,10 @@ def test_every_command_has_help(capsys, command):
 
 
 def test_the_examples_in_the_help_can_be_parsed():
-    texts = [options.EXAMPLES, options.FIT_EXAMPLES, options.COMPARE_EXAMPLES]
+    texts = [options.EXAMPLES, options.FIT_EXAMPLES, options.COMPARE_EXAMPLES, options.SBC_EXAMPLES]
     lines = [re.split(" {2,}", line.strip())[0].split() for t in texts for line in t.splitlines()]
     examples = [words[1:] for words in lines if words[:1] == ["bayesfac"]]
-    assert len(examples) == 12
+    assert len(examples) == 17
     for words in examples:
         assert options.build_parser().parse_args(words).run
 

@@ -89,7 +89,9 @@ SIDE = {
     )
 }
 BELOW = SIDE | {"core", "report", "testing"}
-FACADE = {*("__init__", "api", "evaluation", "folding", "membership", "paths", "saving")}
+FACADE = {
+    *("__init__", "api", "evaluation", "folding", "membership", "paths", "saving", "simulation")
+}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},
     **{name: {"core", name} for name in SIDE},

@@ -1,7 +1,7 @@
 """The command `bayesfac`: fit, compare and report from a shell.
 
 Results go to standard output; progress, warnings and errors to standard error. Exit codes: 0 done,
-1 diagnostics failed (only with --strict), 2 bad usage or bad input, with one line that says what.
+1 diagnostics failed (with --strict; sbc), 2 bad usage or bad input, with one line that says what.
 Everything heavy is imported inside the commands, so that help and usage errors are immediate.
 """
 

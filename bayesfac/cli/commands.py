@@ -107,6 +107,35 @@ def report(args: argparse.Namespace) -> int:
     return _verdict(args, diagnostics)
 
 
+def sbc(args: argparse.Namespace) -> int:
+    """Check an engine on a method by simulation."""
+    import json
+
+    import bayesfac as bf
+    from bayesfac import models  # noqa: F401  # registers every method
+    from bayesfac.core.files import atomic
+    from bayesfac.core.method import REGISTRY, lookup
+
+    _writable(args.json)
+    chosen = list(REGISTRY.values()) if args.method == "all" else [lookup(args.method)]
+    found = []
+    for method in chosen:
+        engine = _sampler(args.engine, method.engines)
+        if args.method == "all" and engine not in method.engines:
+            _tell(args, f"{method.name}: no {engine}, it declares no conditionals\n")
+            continue
+        options = {"replications": args.replications, "seed": args.seed, **dict(args.settings)}
+        options |= {"hyper": dict(args.hyper), "progress": not args.quiet}
+        found.append(bf.sbc(method, engine, **options))
+        print(f"{found[-1]}\n", flush=True)
+    if args.json:
+        with atomic(Path(args.json)) as path:
+            text = json.dumps([one.record() for one in found], indent=1)
+            path.write_text(text + "\n", encoding="utf-8")
+        print(f"figures: {args.json}")
+    return FAILED if any(one.ok is False for one in found) else DONE
+
+
 def data_list(args: argparse.Namespace) -> int:
     """List the data sets."""
     from bayesfac import datasets
@@ -235,6 +264,17 @@ def _engine(args: argparse.Namespace, default: str) -> Any:
         if name not in own:
             raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
     return kind(**given)
+
+
+def _sampler(name: str | None, engines: tuple[str, ...]) -> str:
+    """The engine of that name; without one Gibbs where the method has it, else NUTS."""
+    from bayesfac.core.method import unknown
+    from bayesfac.simulation.samplers import SAMPLERS
+
+    kinds = {kind.lower(): kind for kind in SAMPLERS}
+    if name and name.lower() not in kinds:
+        raise LookupError(unknown("engine of sbc", name, kinds))
+    return kinds[name.lower()] if name else "Gibbs" if "Gibbs" in engines else "NUTS"
 
 
 def _data(

@@ -18,9 +18,10 @@ examples:
   bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
   bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
   bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
+  bayesfac sbc bpmf --engine gibbs                 is the sampler right? by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
-error. Exit codes: 0 done; 1 diagnostics failed, with --strict; 2 bad usage or input.
+error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
 Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your system."""
 
 DATA_HELP = """\
@@ -66,6 +67,21 @@ REPORT = """\
 Diagnose one saved fit (R-hat and ESS of what is identified, a verdict in words), and write its
 page with --html."""
 
+SBC = """\
+Simulation-based calibration: draw parameters from METHOD's own joint and data given these, run the
+engine on each data set, and rank every identified quantity's true value among its draws. Ranks of
+a right sampler are uniform. Sizes are those of the method's tiny example. Exit code 1 if they are
+not."""
+
+SBC_EXAMPLES = """\
+examples:
+  bayesfac sbc bpmf
+  bayesfac sbc gibbs_mmmf --set cost=0.1           a weaker loss, nearer to a likelihood
+  bayesfac sbc pmf --engine svi --with guide=multivariate --json pmf.json
+  bayesfac sbc all --engine nuts --replications 200
+
+A method whose model is no law of the data is answered with the reason, and exit code 0."""
+
 SPLIT = f"""\
 Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
 
@@ -107,6 +123,7 @@ def build_parser() -> Parser:
     _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
     _compare_options(_command(add, "compare", commands.compare, COMPARE, COMPARE_EXAMPLES))
     _report_options(_command(add, "report", commands.report, REPORT))
+    _sbc_options(_command(add, "sbc", commands.sbc, SBC, SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
     bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
     bench.add_argument("name", nargs="?", metavar="NAME", help="gibbs, plsa, ...; default: all")
@@ -168,16 +185,7 @@ def _engine_options(parser: Parser) -> None:
         default=[],
         help="further settings of the engine, as in bf.SVI(guide='lowrank')",
     )
-    group.add_argument(
-        "--set",
-        dest="hyper",
-        type=commands.setting,
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="hyper-parameters of the method, as n_components=16",
-    )
+    _hyper(group)
 
 
 def _compare_options(parser: Parser) -> None:
@@ -198,6 +206,29 @@ def _report_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit")
     parser.add_argument("--html", metavar="FILE", help="write the page too")
     _strict(parser)
+
+
+def _sbc_options(parser: Parser) -> None:
+    parser.add_argument("method", metavar="METHOD", help="see bayesfac methods; or all")
+    parser.add_argument(
+        "--engine", metavar="ENGINE", help="gibbs, nuts or svi (default: gibbs where there is one)"
+    )
+    parser.add_argument(
+        "--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)"
+    )
+    parser.add_argument(
+        "--with",
+        dest="settings",
+        type=commands.setting,
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="draws, warmup, thin, and settings of the engine, as in bf.sbc",
+    )
+    _hyper(parser)
+    parser.add_argument("--json", metavar="FILE", help="write the figures too")
+    _seed(parser)
 
 
 def _data_options(parser: Parser) -> None:
@@ -227,6 +258,19 @@ def _table_options(parser: Parser) -> None:
         type=commands.levels,
         metavar="1:5",
         help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
+    )
+
+
+def _hyper(parser: Any) -> None:
+    parser.add_argument(
+        "--set",
+        dest="hyper",
+        type=commands.setting,
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="hyper-parameters of the method, as n_components=16",
     )
 
 

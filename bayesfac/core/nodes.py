@@ -149,6 +149,17 @@ class Margins(dist.Distribution):
     def log_prob(self, value: jax.Array) -> jax.Array:
         return -self.loss(value)
 
+    @property
+    def log_mass(self) -> jax.Array:
+        """log of what the density sums to over all tables of 0 and 1."""
+        yes = no = jnp.zeros(self.data.cells[LABELS].shape)
+        for depth, level in self.data.nodes.items():
+            s = answers(level, level.codes(self.U[depth]), self.V[depth])
+            yes = yes.at[level.row].add(SMOOTH.value(s))
+            no = no.at[level.row].add(SMOOTH.value(-s))
+        known = jnp.asarray(self.data.labelled)[:, None]
+        return jnp.sum(jnp.where(known, jnp.logaddexp(-yes, -no), 0))
+
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Every cell by itself, 1 or 0 with the odds that all its nodes give it."""
         total = jnp.zeros(self.data.cells[LABELS].shape)

@@ -219,11 +219,20 @@ class Margins(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         return self.levels().sample(key, sample_shape)
 
+    @property
+    def scores(self) -> jax.Array:
+        """log of the factor at each level, (..., R)."""
+        return -self.strength * every_level(self.x, self.theta, self.loss, self.immediate)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """log of what the factor sums to over the levels."""
+        return jax.nn.logsumexp(self.scores, -1)
+
     def levels(self) -> Levels:
         """As a proper distribution over the levels, of which the thresholds below x name one."""
-        costs = every_level(self.x, self.theta, self.loss, self.immediate)
         choice = jnp.sum(jnp.expand_dims(self.x, -1) > self.theta, -1)
-        return Levels(self.values, -self.strength * costs, choice)
+        return Levels(self.values, self.scores, choice)
 
 
 class Product(dist.Distribution):
@@ -242,10 +251,18 @@ class Product(dist.Distribution):
     def log_prob(self, value: jax.Array) -> jax.Array:
         return jnp.sum(self.weight * self.each.log_prob(value), 0)
 
+    @property
+    def scores(self) -> jax.Array:
+        """log of the product at each level, (..., R)."""
+        return jnp.sum(self.weight[..., None] * self.each.scores, 0)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """log of what the product sums to over the levels."""
+        return jax.nn.logsumexp(self.scores, -1)
+
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        costs = every_level(self.each.x, self.each.theta, self.each.loss, self.each.immediate)
-        score = -jnp.sum(self.weight[..., None] * self.each.strength * costs, 0)
-        return Levels(self.each.values, score).sample(key, sample_shape)
+        return Levels(self.each.values, self.scores).sample(key, sample_shape)
 
 
 class Proximal(dist.Distribution):

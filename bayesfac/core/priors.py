@@ -154,10 +154,20 @@ class Membership(dist.Distribution):
     def log_prob(self, value: jax.Array) -> jax.Array:
         return -kl_bernoulli(value, self.pi)
 
-    def _table(self) -> tuple[jax.Array, jax.Array]:
-        """Midpoints of a grid, and the probability of each of its cells: (..., GRID)."""
+    def _scores(self) -> tuple[jax.Array, jax.Array]:
+        """Midpoints of a grid, and the log factor there: (..., GRID)."""
         z = (jnp.arange(self.GRID, dtype=self.pi.dtype) + 0.5) / self.GRID
-        return z, jax.nn.softmax(-kl_bernoulli(z, self.pi[..., None]), -1)
+        return z, -kl_bernoulli(z, self.pi[..., None])
+
+    def _table(self) -> tuple[jax.Array, jax.Array]:
+        """The midpoints, and the probability of each cell of the grid."""
+        z, scores = self._scores()
+        return z, jax.nn.softmax(scores, -1)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """log of what the factor integrates to."""
+        return jax.nn.logsumexp(self._scores()[1], -1) - jnp.log(self.GRID)
 
     @property
     def mean(self) -> jax.Array:

@@ -147,8 +147,12 @@ class NUTS:
             apart = [jax.random.fold_in(k, 1) for k in keys]
             points = [random_copy(k, method, p) for k, p in zip(apart, points, strict=True)]
         require_proper(method, data, hyper, points[0])
-        free = [self._free(method, data, hyper, p, k) for p, k in zip(points, keys, strict=True)]
-        kernel, block = self._program(method, hyper, list(sites(points[0])))
+        free = [
+            free_start(method, data, hyper, p, k, self.jitter)
+            for p, k in zip(points, keys, strict=True)
+        ]
+        kernel = kernel_of(method, hyper, self)
+        block = _block_of(kernel, list(sites(points[0])))
         first = jax.tree.map(lambda *x: jnp.stack(x), *free)
         state = kernel.init(keys, self.warmup, first, (data,), {})
         done, total = 0, self.warmup + self.draws * self.thin
@@ -186,42 +190,48 @@ class NUTS:
             (step > 0) & (step % self.thin == 0) & (step <= self.draws * self.thin)
         )
 
-    def _program(self, method: Method, hyper: Any, wanted: list[str]) -> tuple[Any, Any]:
-        """The kernel, and BLOCK of its transitions of all chains: (state, draws, statistics)."""
 
-        def model(data: Any) -> None:
-            method.model(data, hyper)
+def kernel_of(method: Method, hyper: Any, engine: NUTS) -> NumpyroNUTS:
+    """NumPyro's kernel on the model as a function of the data, standardised where the method says so."""
 
-        loose = numpyro.handlers.reparam(
-            model, config={s: TransformReparam() for s in method.noncentred}
-        )
-        kernel = NumpyroNUTS(
-            loose, target_accept_prob=self.target_accept, max_tree_depth=self.max_tree_depth
-        )
+    def model(data: Any) -> None:
+        method.model(data, hyper)
 
-        @jax.jit
-        def block(state: Any, data: Any) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
-            back = jax.vmap(kernel.postprocess_fn((data,), {}))
+    config = {site: TransformReparam() for site in method.noncentred}
+    return NumpyroNUTS(
+        numpyro.handlers.reparam(model, config=config),
+        target_accept_prob=engine.target_accept,
+        max_tree_depth=engine.max_tree_depth,
+    )
 
-            def step(state: Any, _: None) -> tuple[Any, Any]:
-                state = kernel.sample(state, (data,), {})
-                values = back(state.z)
-                counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
-                return state, ({site: values[site] for site in wanted}, counted)
 
-            state, seen = jax.lax.scan(step, state, None, length=BLOCK)
-            return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
+def free_start(
+    method: Method, data: Any, hyper: Any, p: Any, key: jax.Array, jitter: float
+) -> dict[str, jax.Array]:
+    """One chain's start in NUTS's own coordinates: standardised where the method says so."""
+    free = unconstrain(supports(method, data, hyper, p), p)
+    for site in method.noncentred:
+        del free[site]
+    return shaken(free | _bases(method, data, hyper, p), key, jitter)
 
-        return kernel, block
 
-    def _free(
-        self, method: Method, data: Any, hyper: Any, p: Any, key: jax.Array
-    ) -> dict[str, jax.Array]:
-        """One chain's start in NUTS's own coordinates: standardised where the method says so."""
-        free = unconstrain(supports(method, data, hyper, p), p)
-        for site in method.noncentred:
-            del free[site]
-        return shaken(free | _bases(method, data, hyper, p), key, self.jitter)
+def _block_of(kernel: NumpyroNUTS, wanted: list[str]) -> Any:
+    """BLOCK transitions of all chains: (state, data) -> state, draws, statistics."""
+
+    @jax.jit
+    def block(state: Any, data: Any) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
+        back = jax.vmap(kernel.postprocess_fn((data,), {}))
+
+        def step(state: Any, _: None) -> tuple[Any, Any]:
+            state = kernel.sample(state, (data,), {})
+            values = back(state.z)
+            counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
+            return state, ({site: values[site] for site in wanted}, counted)
+
+        state, seen = jax.lax.scan(step, state, None, length=BLOCK)
+        return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
+
+    return block
 
 
 def _check_finite(values: dict[str, np.ndarray]) -> None:

@@ -197,6 +197,22 @@ class Weighted(Messenger):
             msg["scale"] = self.weights[msg["name"]] * (1 if msg["scale"] is None else msg["scale"])
 
 
+def variational(
+    engine: SVI | MAP, method: Method, data: Any, hyper: Any, p: Any
+) -> tuple[NumpyroSVI, Any]:
+    """NumPyro's SVI over (data, weights of observed sites), and its guide, which begins at p."""
+
+    def model(data: Any, weights: Mapping[str, float]) -> None:
+        with Weighted(None, weights):
+            method.model(data, hyper)
+
+    transforms = supports(method, data, hyper, p)
+    at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
+    guide = GUIDES[engine.guide](model, init_loc_fn=at)
+    decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))
+    return NumpyroSVI(model, guide, decay, Trace_ELBO()), guide
+
+
 def _fit(
     engine: SVI | MAP,
     method: Method,
@@ -208,17 +224,8 @@ def _fit(
     run: str,
 ) -> tuple:
     """The guide, its parameters, the trace of -ELBO, and how it ended."""
-
-    def model(data: Any, weights: Mapping[str, float]) -> None:
-        with Weighted(None, weights):
-            method.model(data, hyper)
-
-    transforms = supports(method, data, hyper, p)
-    at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
-    guide = GUIDES[engine.guide](model, init_loc_fn=at)
+    svi, guide = variational(engine, method, data, hyper, p)
     blocks = max(1, -(-engine.steps // BLOCK))
-    decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))
-    svi = NumpyroSVI(model, guide, decay, Trace_ELBO())
     state = svi.init(key, data, {})
 
     @jax.jit

@@ -122,14 +122,21 @@ class Cells:
         if path is not None and path.exists():
             self.found = json.loads(path.read_text(encoding="utf-8"))["results"]
 
-    def get(self, key: str, make: Callable[[], Any], **settings: Any) -> Any:
-        """What `make()` gave under this key and these settings."""
+    def get(
+        self,
+        key: str,
+        make: Callable[[], Any],
+        *,
+        told: Callable[[Any], Any] = str,
+        **settings: Any,
+    ) -> Any:
+        """What `make()` gave under this key and these settings; `told` is what is said of it."""
         if self.found.get(key, {}).get("settings") != settings:
             begun = time.perf_counter()
             value = make()
             seconds = round(time.perf_counter() - begun, 1)
             self.found[key] = {"value": value, "seconds": seconds, "settings": settings}
-            print(f"  {key}: {value} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+            print(f"  {key}: {told(value)} ({seconds:.0f} s)", file=sys.stderr, flush=True)
             if self.path is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic(self.path) as part:

@@ -1,0 +1,98 @@
+"""What simulation-based calibration ranks: numbers that no turning or relabelling of factors changes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.util import log_density
+
+from bayesfac.core.cards import describe
+from bayesfac.core.cells import Query
+from bayesfac.core.data import Ratings
+from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
+from bayesfac.core.tasks import Tasks
+from bayesfac.simulation.joint import observed
+
+Numbers = dict[str, jax.Array]
+
+
+def probes(data: Any) -> dict[str, tuple[int, int]]:
+    """Three cells to predict, by what they are called: two that are observed and one that is not, where
+    there are such."""
+    seen = np.ones(describe(data).shape, bool)
+    if isinstance(data, Ratings):
+        seen[:] = False
+        seen[np.asarray(data.cells.row), np.asarray(data.cells.col)] = True
+    elif isinstance(data, Tasks):
+        seen[~data.labelled] = False
+    here, there = np.argwhere(seen), np.argwhere(~seen)
+    cells = [*here[[0, len(here) // 2]], *there[len(there) // 2 :][:1]]
+    said = ["seen"] * 2 + ["unseen"]
+    return {
+        f"prediction ({i}, {j}), {what}": (int(i), int(j))
+        for (i, j), what in zip(cells, said, strict=False)
+    }
+
+
+def identified(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Numbers:
+    """Every identified number of one value of Params given the data, by name."""
+    found = {"log joint": -method.objective(p, data, hyper)}
+    found["log likelihood"] = log_likelihood(method, p, data, hyper)
+    found |= {name: value for name, value in sites(p).items() if jnp.ndim(value) == 0}
+    found |= predictions(method, p, data, hyper, cells)
+    for free in gauge_of(method, sites(p)):
+        if isinstance(free, Permutation):
+            found |= largest(free, sites(p))
+        elif not free.floating:
+            found |= spectra(free, sites(p))
+    return found
+
+
+def log_likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
+    """What the observed sites say; it depends on data and parameters both, so it catches most."""
+    trace = log_density(method.model, (data, hyper), {}, sites(p))[1]
+    seen = [site for name, site in trace.items() if observed(name)]
+    return sum((jnp.sum(s["fn"].log_prob(s["value"])) for s in seen), jnp.zeros(()))
+
+
+def predictions(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Numbers:
+    """Means at the probes."""
+    if method.derive:
+        p = p._replace(**method.derive(p, data, hyper))
+    row, col = np.asarray(list(cells.values())).T
+    mean = method.predict(p, Query(jnp.asarray(row), jnp.asarray(col)), hyper).mean
+    return dict(zip(cells, mean, strict=True))
+
+
+def spectra(free: Rotation, p: Numbers) -> Numbers:
+    """Singular values of the product of factors, of every entry where each turns by itself, and eigenvalues
+    of what turns as R'MR."""
+    u, v = (p[site] for site in free.factors)
+    values = {f"singular value of {free.factors[0]}": singular_values(u, v)}
+    values |= {
+        f"eigenvalue of {s}": jnp.linalg.eigvalsh(p[s])[..., ::-1] for s in free.forms if s in p
+    }
+    return {
+        f"{name} {'.'.join(str(i + 1) for i in at)}": table[at]
+        for name, table in values.items()
+        for at in np.ndindex(table.shape)
+    }
+
+
+def singular_values(u: jax.Array, v: jax.Array) -> jax.Array:
+    """Of U V', the largest first, by way of the K x K matrices U'U and V'V."""
+    value, Q = jnp.linalg.eigh(jnp.swapaxes(u, -1, -2) @ u)
+    root = Q * jnp.sqrt(jnp.maximum(value, 0))[..., None, :]
+    square = jnp.swapaxes(root, -1, -2) @ (jnp.swapaxes(v, -1, -2) @ v) @ root
+    return jnp.sqrt(jnp.maximum(jnp.linalg.eigvalsh(square), 0))[..., ::-1]
+
+
+def largest(free: Permutation, p: Numbers) -> Numbers:
+    """The size of the largest component: the geometric mean of its norms in all sites that have it."""
+    logs = [
+        0.5 * jnp.log(jnp.sum(jnp.moveaxis(p[site], axis, -1) ** 2, range(p[site].ndim - 1)))
+        for site, axis in free.axes.items()
+        if site in p
+    ]
+    return {f"largest {free.name}": jnp.exp(jnp.max(sum(logs) / len(logs)))} if logs else {}

@@ -1,0 +1,197 @@
+"""What simulation-based calibration found, in numbers, in words and as a picture."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.report import az
+from bayesfac.report.picture import Picture, canvas, short
+from bayesfac.report.words import Finding
+from bayesfac.simulation import uniformity
+
+LEVEL = 0.01  # p-values at or below this say that something is wrong
+SURE = 3.29  # standard errors, two-sided p = .001: from here on a direction is named
+INTERVALS = (0.5, 0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What `bf.sbc` found.
+
+    Attributes
+    ----------
+    method, engine : str
+    ranks : DataFrame
+        replications x quantities: how many of the draws were below the true value.
+    draws : int
+        Of every replication; ranks are uniform on 0..draws where the engine is right.
+    ess : Series
+        Effective draws of every quantity, the mean over replications.
+    settings : dict
+        What it ran with.
+    notes : tuple
+        What a reader should know: correlated draws, divergences, what was left out.
+    broken : int
+        Replications with NaN or infinity among the draws; they have no ranks.
+    reason : str
+        Why nothing could be checked; empty where something was.
+    """
+
+    method: str
+    engine: str
+    ranks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    draws: int = 0
+    ess: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    broken: int = 0
+    reason: str = ""
+
+    @property
+    def replications(self) -> int:
+        return len(self.ranks)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each quantity: p-values of both tests, coverage of central intervals, effective draws,
+        and which way it is off."""
+        rows = {name: self._row(ranks.to_numpy()) for name, ranks in self.ranks.items()}
+        found = pd.DataFrame.from_dict(rows, orient="index")
+        return found.assign(ess=self.ess) if rows else found
+
+    def _row(self, ranks: np.ndarray) -> dict[str, Any]:
+        place = (ranks + 0.5) / (self.draws + 1)
+        inside = {covers(i): float((np.abs(place - 0.5) < i / 2).mean()) for i in INTERVALS}
+        return {
+            "chi-square": uniformity.chi_square(ranks, self.draws),
+            "ecdf": uniformity.ecdf(ranks, self.draws),
+            **inside,
+            "the draws are": direction(place),
+        }
+
+    @cached_property
+    def p(self) -> float:
+        """The smallest p-value of all tests, Holm's correction made; NaN where there is none."""
+        if self.table.empty:
+            return float("nan")
+        return float(uniformity.holm(self.table[["chi-square", "ecdf"]].to_numpy().ravel()).min())
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether nothing speaks against the engine; None where nothing could be checked."""
+        if self.reason:
+            return None
+        return bool(not self.broken and self.p > LEVEL)
+
+    @property
+    def verdict(self) -> str:
+        """In a few words, for a table."""
+        return {None: "not applicable", True: "calibrated", False: "miscalibrated"}[self.ok]
+
+    def __repr__(self) -> str:
+        who = f"{self.method} by {self.engine}"
+        if self.reason:
+            return f"{who}: simulation-based calibration has no meaning here: {self.reason}."
+        size = f"{self.replications} replications, {self.draws} draws each"
+        lines = [f"{who}: {self.verdict}, {shown(self.p)} ({size})."]
+        lines += [f"  {note}" for note in self.notes]
+        if not self.table.empty:
+            lines += ["", self.table.to_string(float_format=lambda x: f"{x:.3g}")]
+        return "\n".join(lines)
+
+    def record(self) -> dict[str, Any]:
+        """The same as plain numbers and text, for a file."""
+        return {
+            "method": self.method,
+            "engine": self.engine,
+            "ok": self.ok,
+            "p": None if np.isnan(self.p) else self.p,
+            "reason": self.reason,
+            "replications": self.replications,
+            "draws": self.draws,
+            "broken": self.broken,
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+            "quantities": self.table.to_dict(orient="index"),
+            "ranks": {name: ranks.tolist() for name, ranks in self.ranks.items()},
+        }
+
+    def plot(self, quantities: Any = None) -> Picture:
+        """The distribution function of the ranks less that of uniform ones, with a band for all of it.
+
+        Parameters
+        ----------
+        quantities : sequence of str, optional
+            Which; by default the six that deviate most.
+        """
+        if self.ranks.empty:
+            raise ValueError(f"Expected ranks to plot, got none: {self.reason or 'all are broken'}")
+        names = list(self.table.sort_values("ecdf").index[:6] if quantities is None else quantities)
+        total, at = self.replications, np.arange(1, self.draws + 1) / (self.draws + 1)
+        columns = min(3, len(names))
+        rows = -(-len(names) // columns)
+        with az.style():
+            figure, axes = canvas(rows, columns, (2.7 * columns + 0.4, 2.1 * rows + 0.4))
+            for axis in axes[len(names) :]:
+                axis.remove()
+            low, high = (edge / total - at for edge in uniformity.band(total, self.draws))
+            for axis, name in zip(axes, names, strict=False):
+                seen = uniformity.below(self.ranks[name].to_numpy(), self.draws) / total - at
+                out = (seen < low - 1e-12) | (seen > high + 1e-12)
+                axis.fill_between(at, low, high, color="#d9e6f2", step="mid")
+                axis.step(at, seen, where="mid", color=az.COLOURS[1 if out.any() else 0])
+                axis.set_title(short(name))
+                axis.set_xlim(0, 1)
+            figure.supxlabel("rank of the true value among the draws, as a share")
+            figure.supylabel("difference of the ECDF")
+        how = (
+            "A line that stays inside the band is calibrated; below the band on the left and above it on the "
+            "right the draws spread too widely, the other way round too narrowly, on one side throughout "
+            "they are too high (above) or too low (below)."
+        )
+        level = "good" if self.ok else "bad"
+        finding = Finding(level, f"Here: {self.verdict}, {shown(self.p)}.")
+        return Picture(figure, f"Calibration of {self.method} by {self.engine}", how, finding)
+
+
+def covers(level: float) -> str:
+    """The name of a column.
+
+    >>> covers(0.9)
+    '90 % covers'
+    """
+    return f"{100 * level:g} % covers"
+
+
+def shown(p: float) -> str:
+    """A p-value in words.
+
+    >>> shown(0.0312), shown(1e-30)
+    ('p = 0.031', 'p < 0.0001')
+    """
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def direction(place: np.ndarray) -> str:
+    """Which way the true values' places among the draws, in (0, 1), are off: beyond `SURE` standard errors
+    of their mean (variance 1/12 where uniform) and of their mean square about 1/2 (variance 1/180).
+
+    >>> place = (np.arange(1000) + 0.5) / 1000
+    >>> direction(place), direction(place**0.5), direction(0.25 + place / 2)
+    ('fine', 'too low', 'too wide')
+    """
+    root, bias = len(place) ** 0.5, place.mean() - 0.5
+    # about their own mean and about 1/2: draws that are far off on one side are neither narrow nor wide
+    spreads = np.array([place.var(), np.mean((place - 0.5) ** 2)]) - 1 / 12
+    said = []
+    if abs(bias) * 12**0.5 * root >= SURE:
+        said.append("too low" if bias > 0 else "too high")
+    if (spreads * 180**0.5 * root >= SURE).all():
+        said.append("too narrow")
+    if (spreads * 180**0.5 * root <= -SURE).all():
+        said.append("too wide")
+    return ", ".join(said) or "fine"

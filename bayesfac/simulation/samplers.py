@@ -1,0 +1,101 @@
+"""The engines as functions (key, data) -> draws of Params, to be compiled and mapped over data sets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.method import Method, from_sites, sites
+from bayesfac.inference.gibbs import sweep_of
+from bayesfac.inference.nuts import NUTS, free_start, kernel_of
+from bayesfac.inference.svi import SVI, variational
+
+Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a sampler runs: steps thrown away, draws kept, steps for each of these."""
+
+    warmup: int
+    draws: int
+    thin: int
+
+
+def gibbs(method: Method, example: Any, hyper: Any, engine: Any, length: Length) -> Posterior:
+    """Sweeps from a start of the method's own."""
+    like = method.init(jax.random.key(0), example, hyper)
+    sweep = sweep_of(method, hyper, example, like)
+
+    def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        begin, walk = jax.random.split(key)
+        p = method.init(begin, example, hyper)
+        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+        return kept(lambda p, key: sweep(p, data, key), p, walk, length), {}
+
+    return posterior
+
+
+def nuts(method: Method, example: Any, hyper: Any, engine: NUTS, length: Length) -> Posterior:
+    """NumPyro's own kernel; its warm-up tunes every replication by itself."""
+
+    def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        begin, jitter, walk = jax.random.split(key, 3)
+        p = method.init(begin, example, hyper)
+        first = free_start(method, data, hyper, p, jitter, engine.jitter)
+        kernel = kernel_of(method, hyper, engine)
+        state = kernel.init(walk, length.warmup, first, (data,), {})
+
+        def step(state: Any, _: Any) -> Any:
+            return kernel.sample(state, (data,), {})
+
+        states = kept(step, state, walk, length, lambda s: (s.z, s.diverging))
+        values = jax.vmap(kernel.postprocess_fn((data,), {}))(states[0])
+        draws = jax.vmap(lambda v: from_sites(method, {s: v[s] for s in sites(p)}))(values)
+        return draws, {"diverging": jnp.mean(states[1])}
+
+    return posterior
+
+
+def svi(method: Method, example: Any, hyper: Any, engine: SVI, length: Length) -> Posterior:
+    """The guide fitted in all its steps, then independent draws of it."""
+
+    def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        begin, fit, draw = jax.random.split(key, 3)
+        p = method.init(begin, example, hyper)
+        svi, guide = variational(engine, method, data, hyper, p)
+        state = svi.init(fit, data, {})
+
+        def step(state: Any, _: None) -> tuple[Any, None]:
+            return svi.update(state, data, {})[0], None
+
+        state, _ = jax.lax.scan(step, state, None, length=engine.steps)
+        found = svi.get_params(state)
+        many = guide.sample_posterior(draw, found, sample_shape=(length.draws,))
+        return from_sites(method, {site: many[site] for site in sites(p)}), {}
+
+    return posterior
+
+
+def kept(
+    step: Callable[[Any, jax.Array], Any],
+    state: Any,
+    key: jax.Array,
+    length: Length,
+    keep: Callable[[Any], Any] = lambda state: state,
+) -> Any:
+    """What `keep` takes of a chain's states, warmed up and thinned, stacked."""
+
+    def draw(state: Any, keys: jax.Array) -> tuple[Any, Any]:
+        state = jax.lax.scan(lambda s, k: (step(s, k), None), state, keys)[0]
+        return state, keep(state)
+
+    # warmed up in whole draws, so that there is one loop to compile
+    before = -(-length.warmup // length.thin)
+    keys = jax.random.split(key, (before + length.draws, length.thin))
+    return jax.tree.map(lambda x: x[before:], jax.lax.scan(draw, state, keys)[1])
+
+
+SAMPLERS = {"Gibbs": gibbs, "NUTS": nuts, "SVI": svi}

@@ -1,0 +1,94 @@
+"""Whether ranks 0..L are uniform: a chi-square test, and one of the whole distribution function at once.
+
+Sailynoja, Buerkner & Vehtari, "Graphical test for discrete uniformity and its applications in goodness-of-fit
+evaluation and multiple sample comparison", Statistics and Computing 2022: the smallest of all pointwise
+binomial p-values is itself the statistic, and what it would be by chance is simulated.
+"""
+
+from functools import cache
+
+import numpy as np
+from scipy.stats import binom, chi2
+
+CHANCE = 10_000  # simulated sets of ranks
+EXPECTED = 5  # ranks in a bin of the chi-square test, at least
+
+
+def bins_for(count: int, draws: int) -> int:
+    """How many bins of equal width hold the L + 1 ranks with enough in each; 20 at most.
+
+    >>> bins_for(500, 99), bins_for(60, 99)
+    (20, 10)
+    """
+    most = min(20, max(2, count // EXPECTED))
+    return max(b for b in range(1, most + 1) if (draws + 1) % b == 0)
+
+
+def chi_square(ranks: np.ndarray, draws: int) -> float:
+    """p-value of the histogram; 1 where the number of ranks has no divisor to make bins of.
+
+    >>> chi_square(np.arange(100), 99), chi_square(np.zeros(100, int), 99) < 1e-6
+    (1.0, True)
+    """
+    bins = bins_for(len(ranks), draws)
+    if bins < 2:
+        return 1.0
+    counts = np.bincount(ranks * bins // (draws + 1), minlength=bins)
+    expected = len(ranks) / bins
+    return float(chi2.sf(((counts - expected) ** 2).sum() / expected, bins - 1))
+
+
+def below(ranks: np.ndarray, draws: int) -> np.ndarray:
+    """How many ranks are below 1, ..., L."""
+    return np.cumsum(np.bincount(ranks, minlength=draws + 1))[:-1]
+
+
+def smallest(counts: np.ndarray, total: int) -> np.ndarray:
+    """The smallest two-sided pointwise p-value of cumulated counts (..., L)."""
+    draws = counts.shape[-1]
+    at = np.arange(1, draws + 1) / (draws + 1)
+    low, high = binom.cdf(counts, total, at), binom.sf(counts - 1, total, at)
+    return np.minimum(1, 2 * np.minimum(low, high)).min(-1)
+
+
+@cache
+def chance(total: int, draws: int) -> np.ndarray:
+    """Sorted values of `smallest` for uniform ranks."""
+    rng = np.random.default_rng(0)
+    one = np.full(draws + 1, 1 / (draws + 1))
+    parts = [
+        smallest(np.cumsum(rng.multinomial(total, one, 500), -1)[:, :-1], total)
+        for _ in range(CHANCE // 500)
+    ]
+    return np.sort(np.concatenate(parts))
+
+
+def ecdf(ranks: np.ndarray, draws: int) -> float:
+    """p-value of the whole distribution function: how often chance alone goes as far.
+
+    >>> ecdf(np.arange(100), 99) > 0.9, ecdf(np.arange(100) // 2, 99) < 0.001
+    (True, True)
+    """
+    null = chance(len(ranks), draws)
+    seen = smallest(below(ranks, draws), len(ranks))
+    return float((1 + np.searchsorted(null, seen * (1 + 1e-9), "right")) / (1 + len(null)))
+
+
+def band(total: int, draws: int, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper cumulated counts that uniform ranks stay within everywhere, so often."""
+    tail = np.quantile(chance(total, draws), 1 - level) / 2
+    at = np.arange(1, draws + 1) / (draws + 1)
+    return binom.ppf(tail, total, at), binom.isf(tail, total, at)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Holm's correction: of all these tests together.
+
+    >>> holm(np.array([0.01, 0.5, 0.02])).round(3).tolist()
+    [0.03, 0.5, 0.04]
+    """
+    order = np.argsort(p)
+    scaled = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    found = np.empty(len(p))
+    found[order] = np.minimum(scaled, 1)
+    return found

@@ -1,0 +1,180 @@
+"""Simulation-based calibration of every method by every engine that draws, as `bf.sbc` does it.
+
+gibbs, nuts    samplers: ranks of true values must be uniform
+svi            the mean-field guide, measured; svi-full the guide with a full covariance
+
+Each cell is kept in the results file as it comes, so that a run that was stopped goes on where it was. At the
+end docs/calibration.md is written anew from all cells that are there. `--quick` writes neither.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS, Cells, arguments, hold_cores, report, surroundings, table
+
+import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "calibration.md"
+ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gibbs": ("Gibbs", {}),
+    "nuts": ("NUTS", {}),
+    "svi": ("SVI", {"steps": 4000}),
+    "svi-full": ("SVI", {"steps": 4000, "guide": "multivariate"}),
+}
+# Where a loss is no likelihood, weaker than in the example: the weights of the prior's draws stay even.
+HYPER: dict[str, dict[str, Any]] = {
+    "bpmf": {"alpha_shape": 3.0, "alpha_rate": 3.0},
+    "gibbs_mmmf": {"cost": 0.1},
+}
+# Samplers that need longer chains than usual: warm-up, and steps for each draw.
+LONGER: dict[tuple[str, str], dict[str, int]] = {
+    ("heres", "gibbs"): {"warmup": 1000, "thin": 40},
+}
+Numbers = dict[str, Any]
+
+HEAD = """\
+# Is every sampler right?
+
+Simulation-based calibration (Talts et al. 2018): parameters are drawn from a method's own joint and data
+given these; the engine draws from the posterior of these data, knowing nothing of the parameters; and the
+true value of each quantity is ranked among its draws. If the engine is right, every rank is equally likely,
+whatever the model. The likelihood of the data is among the quantities, as Modrak et al. (2023) advise: it
+sees mistakes that no parameter shows. Factors themselves are not, as they may turn and swap at will:
+predictions, singular values, scalar parameters and sizes of components stand for them.
+
+    bayesfac sbc bpmf --engine gibbs        one method
+    python benchmarks/calibration.py        all of this page
+
+How to read the tables:
+
+- **p** is the smallest of all p-values of the method, with Holm's correction for their number: of each
+  quantity a chi-square test of the histogram of ranks, and a test of the whole distribution function at
+  once (Sailynoja, Buerkner & Vehtari 2022). Below .01 something is wrong. With as many rows as there are
+  here, one p of a few percent is no news.
+- **worst** is the quantity with the smallest p; **50 %** and **90 %** say how many of its central intervals
+  of that level hold the true value, and **its draws are** says which way they are off ("fine": no direction
+  stands out).
+- **effective** is how many independent draws the ranked draws of a replication are worth for the quantity
+  that mixes worst. Correlated draws give false alarms: below half of the draws a small p may mean slow, not
+  wrong.
+- SVI is an approximation and is expected to fail. The question there is by how much: read the coverage.
+
+Sizes are those of each method's tiny `example` (about seven rows and five columns): what is tested is the
+arithmetic, not whether chains of any length reach everything in large data. A loss that is no likelihood
+makes a *generalised* posterior; true values are then drawn from the prior by weight, and settings in the
+last column keep the weights even. A method without any law of its data has nothing to be calibrated
+against, and its reason is below.
+"""
+
+
+def cell(method: str, engine: str, settings: Numbers, args: argparse.Namespace) -> Numbers:
+    kind, own = ENGINES[engine]
+    found = bf.sbc(method, kind, replications=args.replications, progress=False, **own | settings)
+    kept = found.record()
+    del kept["ranks"]
+    for row in kept["quantities"].values():
+        row |= {k: round(v, 4) for k, v in row.items() if isinstance(v, float)}
+    return kept
+
+
+def settings_of(method: str, engine: str, args: argparse.Namespace) -> Numbers:
+    hyper = HYPER.get(method, {})
+    if args.quick:
+        quick = {"steps": 200} if engine.startswith("svi") else {"warmup": 20, "thin": 1}
+        return {"draws": 19, "hyper": hyper, **quick}
+    return {"hyper": hyper, **LONGER.get((method, engine), {})}
+
+
+def said(value: Numbers) -> str:
+    return value["reason"] or f"p = {value['p']:.2g}"
+
+
+def row_of(key: str, value: Numbers, seconds: float) -> Numbers:
+    method, _ = key.split()
+    quantities = value["quantities"]
+    name = min(quantities, key=lambda q: min(quantities[q]["chi-square"], quantities[q]["ecdf"]))
+    worst, hyper = quantities[name], value["settings"]["hyper"]
+    notes = [f"{k} = {v:g}" for k, v in hyper.items()]
+    notes += [note for note in value["notes"] if "diverged" in note and not note.startswith("0.00")]
+    if value["broken"]:
+        notes.append(f"{value['broken']} broken")
+    return {
+        "method": f"`{method}`",
+        "p": "< .0001" if value["p"] < 1e-4 else f"{value['p']:.2g}",
+        "": "" if value["ok"] else "**off**",
+        "worst": name,
+        "50 %": f"{100 * worst['50 % covers']:.0f}",
+        "90 %": f"{100 * worst['90 % covers']:.0f}",
+        "its draws are": worst["the draws are"],
+        "effective": f"{min(q['ess'] for q in quantities.values()):.0f} of {value['draws']}",
+        "data sets": value["replications"],
+        "seconds": f"{seconds:.0f}",
+        "with": ", ".join(notes),
+    }
+
+
+def page(found: dict[str, Numbers]) -> str:
+    """The text above, and a table for each engine from the cells that are there."""
+    titles = {"gibbs": "Gibbs", "nuts": "NUTS", "svi": "SVI, mean field"}
+    titles |= {"svi-full": "SVI, full covariance"}
+    parts, reasons = [HEAD], {}
+    for engine, title in titles.items():
+        cells = {k: c for k, c in found.items() if k.split()[1] == engine}
+        reasons |= {
+            k.split()[0]: c["value"]["reason"] for k, c in cells.items() if c["value"]["reason"]
+        }
+        rows = [
+            row_of(key, cells[key]["value"], cells[key]["seconds"])
+            for key in sorted(cells)
+            if not cells[key]["value"]["reason"]
+        ]
+        if rows:
+            parts.append(f"## {title}\n\n{table(rows)}\n")
+    if reasons:
+        listed = "\n".join(f"- `{method}`: {reason}." for method, reason in sorted(reasons.items()))
+        parts.append(f"## Not applicable\n\n{listed}\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="which (all)")
+    parser.add_argument(
+        "--engines", nargs="+", choices=ENGINES, default=["gibbs", "nuts", "svi"], metavar="ENGINE",
+        help=f"of {', '.join(ENGINES)} (all but the last)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--replications", type=int, default=500, metavar="N", help="data sets of each cell (500)"
+    )
+    args = parser.parse_args()
+    hold_cores(args.threads)
+    if args.quick:
+        args.replications = 20
+        args.methods = args.methods or ["pmf", "pmmmf"]
+    where = surroundings("numpyro")
+    keep = args.out or (None if args.quick else RESULTS / "calibration.json")
+    cells = Cells(keep)
+    from bayesfac import models  # noqa: F401  # registers every method
+
+    for engine in args.engines:
+        for method in args.methods or sorted(REGISTRY):
+            if ENGINES[engine][0] not in REGISTRY[method].engines:
+                continue
+            settings = settings_of(method, engine, args)
+            cells.get(
+                f"{method} {engine}",
+                lambda m=method, e=engine, s=settings: cell(m, e, s, args),
+                told=said,
+                replications=args.replications,
+                **settings,
+            )
+    text = page(cells.found)
+    if not args.quick:
+        PAGE.write_text(text, encoding="utf-8")
+    report("calibration", args, {"where": where, "results": cells.found}, text.removeprefix(HEAD))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Samplers that are known to be wrong, each in one thing; Geweke's test and calibration must see them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.groups import SharedRows
+from bayesfac.core.method import REGISTRY
+from bayesfac.core.priors import GaussianRows
+from bayesfac.core.thresholds import rising
+from bayesfac.core.wishart import stretch
+
+# weak enough losses and light enough tails, for everything that Gibbs sweeps through
+HYPER = {
+    "pmf": {"offset": 0.3},
+    "bpmf": {"offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
+    "gibbs_mmmf": {"cost": 0.1},
+    "ordinal_mf": {},
+    "urp": {},
+    "heres": {},
+}
+
+
+def planted():  # noqa: C901  # a list of bugs, not a branch
+    """Known-wrong samplers; each must be seen."""
+    pmf, bpmf = REGISTRY["pmf"], REGISTRY["bpmf"]
+
+    def with_block(method, site, wrong):
+        return dataclasses.replace(method, conditionals={**method.conditionals, site: wrong})
+
+    def rows(method, site, **change):
+        def wrong(p, data, hyper):
+            right = method.conditionals[site](p, data, hyper)
+            fields = {n: getattr(right, n) for n in GaussianRows.pytree_data_fields}
+            return GaussianRows(**{**fields, **{n: f(fields[n]) for n, f in change.items()}})
+
+        return with_block(method, site, wrong)
+
+    def alpha(p, data, hyper):
+        right = bpmf.conditionals["alpha"](p, data, hyper)
+        return type(right)(right.concentration + len(data.y) / 2, right.rate)
+
+    heres = REGISTRY["heres"]
+
+    def halved(p, data, hyper, w, block):
+        right = heres.conditionals["B"](p, data, hyper, w, block)
+        return SharedRows(right.shift / 2, right.precision / 2, right.spans)
+
+    def unlabelled(p, data, hyper, w):
+        return heres.conditionals["F"](p, data, hyper._replace(weight=0.1), w)
+
+    margin, ordinal = REGISTRY["gibbs_mmmf"], REGISTRY["ordinal_mf"]
+
+    def no_prior(p, data, hyper, g):
+        return margin.conditionals["theta"](p, data, hyper._replace(scale_theta=20.0), g)
+
+    def no_level(key, p, data, hyper):
+        return margin.moves["shift"](key, p, data, hyper._replace(scale_theta=20.0))
+
+    def always(key, p, data, hyper):
+        return p._replace(
+            theta=rising(rising.inv(p.theta) + 0.3 * jax.random.normal(key, p.theta.shape))
+        )
+
+    def scaled(key, p, data, hyper):
+        return stretch(p, 0.3 * jax.random.normal(key, (p.U.shape[1],)))  # ignores the prior
+
+    return {
+        "gibbs_mmmf: thresholds without their prior": (
+            margin,
+            with_block(margin, "theta", no_prior),
+        ),
+        "gibbs_mmmf: levels without their prior": (
+            margin,
+            dataclasses.replace(margin, moves={"shift": no_level}),
+        ),
+        "ordinal_mf: every step of the thresholds accepted": (
+            ordinal,
+            dataclasses.replace(ordinal, moves={"thresholds": always}),
+        ),
+        "heres: half a precision": (heres, with_block(heres, "B", halved)),
+        "heres: rows that hardly see their labels": (heres, with_block(heres, "F", unlabelled)),
+        "pmf: noise forgotten": (pmf, rows(pmf, "U", weight=lambda w: jnp.ones_like(w))),
+        "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
+        "bpmf: mean of the prior forgotten": (bpmf, rows(bpmf, "U", shift=jnp.zeros_like)),
+        "bpmf: ratings counted twice in alpha": (bpmf, with_block(bpmf, "alpha", alpha)),
+        "bpmf: a scale move that ignores the prior": (
+            bpmf,
+            dataclasses.replace(bpmf, moves={"s": scaled}),
+        ),
+    }
