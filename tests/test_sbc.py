@@ -14,13 +14,13 @@ from scipy import integrate
 
 import bayesfac as bf
 from bayesfac.cli import main
-from bayesfac.core import kernels
+from bayesfac.core import kernels, uniformity
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.core.priors import Membership
 from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.report.picture import Picture
-from bayesfac.simulation import effective, joint, ranked, uniformity
+from bayesfac.simulation import effective, joint, ranked
 from bayesfac.simulation.quantities import identified, probes, singular_values
 from bayesfac.simulation.results import Calibration, direction
 from tests.planted import HYPER, planted

@@ -121,6 +121,39 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
     return Picture(figure, "PIT histogram", how, Finding("care" if off else "good", text))
 
 
+def pit_ecdf(scores: Mapping[str, Scores]) -> Picture:
+    """Distribution functions of the PIT less the uniform one, in a band for all of a curve at once."""
+    off = {}
+    with az.style():
+        figure, (axes,) = canvas()
+        axes.axhline(0, color=az.GREY, lw=1, ls=":")
+        for number, (name, each) in enumerate(scores.items()):
+            table, look = each.pit_ecdf(), _look(number)
+            if not number:
+                axes.fill_between(
+                    table["PIT"], table["low"], table["high"], color="k", alpha=0.12, lw=0
+                )
+            axes.step(
+                table["PIT"], table["difference"], where="mid", color=look["color"], ls=look["ls"],
+                label=short(name),
+            )  # fmt: skip
+            gap = table["difference"]
+            if ((gap < table["low"] - 1e-12) | (gap > table["high"] + 1e-12)).any():
+                off[name] = _largest(gap.to_numpy())
+        axes.set(xlim=(0, 1), xlabel="PIT value", ylabel="difference of the ECDF")
+        axes.set_title("PIT against uniform", loc="left")
+        axes.legend(loc="best")
+    how = (
+        "A calibrated curve stays in the grey band everywhere (95 %); an S that first rises is "
+        "overconfident, one that first falls too wide, a bow biased. "
+        f"{_words(scores).what.capitalize()} of one of the {_words(scores).who} are not independent, so a "
+        "slight excess is no proof."
+    )
+    said = ", ".join(f"{name} (by up to {abs(gap):.3f})" for name, gap in off.items())
+    text = f"Here: it leaves the band for {said}." if off else "Here: inside the band."
+    return Picture(figure, "PIT-ECDF", how, Finding("care" if off else "good", text))
+
+
 def reliability(scores: Mapping[str, LevelScores]) -> Picture:
     """How often levels came true against the probability that they were given."""
     gaps: dict[str, float] = {}
@@ -259,7 +292,7 @@ def held_out(comparison: Comparison) -> list[Picture]:
     drawn = [coverage_curve(scores), coverage_by_activity(scores), *([beside] if beside else [])]
     if isinstance(next(iter(scores.values())), LevelScores):
         drawn.append(reliability(scores))
-    return [*drawn, selective(scores), pit(scores)]
+    return [*drawn, selective(scores), pit(scores), pit_ecdf(scores)]
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.core import uniformity
 from bayesfac.report import az
 from bayesfac.report.picture import Picture, canvas, short
 from bayesfac.report.words import Finding
-from bayesfac.simulation import uniformity
 
 LEVEL = 0.01  # p-values at or below this say that something is wrong
 SURE = 3.29  # standard errors, two-sided p = .001: from here on a direction is named

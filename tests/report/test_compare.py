@@ -252,3 +252,27 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
         compare({"x": 3}, test)
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
         compare({"x": fit}, fake_topics.views_set())
+
+
+@pytest.mark.parametrize(
+    ("shape", "inside"),
+    [((1, 1), True), ((0.7, 0.7), False), ((1.5, 1.5), False), ((1.3, 1), False)],
+)
+def test_the_pit_leaves_its_band_when_it_should(shape, inside) -> None:
+    """Beta values: (1, 1) is uniform, a U is too narrow, a hump too wide, a slope biased."""
+    rng, left = np.random.default_rng(0), []
+    for _ in range(20):
+        pit = rng.beta(*shape, 1500)
+        scores = fake_scores(pit)
+        table = scores.pit_ecdf()
+        gap = table["difference"]
+        left.append(bool(((gap < table["low"]) | (gap > table["high"])).any()))
+        np.testing.assert_allclose(gap[49], (pit < 0.5).mean() - 0.5, atol=1e-12)
+    # a 95 % band is left by one calibrated set in twenty: more than five of twenty come once in 4,000 seeds
+    assert (sum(left) <= 5) if inside else all(left)
+
+
+def fake_scores(pit: np.ndarray) -> Scores:
+    same = dict.fromkeys(("value", "mean", "sd", "log_score", "crps", "width"), np.zeros(len(pit)))
+    whole = dict.fromkeys(("activity", "cluster", "flagged"), np.zeros(len(pit), int))
+    return Scores(**same, **whole, pit=pit)
