@@ -13,10 +13,11 @@ NEWTON = 20
 
 
 def centred(U: jax.Array, known: jax.Array) -> jax.Array:
-    """U less the mean of its known rows; zero in the others, and where only rounding is left of a column."""
+    """U less the mean of its known rows; zero in the others, and in columns that are only rounding beside the
+    largest: in single precision the slope of their correlations would be infinite."""
     U = jnp.where(known, U, 0)
     W = known * (U - jnp.sum(U, 0) / jnp.sum(known))
-    least = (16 * jnp.finfo(U.dtype).eps) ** 2 * jnp.sum(U**2, 0)
+    least = (16 * jnp.finfo(U.dtype).eps) ** 2 * jnp.max(jnp.sum(U**2, 0), initial=0.0)
     return jnp.where(jnp.sum(W**2, 0) > least, W, 0)
 
 

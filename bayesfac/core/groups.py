@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from bayesfac.core.math import factor
 from bayesfac.core.priors import InverseGaussian
 from bayesfac.core.tasks import Tasks
 
@@ -74,7 +75,7 @@ class SharedRows(dist.Distribution):
         solve = jax.lax.linalg.triangular_solve
         found = []
         for at, P in zip(self.spans, self.precision, strict=True):
-            L = jnp.linalg.cholesky(P)  # x' L L' = b'
+            L = factor(P)  # x' L L' = b'
             half = solve(L, self.shift[at], left_side=False, lower=True, transpose_a=True)
             if noise is not None:
                 half = half + noise[at]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core import kernels
+from bayesfac.core import events, kernels
 from bayesfac.core.cells import Cells, Grid, Query, Rows
 
 
@@ -110,3 +110,27 @@ def metropolis(
         fine = jnp.log(jax.random.uniform(coin, now.shape, now.dtype)) < there - now
         t, now = jnp.where(fine[:, None], new, t), jnp.where(fine, there, now)
     return t
+
+
+def factor(P: jax.Array) -> jax.Array:
+    """Cholesky's factor of a positive definite matrix.
+
+    Where rounding left none, that of the matrix plus the least ridge that gives one, from its rounding error
+    upwards in steps of ten; whoever listens is told.
+
+    >>> bool(jnp.isfinite(factor(jnp.ones((3, 3)))).all())
+    True
+    """
+    first = jnp.finfo(P.dtype).eps * jnp.max(jnp.diagonal(P))
+
+    def broken(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        # of a matrix with NaN in it no ridge makes another one
+        return jnp.isnan(state[0]).any() & jnp.isfinite(P).all() & (state[1] < 1e6 * first)
+
+    def again(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        ridge = jnp.maximum(10 * state[1], first)
+        return jnp.linalg.cholesky(P + ridge * jnp.eye(len(P), dtype=P.dtype)), ridge
+
+    L = jnp.linalg.cholesky(P)
+    events.tell("a system was singular at this precision and was given a ridge", jnp.isnan(L).any())
+    return jax.lax.while_loop(broken, again, (L, jnp.zeros_like(first)))[0]

@@ -197,6 +197,16 @@ class Weighted(Messenger):
             msg["scale"] = self.weights[msg["name"]] * (1 if msg["scale"] is None else msg["scale"])
 
 
+class Ordered(Trace_ELBO):
+    """Adds the sites up by name. NumPyro's own order is that of a set, and so of Python's seed of hashes: two
+    processes would round differently, and a run that is resumed would end elsewhere."""
+
+    def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        found = super().loss_with_mutable_state(*args, **kwargs)
+        parts = found["loss"]
+        return {**found, "loss": sum(parts[site] for site in sorted(parts))}
+
+
 def variational(
     engine: SVI | MAP, method: Method, data: Any, hyper: Any, p: Any
 ) -> tuple[NumpyroSVI, Any]:
@@ -210,7 +220,7 @@ def variational(
     at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
     guide = GUIDES[engine.guide](model, init_loc_fn=at)
     decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))
-    return NumpyroSVI(model, guide, decay, Trace_ELBO()), guide
+    return NumpyroSVI(model, guide, decay, Ordered(sum_sites=False)), guide
 
 
 def _fit(
