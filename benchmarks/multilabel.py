@@ -7,13 +7,15 @@ in every training fold, on a third of its rows, by micro-F1, from what METHODS l
 the method's middle, or for GroPLE above a threshold chosen on those same rows: the thesis is silent about it,
 and its figures for corel5k and delicious need one.
 
-Every finished fold is kept in `--folder`, so that a run that was stopped goes on; results do not depend on
+Every finished fold is kept in `--folder`, so that a run that was stopped goes on; all that came to an end
+together are in `results/multilabel_folds.json`, where the next run finds them. Results do not depend on
 `--jobs`. `--posterior` sets a point beside 2 x 200 draws of NUTS instead, on a fifth of the rows: log loss,
 Brier, ECE, the share of rows whose number of labels a 90 % interval holds (labels independent given their
 probabilities), micro-F1 with and without the least certain fifth, macro-F1 of labels that less than a tenth
 of the rows has.
 """
 
+import json
 import warnings
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ import scipy.sparse as sp
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
+from bayesfac.core.files import atomic
 from bayesfac.datasets.fetch import VARIABLE, folders
 
 SETS = {
@@ -115,6 +118,7 @@ POSTERIORS: dict[str, tuple[str, dict[str, Any]]] = {
     "MLC-HMF": ("mlc_hmf", {"penalty": 3.0, "vote": "soft"}),
     "LEML": ("leml", {"n_components": 3, "loss": "logistic"}),
 }
+KEPT = RESULTS / "multilabel_folds.json"
 QUICK = ("MLC-HMF", "LEML", "BSVM", "ML-kNN")
 
 
@@ -144,6 +148,24 @@ def part(z: Any, key: str) -> Any:
         return z[key].astype(float)
     data, shape = z[f"{key}_data"].astype(float), tuple(z[f"{key}_shape"])
     return sp.csr_matrix((data, z[f"{key}_indices"], z[f"{key}_indptr"]), shape=shape)
+
+
+# -- folds that are finished ----------------------------------------------------------------------
+def unpacked(folder: Path) -> None:
+    """Put the folds of earlier runs back, each in its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if KEPT.is_file():
+        for name, fold in json.loads(KEPT.read_text(encoding="utf-8")).items():
+            if not (folder / name).exists():
+                (folder / name).write_text(fold, encoding="utf-8")
+
+
+def packed(folder: Path) -> None:
+    """All finished folds as one file."""
+    files = sorted(folder.glob("*.json"))
+    found = {path.name: path.read_text(encoding="utf-8") for path in files}
+    with atomic(KEPT) as part:
+        part.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
 
 
 # -- the tables -----------------------------------------------------------------------------------
@@ -249,11 +271,15 @@ def main() -> None:
         return
     folder = args.folder or (None if args.quick else RESULTS / "multilabel")
     metrics = ["hamming_loss", "accuracy", "micro_f1", "subset_accuracy", "example_f1", "macro_f1"]
+    if folder is not None:
+        unpacked(folder)
     found = bf.evaluate(
         {name: METHODS[name] for name in args.methods},
         {name: load(name) for name in sets},
         folds=folds, metrics=metrics, folder=folder, jobs=args.jobs,
     )  # fmt: skip
+    if folder is not None:
+        packed(folder)
     text = "\n\n".join(beside_print(found, args.chapter, metric) for metric in metrics[:3])
     seconds = found.cells.groupby(["dataset", "method"])["seconds"].mean().round(1).unstack()
     means = {metric: found.mean(metric).round(4).to_dict() for metric in metrics}
