@@ -8,12 +8,11 @@ starts           chains of a made-up matrix (60 x 40, rank 3) from the prior and
                  last half of all draws is (within 3 of their sds), and what NUTS has after a short warm-up
 guides           the same matrix: every guide of SVI beside Gibbs. ELBO, Pareto's k of the weights, the
                  guide's sds of predictions relative to Gibbs', coverage of held-out cells, seconds
-memory           MovieLens-1M, 4 x 1,000 draws of BPMF, K = 32, on disk: the peak of a process (ru_maxrss,
-                 everything included) that loads them and writes the report, and of one for the PSIS-LOO
+memory           MovieLens-1M, 4 x 1,000 draws of BPMF, K = 32, on disk: the peak of a process (VmHWM, all of
+                 it; Linux only) that loads them and writes the report, and of one for the PSIS-LOO
 """
 
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -162,8 +161,15 @@ def work(task: Numbers) -> Numbers:
             fit.to_html(f"{task['folder']}/report.html")
         else:
             print(fit.loo(ratings("movielens-1m", task["quick"])), file=sys.stderr)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"seconds": time.perf_counter() - begun, "GB at most": peak}
+    return {"seconds": round(time.perf_counter() - begun, 1), "GB at most": round(peak(), 2)}
+
+
+def peak() -> float:
+    """GB that this process held at most; ru_maxrss would be that of the parent where it held more."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 2**20
+    raise OSError("Expected a line VmHWM in /proc/self/status, got none")
 
 
 def memory(quick: bool, threads: int) -> Numbers:
@@ -178,6 +184,19 @@ def memory(quick: bool, threads: int) -> Numbers:
             sum(path.stat().st_size for path in Path(folder, "fit").rglob("*.npy")) / 2**30
         )
     return found
+
+
+def shown(found: Numbers) -> list[Numbers]:
+    """One row for each entry, of few digits; columns are those of the richest."""
+    rows = {k: v if isinstance(v, dict) else {"": v} for k, v in found.items()}
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    return [{"part": k} | {n: few(row.get(n, "")) for n in names} for k, row in rows.items()]
+
+
+def few(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ± ".join(map(few, value))
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def main() -> None:

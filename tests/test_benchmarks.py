@@ -19,6 +19,8 @@ OPTIONS = {
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--posterior"],
     "multilabel": ["--chapter", "--sets", "--methods", "--jobs", "--folder", "--posterior"],
+    "label_cost": [],
+    "trust": ["--parts"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "calibration": ["--methods", "--engines", "--replications"],

@@ -206,6 +206,9 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
         found.append(
             Finding("bad", f"Only {steps} steps: too few to see a trend.", "Take some thousand.")
         )
+    elif fit.converged is False and not fit.partial and trend <= 2:
+        text = f"Stopped after {steps} steps, before it could be seen that the ELBO had settled."
+        found.append(Finding("bad", text, f"Take {max(2 * steps, 5000)} steps."))
     elif trend > 2 and fit.converged is not True:
         text = f"The ELBO was still improving after {steps} steps ({trend:.1f} standard errors)."
         found.append(Finding("bad", text, f"Take {2 * steps} steps."))
@@ -264,7 +267,7 @@ def _notes(fit: Any) -> list[Finding]:
             )
         )
     for note in fit.info.get("notes", ()):
-        if not note.startswith("interrupted"):
+        if not note.startswith(("interrupted", "the ELBO was still moving")):  # said already
             found.append(Finding("good" if note.startswith("best of") else "care", _sentence(note)))
     return found
 
