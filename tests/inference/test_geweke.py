@@ -17,6 +17,12 @@ from bayesfac.simulation.joint import log_weight, prior_draw, redrawn
 from tests.planted import HYPER, planted
 
 CHAINS, LENGTH, POOL, THRESHOLD = 400, 60, 200, 4.5
+QUICK = ("pmf", "bpmf", "gibbs_mmmf")  # the others take half a minute each
+QUICK_BUGS = ("pmf: noise forgotten", "pmf: prior dropped", "bpmf: mean of the prior forgotten")
+
+
+def by_cost(name, quick):
+    return name if name in quick else pytest.param(name, marks=pytest.mark.slow)
 
 
 def statistics(p):
@@ -77,19 +83,14 @@ def test_every_gibbs_sampler_is_tested():
     assert set(HYPER) == {name for name, method in REGISTRY.items() if method.conditionals}
 
 
-@pytest.mark.parametrize("name", HYPER)
+@pytest.mark.parametrize("name", [by_cost(name, QUICK) for name in HYPER])
 def test_sweeps_leave_the_prior_alone(name):
     z = z_scores(REGISTRY[name], HYPER[name])
     assert len(z) >= 4
     assert np.abs(z).max() < THRESHOLD, z.round(1)
 
 
-def by_cost(bug):
-    """Half a minute each: the prior of heres is itself drawn by sweeps."""
-    return pytest.param(bug, marks=pytest.mark.slow) if bug.startswith("heres") else bug
-
-
-@pytest.mark.parametrize("bug", [by_cost(bug) for bug in planted()])
+@pytest.mark.parametrize("bug", [by_cost(bug, QUICK_BUGS) for bug in planted()])
 def test_a_planted_bug_shows(bug):
     right, wrong = planted()[bug]
     assert np.abs(z_scores(wrong, HYPER[right.name])).max() > THRESHOLD
