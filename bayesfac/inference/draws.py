@@ -30,6 +30,23 @@ class StoredDraws(Mapping[str, np.ndarray]):
         return sum(1 for _ in self)
 
 
+class Thinned(Mapping[str, np.ndarray]):
+    """Every n-th draw of each chain. Stored ones are still opened anew at each access: pages that were read
+    through a map that stays open would count as this process's memory."""
+
+    def __init__(self, draws: Mapping[str, np.ndarray], step: int) -> None:
+        self.draws, self.step = draws, step
+
+    def __getitem__(self, site: str) -> np.ndarray:
+        return self.draws[site][:, :: self.step]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.draws)
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+
 def _opened(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -15,6 +15,7 @@ from bayesfac.core import checks
 from bayesfac.core.cards import COLUMNS, check_same
 from bayesfac.core.errors import BayesfacError
 from bayesfac.inference import pointwise
+from bayesfac.inference.draws import Thinned
 from bayesfac.inference.pointwise import Told
 from bayesfac.report import psis
 from bayesfac.report.elpd import Loo
@@ -64,7 +65,7 @@ def sampled(fit: Any, thin: int = 1) -> Mapping[str, np.ndarray]:
         )
     length = next(iter(fit.draws.values())).shape[1]
     checks.whole("thin", thin, length, "the draws of a chain")
-    return {site: fit.draws[site][:, ::thin] for site in fit.draws}
+    return Thinned(fit.draws, thin)
 
 
 def cells_of(fit: Any, data: Any) -> tuple[Told, pd.DataFrame, np.ndarray]:
