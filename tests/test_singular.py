@@ -7,6 +7,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core import correlations, events
+from bayesfac.core.groups import alone
 from bayesfac.core.math import factor
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
@@ -41,6 +42,14 @@ def test_a_singular_one_gets_the_least_ridge_and_says_so(dtype, size):
 def test_no_ridge_mends_a_matrix_that_is_broken():
     assert jnp.isnan(factor(jnp.full((3, 3), jnp.nan))).any()
     assert jnp.isnan(factor(-jnp.eye(3))).any()
+
+
+def test_a_draw_is_never_of_another_system():
+    """A solver is told of a ridge; a sampler would draw from another law, and nobody would know."""
+    A = np.random.default_rng(0).normal(size=(8, 3))
+    law = alone(jnp.ones((2, 8)), jnp.asarray(A @ A.T))
+    assert jnp.isfinite(law.mean).all()
+    assert jnp.isnan(law.sample(jax.random.key(0))).any()
 
 
 def test_columns_of_rounding_have_no_correlations():

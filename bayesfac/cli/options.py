@@ -175,16 +175,8 @@ def _engine_options(parser: Parser) -> None:
         ("max-iter", "sweeps or iterations at most (fixed-point, lbfgs)"),
     ]:
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
-    group.add_argument(
-        "--with",
-        dest="engine_settings",
-        type=commands.setting,
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="further settings of the engine, as in bf.SVI(guide='lowrank')",
-    )
+    further = "further settings of the engine, as in bf.SVI(guide='lowrank')"
+    _settings(group, "--with", "engine_settings", further)
     _hyper(group)
 
 
@@ -216,16 +208,8 @@ def _sbc_options(parser: Parser) -> None:
     parser.add_argument(
         "--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)"
     )
-    parser.add_argument(
-        "--with",
-        dest="settings",
-        type=commands.setting,
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="draws, warmup, thin, and settings of the engine, as in bf.sbc",
-    )
+    further = "draws, warmup, thin, and settings of the engine, as in bf.sbc"
+    _settings(parser, "--with", "settings", further)
     _hyper(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures too")
     _seed(parser)
@@ -262,15 +246,19 @@ def _table_options(parser: Parser) -> None:
 
 
 def _hyper(parser: Any) -> None:
+    _settings(parser, "--set", "hyper", "hyper-parameters of the method, as n_components=16")
+
+
+def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
     parser.add_argument(
-        "--set",
-        dest="hyper",
+        flag,
+        dest=dest,
         type=commands.setting,
         metavar="KEY=VALUE",
         nargs="+",
         action="extend",
         default=[],
-        help="hyper-parameters of the method, as n_components=16",
+        help=text,
     )
 
 

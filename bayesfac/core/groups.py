@@ -75,7 +75,8 @@ class SharedRows(dist.Distribution):
         solve = jax.lax.linalg.triangular_solve
         found = []
         for at, P in zip(self.spans, self.precision, strict=True):
-            L = factor(P)  # x' L L' = b'
+            # x' L L' = b'; only solvers are told of a ridge, so a draw must do without
+            L = factor(P) if noise is None else jnp.linalg.cholesky(P)
             half = solve(L, self.shift[at], left_side=False, lower=True, transpose_a=True)
             if noise is not None:
                 half = half + noise[at]

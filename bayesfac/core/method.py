@@ -226,6 +226,11 @@ def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:
     return method.gauge(tuple(names)) if callable(method.gauge) else method.gauge
 
 
+def moved_sites(free: Rotation | Permutation) -> tuple[str, ...]:
+    """All sites that it turns or relabels."""
+    return (*free.axes, *getattr(free, "forms", ()))
+
+
 def log_joint(method: Method, params: Any, data: Any, hyper: Any) -> Any:
     """Log density of the NumPyro model at `params`, in the constrained space, no Jacobian."""
     from numpyro.infer.util import log_density

@@ -19,7 +19,7 @@ import xarray as xr
 
 import bayesfac.models  # noqa: F401  # registers the methods that a file may name
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import Permutation, Rotation, gauge_of, lookup, sites
+from bayesfac.core.method import Permutation, Rotation, gauge_of, lookup, moved_sites, sites
 from bayesfac.report import az
 from bayesfac.report.match import Match, relabel, turn
 from bayesfac.report.match import align_permutation as align_permutation
@@ -129,14 +129,12 @@ def align_draws(
         residual = np.maximum(residual, match.residual)
         ambiguous |= match.ambiguous
         notes += match.notes
-    moved = tuple(dict.fromkeys(site for free in gauge for site in _touched(free) if site in flat))
+    moved = tuple(
+        dict.fromkeys(site for free in gauge for site in moved_sites(free) if site in flat)
+    )
     shaped = {site: x.reshape(chains, length, *x.shape[1:]) for site, x in flat.items()}
     heap = _heaps([shaped[site] for site in moved], chains, length)
     return Aligned(shaped, residual.reshape(chains, length), ambiguous, tuple(notes), heap, moved)
-
-
-def _touched(free: Rotation | Permutation) -> tuple[str, ...]:
-    return (*free.axes, *getattr(free, "forms", ()))
 
 
 def _heaps(moved: list[np.ndarray], chains: int, length: int) -> np.ndarray:

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims
+from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
 from bayesfac.report import az, psis, words
 from bayesfac.report.align import align_draws
 from bayesfac.report.pages import render
 from bayesfac.report.words import Finding
 
 ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed from
-BYTES = 192 * 2**20  # and the most of one site that is looked at for them, a few copies of which are made
+BYTES = (
+    192 * 2**20
+)  # and the most of one site that is looked at for them, a few copies of which are made
 BLOCK = 64
 ENTRIES = 500  # of each aligned site, whose chains are compared
 
@@ -74,7 +76,7 @@ class Diagnostics:
 
     def __repr__(self) -> str:
         lines = [f"{self.name} by {self.engine}: {self.verdict}"]
-        lines += [f"  {_MARK[f.level]} {f}" for f in self.findings]
+        lines += [f"  {f.marked}" for f in self.findings]
         if not self.table.empty:
             shown = self.worst.to_string(float_format=lambda x: f"{x:.3g}", na_rep="-")
             lines += ["", shown]
@@ -82,9 +84,6 @@ class Diagnostics:
 
     def _repr_html_(self) -> str:
         return render("diagnostics.html.j2", diagnostics=self)
-
-
-_MARK = {"good": "+", "care": "!", "bad": "x"}
 
 
 def diagnostics(fit: Any) -> Diagnostics:
@@ -127,7 +126,7 @@ def diagnostics(fit: Any) -> Diagnostics:
 def factors(fit: Any) -> list[Finding]:
     """Whether factors can be read once they are aligned, from evenly spaced draws and entries."""
     gauge = gauge_of(fit.method, tuple(fit.draws))
-    moved = {s for free in gauge for s in (*free.axes, *getattr(free, "forms", ()))}
+    moved = {site for free in gauge for site in moved_sites(free)}
     few = _few({site: fit.draws[site] for site in fit.draws if site in moved}) if moved else {}
     if not few or next(iter(few.values())).shape[1] < az.SHORTEST:
         return []

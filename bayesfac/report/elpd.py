@@ -12,8 +12,6 @@ from bayesfac.report.picture import Picture, canvas, short
 from bayesfac.report.psis import threshold
 from bayesfac.report.words import Finding
 
-MARK = {"good": "+", "care": "!", "bad": "x"}
-
 
 @dataclass(frozen=True, eq=False)
 class Loo:
@@ -137,7 +135,7 @@ class Loo:
                 f"        ± {number(self.subsampling_se)} from looking at some of them only"
             )
         lines.append(f"  p_loo {number(self.p_loo, 4)}")
-        return "\n".join([*lines, *(f"  {MARK[f.level]} {f}" for f in self.findings)])
+        return "\n".join([*lines, *(f"  {f.marked}" for f in self.findings)])
 
     def picture(self) -> Picture:
         """Pareto k of every cell beside its score."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bayesfac.report.elpd import MARK, Loo, clustered, estimate, spread
+from bayesfac.report.elpd import Loo, clustered, estimate, spread
 from bayesfac.report.pages import number
 from bayesfac.report.words import Finding
 
@@ -26,9 +26,7 @@ class LooComparison:
 
     def __repr__(self) -> str:
         shown = self.table.to_string(float_format=lambda x: f"{x:.4g}", na_rep="-")
-        return "\n".join(
-            [shown, f"({self.what})", *(f"{MARK[f.level]} {f}" for f in self.findings)]
-        )
+        return "\n".join([shown, f"({self.what})", *(f.marked for f in self.findings)])
 
 
 def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:

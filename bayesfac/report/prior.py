@@ -24,7 +24,6 @@ from bayesfac.report.picture import Picture, canvas, short
 from bayesfac.report.words import Finding
 
 CELLS = 2**14  # at most, of the data's, at random
-_MARK = {"good": "+", "care": "!", "bad": "x"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ class PriorPredictive:
         draws, cells = self.outcomes.shape
         head = f"Prior predictive of {self.name}: {draws} draws of {cells:,} {self.kind}"
         table = self.summary.to_string(float_format=lambda x: f"{x:.3g}")
-        return "\n".join([head, *(f"  {_MARK[f.level]} {f}" for f in self.findings), "", table])
+        return "\n".join([head, *(f"  {f.marked}" for f in self.findings), "", table])
 
     def picture(self) -> Picture:
         """Distribution functions: the data's among those of the prior's draws."""

@@ -32,7 +32,6 @@ LIMIT = 0.05  # the paper's: a normal mean that moves by 0.3 of its sd when alph
 MEMORY = 2**30
 FEW = 0.1  # of the draws left effective: fewer show no distribution
 FINE, STRONG, CONFLICT = "-", "strong prior / weak likelihood", "prior-data conflict"
-_MARK = {"good": "+", "care": "!", "bad": "x"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,7 @@ class Sensitivity:
         head = (
             f"Sensitivity of {self.name} to its prior and to its data (powers {low:g} and {high:g})"
         )
-        lines = [head, *(f"  {_MARK[f.level]} {f}" for f in self.findings), ""]
+        lines = [head, *(f"  {f.marked}" for f in self.findings), ""]
         most = self.table.sort_values("prior", ascending=False).head(5)
         return "\n".join([*lines, most.to_string(float_format=lambda x: f"{x:.3f}")])
 

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.report.psis import threshold
+
 LEVELS = ("good", "care", "bad")
+MARK = {"good": "+", "care": "!", "bad": "x"}
 # R-hat: fine up to the first, to be read with care up to the second. Predictions are what most
 # people use, and what mixes best; the log joint and hyper-parameters may lag behind them.
 RHAT = {"prediction": (1.01, 1.05), "else": (1.01, 1.10)}
 ESS = (100, 400)  # effective draws: too few below the first, enough for the tails from the second
 BFMI = 0.3
-PARETO = 0.7  # k of importance weights from which on they cannot be relied on
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}".strip()
+
+    @property
+    def marked(self) -> str:
+        """The same with a sign of its level, as plain text has it."""
+        return f"{MARK[self.level]} {self}"
 
 
 def worst(findings: tuple[Finding, ...]) -> str:
@@ -214,8 +221,11 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
         found.append(Finding("bad", text, f"Take {2 * steps} steps."))
     else:
         found.append(Finding("good", f"The ELBO no longer improves after {steps} steps."))
-    if k is not None and k < PARETO:
-        text = f"Weighted against the joint: Pareto's k {k:.2f} (below {PARETO} is fine): the guide"
+    limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)
+    if k is not None and k < limit:
+        text = (
+            f"Weighted against the joint: Pareto's k {k:.2f} (below {limit:.2g} is fine): the guide"
+        )
         found.append(Finding("good", f"{text} reaches what the posterior reaches."))
         return found + _notes(fit)
     text = "Spreads of a variational posterior are usually too small, and R-hat cannot tell."
@@ -224,7 +234,7 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
             "Mean field ignores correlations: its spreads are usually too small. R-hat cannot tell."
         )
     if k is not None:
-        text = f"Weighted against the joint: Pareto's k {k:.2f}, not below {PARETO}: the guide is not the "
+        text = f"Weighted against the joint: Pareto's k {k:.2f}, not below {limit:.2g}: the guide is not the "
         text += "posterior. " + ("It ignores correlations." if guide in ("", "normal") else "")
     found.append(Finding("care", text.strip(), "Compare its coverage with Gibbs or NUTS."))
     return found + _notes(fit)

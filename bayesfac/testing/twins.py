@@ -12,7 +12,15 @@ from numpyro.infer import Predictive
 
 from bayesfac.core.cards import describe
 from bayesfac.core.cells import Grid, Query
-from bayesfac.core.method import Method, from_sites, gauge_of, log_joint, site_dims, sites
+from bayesfac.core.method import (
+    Method,
+    from_sites,
+    gauge_of,
+    log_joint,
+    moved_sites,
+    site_dims,
+    sites,
+)
 from bayesfac.inference import LBFGS, FixedPoint
 from bayesfac.testing.tools import axes, listed, points, require, run, same, within
 
@@ -33,7 +41,7 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
         require(len(named) == jnp.ndim(value), f"{name} has shape {jnp.shape(value)}, axes {named}")
         for axis, size in zip(named, jnp.shape(value), strict=True):
             require(sizes.setdefault(axis, size) == size, f"axis {axis} of {name} has size {size}")
-    turned = {site for g in gauge_of(method, p) for site in (*g.axes, *getattr(g, "forms", ()))}
+    turned = {site for free in gauge_of(method, p) for site in moved_sites(free)}
     unknown = {*turned, *method.noncentred} - set(p)
     unknown |= set(method.conditionals) - set(method.Params._fields)
     require(not unknown, f"the record names sites that do not exist: {sorted(unknown)}")

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from unittest.mock import patch
 
+import jax
 import numpy as np
 import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import CorruptFile
+from bayesfac.core.method import REGISTRY, gauge_of, sites
 from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.unconstrained import scattered
 
 ENGINES = {
     "fixed point": lambda folder: bf.FixedPoint(max_iter=60, tol=0, folder=folder),
@@ -201,3 +204,54 @@ def test_the_same_seed_is_the_same_fit_and_another_is_not():
     data, _ = bf.datasets.make_gaussian(8, 6, 2, density=0.7, seed=0)
     other = bf.fit("pmf", data, bf.Gibbs(3, 4, 1), n_components=2, seed=1)
     assert not np.array_equal(other.draws["U"], one["U"])
+
+
+def test_how_often_it_is_saved_is_not_another_run(tmp_path):
+    first = numbers(run(bf.Gibbs(2, 3, 1, folder=str(tmp_path), save_every=0)))
+    again = numbers(run(bf.Gibbs(2, 3, 1, folder=str(tmp_path), save_every=60)))
+    np.testing.assert_array_equal(again["U"], first["U"])
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
+    """A site is every NPY file of the folder: half of one must not become another."""
+    (tmp_path / "draws").mkdir()
+    litter = [tmp_path / ".checkpoint.npz.ab.npz", tmp_path / "draws" / ".U.npy.ab.npy"]
+    for part in litter:
+        part.write_bytes(b"half")
+    fit = run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
+    assert not any(part.exists() for part in litter)
+    assert all(not site.startswith(".") for site in fit.draws)
+
+
+def test_the_elbo_adds_its_sites_in_one_order():
+    """In single precision 1e8 + 1 - 1e8 is 0, or 1, as one adds; sets of names come in any order."""
+    from numpyro.infer import Trace_ELBO
+
+    from bayesfac.inference.svi import Ordered
+
+    parts = {name: np.float32(x) for name, x in (("b", 1.0), ("c", -1e8), ("a", 1e8))}
+    for names in ("bca", "acb", "abc"):
+        told = {"loss": {name: parts[name] for name in names}, "mutable_state": None}
+        with patch.object(Trace_ELBO, "loss_with_mutable_state", lambda self, told=told: told):
+            found = Ordered(sum_sites=False).loss_with_mutable_state()
+        assert found["loss"] == (parts["a"] + parts["b"]) + parts["c"]
+
+
+@pytest.mark.parametrize("name", ["pmf", "bpmf", "hmf", "plsa", "heres"])
+def test_chains_from_one_point_start_at_copies_of_it(name):
+    """Other factors, the same joint; and a little way off where they are shaken."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    keys = jax.random.split(jax.random.key(2), 3)
+    cost = [float(method.objective(p, data, hyper))]
+    for key in keys:
+        copy = scattered(method, data, hyper, p, key, jitter=0.0)
+        cost.append(float(method.objective(copy, data, hyper)))
+        shaken = scattered(method, data, hyper, p, key, jitter=0.1)
+        assert abs(float(method.objective(shaken, data, hyper)) - cost[0]) > 1e-6
+    np.testing.assert_allclose(cost[1:], cost[0], rtol=1e-9)
+    copies = [scattered(method, data, hyper, p, key, jitter=0.0) for key in keys]
+    free = gauge_of(method, sites(p))[0]
+    site = next(iter(free.axes))
+    assert len({np.asarray(sites(c)[site]).tobytes() for c in copies}) > 1

@@ -219,3 +219,11 @@ def test_shares_are_of_rows_that_divide():
     found = shares({"A": A}, [Permutation({"A": 1})])
     assert list(found) == ["share.component"]
     np.testing.assert_allclose(found["share.component"].sum(-1), 1, rtol=1e-9)
+
+
+def test_the_verdict_speaks_of_aligned_factors() -> None:
+    said = [f.text for f in diagnostics(fakes.sampled_ratings(chains=2, draws=60)).findings]
+    (factors,) = [text for text in said if text.startswith("Factors")]
+    assert (
+        factors.startswith("Factors, aligned (residual 0.") and "one mode, R-hat at most" in factors
+    )
