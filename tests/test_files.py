@@ -126,7 +126,9 @@ def test_draws_on_the_disk_are_those_in_memory(tmp_path):
     """In any order, some of them twice, as a resumed run writes them."""
     rng = np.random.default_rng(0)
     values = {
-        (c, d): {"U": rng.random((3, 2)), "a.b": rng.random()} for c in range(2) for d in range(4)
+        (c, d): {"U": rng.random((1, 3, 2)), "a.b": rng.random(1)}
+        for c in range(2)
+        for d in range(4)
     }
     disk, memory = Writer(str(tmp_path), (2, 4)), Writer(None, (2, 4))
     for c, d in [*values, (1, 0), (0, 3)]:
@@ -148,7 +150,7 @@ def test_draws_on_the_disk_are_those_in_memory(tmp_path):
 def test_checkpoints_come_at_most_so_often(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("bayesfac.inference.checkpoint.time.monotonic", lambda: now[0])
-    point = Checkpoint(str(tmp_path), "run", seconds=20)
+    point = Checkpoint(str(tmp_path), "run", save_every=20)
     assert point.load() is None
     assert not point.due()
     now[0] += 20
@@ -156,7 +158,7 @@ def test_checkpoints_come_at_most_so_often(tmp_path, monkeypatch):
     point.save({"x": np.ones(2)})
     assert not point.due()
     np.testing.assert_array_equal(point.load()["x"], np.ones(2))
-    nowhere = Checkpoint(None, "run", seconds=0)
+    nowhere = Checkpoint(None, "run", save_every=0)
     nowhere.save({"x": np.ones(2)})
     assert not nowhere.due()
     assert nowhere.load() is None

@@ -137,7 +137,8 @@ def factors(fit: Any) -> list[Finding]:
     for site in aligned.turned:
         flat = aligned.draws[site].reshape(*aligned.residual.shape, -1)
         r_hat.append(az.rhat(flat[:, :, :: max(1, flat.shape[2] // ENTRIES)]))
-    return [words.judge_factors(aligned, float(np.nanmax(np.concatenate(r_hat))))]
+    found = np.concatenate(r_hat)  # NaN where every draw is the same
+    return [words.judge_factors(aligned, float(np.fmax.reduce(found)))]
 
 
 def tabulate(found: Mapping[str, np.ndarray], fit: Any, *, compare: bool = True) -> pd.DataFrame:

@@ -196,6 +196,9 @@ def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
     if r_hat is None:
         text = f"Factors: no R-hat, as another frame would do as well. {aligned.notes[0]}"
         return Finding("good", text)
+    if np.isnan(r_hat):
+        text = "Factors: no R-hat, as all their draws are the same."
+        return Finding("bad", text, "The chains never moved: sample again from another start.")
     fine = r_hat <= RHAT["else"][1]
     text = f"Factors, aligned ({left}): one mode, R-hat at most {r_hat:.2f}; raw ones mean nothing."
     advice = "" if fine else "Predict with this, but do not read single factors yet."

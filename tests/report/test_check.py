@@ -227,3 +227,11 @@ def test_the_verdict_speaks_of_aligned_factors() -> None:
     assert (
         factors.startswith("Factors, aligned (residual 0.") and "one mode, R-hat at most" in factors
     )
+
+
+def test_chains_that_never_moved_are_not_called_agreement() -> None:
+    fit = fakes.sampled_ratings(chains=2, draws=60)
+    still = {site: np.broadcast_to(d[:1, :1], d.shape) for site, d in fit.draws.items()}
+    found = diagnostics(replace(fit, draws=still)).findings
+    (factors,) = [finding for finding in found if finding.text.startswith("Factors")]
+    assert factors.level == "bad" and "all their draws are the same" in factors.text
