@@ -113,9 +113,9 @@ def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
     """The votes."""
     total, asked = jnp.zeros((data.n_rows, len(data.labels))), jnp.zeros((data.n_rows, 1))
     for depth, level in data.votes.items():
-        s = nodes.answers(level, level.codes(p.U[depth]), p.V[depth])
-        each = jax.nn.sigmoid(nodes.odds(s)) if hyper.vote == "soft" else (s > 0).astype(s.dtype)
-        total, asked = total.at[level.row].add(each), asked.at[level.row].add(1)
+        A = level.codes(p.U[depth])
+        said, heard = nodes.votes(level, A, p.V[depth], data.n_rows, hyper.vote == "soft")
+        total, asked = total + said, asked + heard
     return {"share": total / asked}
 
 
