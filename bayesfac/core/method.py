@@ -106,10 +106,10 @@ class Method:
 
     @property
     def paper(self) -> str:
-        """The first line of the method's file: what it is."""
-        return (
-            (inspect.getdoc(inspect.getmodule(self.init)) or self.name).splitlines()[0].rstrip(".")
-        )
+        """The first line of the method's file: what it is. In a notebook there is no file."""
+        home = inspect.getmodule(self.init)
+        text = None if home is None or home.__name__ == "__main__" else inspect.getdoc(home)
+        return (text or self.name).splitlines()[0].rstrip(".")
 
     @property
     def solver(self) -> str:

@@ -1,0 +1,315 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What do I write to add a method of my own, and who checks it?
+#
+# How often did each of sixty listeners play each of forty records? Such counts want a factorization that
+# is non-negative and knows that a count of 100 is less certain than a count of 1. The library has none, so
+# we write it: Gamma-Poisson factorization (Cemgil, "Bayesian inference for nonnegative matrix factorisation
+# models", 2009). It takes some sixty lines. The solver, the samplers, the comparison and the report are
+# then there, and a contract says whether the lines belong together.
+
+# %%
+import os
+import warnings
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+import bayesfac as bf
+from bayesfac.core import checks
+from bayesfac.core.cells import Grid
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.testing import contract
+
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws: does it run, no more
+warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report says it, further down
+
+# %% [markdown]
+# ## 1. The objective, and what may be turned
+#
+# A listener has $K$ tastes $u_i$, a record appeals $v_j$ to each of them, and the count is
+# $y_{ij} \sim \mathrm{Poisson}(u_i \cdot v_j)$. With Gamma priors (shape $a$, rate $b$) on all entries,
+# minus the log joint is, up to a constant,
+#
+# $$J = \sum_{ij \text{ seen}} \left[ u_i \cdot v_j - y_{ij} \log u_i \cdot v_j \right]
+#     + \sum_{\text{entries } x} \left[ b\,x - (a - 1) \log x \right] .$$
+#
+# The fields of `Params` will be the sample sites of the twin, those of `Hyper` what a user may set.
+
+
+# %%
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 3
+    shape: float = 1.5
+    rate: float | None = None  # None: the prior expects the mean count
+
+
+def prepare(data, hyper):
+    """What defaults to the data, and what is refused."""
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    if not (data.value >= 0).all() or not (data.value == np.round(data.value)).all():
+        raise ValueError("Expected counts of 0, 1, 2, ..., got fractions or numbers below zero")
+    if hyper.rate is None:  # K (shape / rate)^2 is the mean
+        expected = hyper.shape * (hyper.n_components / data.mean) ** 0.5
+        hyper = hyper._replace(rate=float(expected))
+    checks.positive(hyper, "rate")
+    if not hyper.shape > 1:
+        raise ValueError(f"Expected a shape above 1, for a mode inside, got {hyper.shape}")
+    return hyper
+
+
+def init(key, data, hyper):
+    sizes = [(n, hyper.n_components) for n in data.shape]
+    keys = jax.random.split(key)
+    return Params(  # fmt: skip
+        *(
+            hyper.shape / hyper.rate * jax.random.gamma(k, 5.0, s) / 5
+            for k, s in zip(keys, sizes, strict=True)
+        )
+    )
+
+
+def objective(p, data, hyper):
+    expected = inner(p.U, p.V, data.cells)
+    prior = sum(jnp.sum(hyper.rate * x - (hyper.shape - 1) * jnp.log(x)) for x in p)
+    return jnp.sum(expected - data.y * jnp.log(expected)) + prior
+
+
+# %% [markdown]
+# ## 2. The solver
+#
+# Each count is a sum of $K$ counts, one for each taste. Given $U$ and $V$ it is split in proportion to
+# $u_{ik} v_{jk}$; given the split, the best $u_{ik}$ is known. That is EM, and for Poisson counts also the
+# multiplicative update: it never raises $J$. Only cells that were seen are summed over.
+
+
+# %%
+def gathered(p, data, side):
+    """Of U (side 0) or V: its expected counts, and what it is exposed to (rows x K each)."""
+    rows, cols = (data.cells.row, data.cells.col)[:: 1 - 2 * side]
+    mine, other = p[side], p[1 - side]
+    share = data.y / inner(p.U, p.V, data.cells)
+    n = mine.shape[0]
+    counts = mine * jax.ops.segment_sum(share[:, None] * other[cols], rows, n)
+    return counts, jax.ops.segment_sum(other[cols], rows, n)
+
+
+def update(p, data, hyper):
+    for side, name in enumerate(Params._fields):
+        counts, exposed = gathered(p, data, side)
+        new = (hyper.shape - 1 + counts) / (hyper.rate + exposed)
+        p = p._replace(**{name: new})
+    return p
+
+
+# %% [markdown]
+# ## 3. The twin, and what it predicts
+#
+# `predict` takes one value of the parameters; a label that training never saw comes as -1 and gets the
+# prior's mean.
+
+
+# %%
+def model(data, hyper):
+    law = dist.Gamma(hyper.shape, hyper.rate).expand([hyper.n_components]).to_event(1)
+    with numpyro.plate("user", data.shape[0]):
+        U = numpyro.sample("U", law)
+    with numpyro.plate("item", data.shape[1]):
+        V = numpyro.sample("V", law)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", dist.Poisson(inner(U, V, data.cells)), obs=data.y)
+
+
+def predict(p, query, hyper):
+    if isinstance(query, Grid):
+        return dist.Poisson(inner(p.U, p.V, query))
+    sides = []
+    for x, at in zip(p, (query.row, query.col), strict=True):
+        at = jnp.asarray(at)[:, None]
+        sides.append(jnp.where(at < 0, hyper.shape / hyper.rate, x[at[:, 0]]))
+    return dist.Poisson(jnp.sum(sides[0] * sides[1], 1))
+
+
+# %% [markdown]
+# ## 4. A Gibbs sampler for four more lines
+#
+# The split of EM, drawn instead of expected, makes both sides conjugate.
+
+
+# %%
+def augment(p, data, hyper):
+    """How the count of each cell falls to the tastes."""
+    parts = p.U[data.cells.row] * p.V[data.cells.col]
+    return dist.Multinomial(
+        data.y.astype(int), parts / parts.sum(1, keepdims=True), total_count_max=200
+    )
+
+
+def conditional(side):
+    def law(p, data, hyper, split):
+        rows = (data.cells.row, data.cells.col)[side]
+        counts = jax.ops.segment_sum(split.astype(p.U.dtype), rows, p[side].shape[0])
+        return dist.Gamma(hyper.shape + counts, hyper.rate + gathered(p, data, side)[1]).to_event(2)
+
+    return law
+
+
+# %% [markdown]
+# ## 5. The record
+#
+# `example` is tiny: all checks run on it. The gauge is what may be relabelled without changing anything.
+
+
+# %%
+def example(key):
+    """Six listeners, five records, a quarter of the cells missing."""
+    ks, kc = jax.random.split(key)
+    counts = np.array(jax.random.poisson(kc, 4.0, (6, 5)), float)
+    data = bf.Ratings(np.where(jax.random.uniform(ks, (6, 5)) < 0.75, counts, np.nan))
+    return data, prepare(data, Hyper(n_components=2))
+
+
+METHOD = register(
+    Method(
+        name="gamma_poisson",
+        cite="cemgil2009nmf",
+        data=bf.Ratings,
+        Params=Params,
+        Hyper=Hyper,
+        prepare=prepare,
+        init=init,
+        objective=objective,
+        update=update,
+        model=model,
+        predict=predict,
+        example=example,
+        augment=augment,
+        conditionals={"U": conditional(0), "V": conditional(1)},
+        gauge=(Permutation({"U": 1, "V": 1}, "taste"),),
+        dims={"U": ("user", "taste"), "V": ("item", "taste")},
+    )
+)
+for check, answer in ({} if os.environ.get("NOC") else contract(METHOD)).items():
+    print(f"{check:15} {answer}")
+
+# %% [markdown]
+# Kept, or why there is nothing to check. Nothing here was written for this method: the checks compare what
+# the functions say with one another, in double precision, on the tiny example.
+#
+# ## 6. What a mistake looks like
+#
+# Two that are easily made. The first sums the exposure over all cells instead of those that were seen. The
+# second writes the prior's rate where NumPyro's twin, or the reader, expects its inverse.
+
+
+# %%
+def exposed_to_all(p, data, hyper):
+    for side, name in enumerate(Params._fields):
+        counts, _ = gathered(p, data, side)
+        new = (hyper.shape - 1 + counts) / (hyper.rate + p[1 - side].sum(0))
+        p = p._replace(**{name: new})
+    return p
+
+
+def scale_for_rate(data, hyper):
+    model(data, hyper._replace(rate=1 / hyper.rate))
+
+
+for mistake, check in (
+    ({"update": exposed_to_all}, bf.testing.check_descent),
+    ({"model": scale_for_rate}, bf.testing.check_joint),
+):
+    try:
+        check(replace(METHOD, **mistake), jax.random.key(0))
+    except AssertionError as error:
+        print(f"{check.__name__}: {error}")
+
+# %% [markdown]
+# ## 7. Everything else is there
+#
+# Counts made up from the model's own law, so that we know what is to be found; a fifth is held out. The
+# point is the solver above. The posterior is sampled by our Gibbs, and, without a further line, by NUTS.
+
+# %%
+rng = np.random.default_rng(1)
+tastes, appeal = rng.gamma(1.1, 1.4, (60, 3)), rng.gamma(1.1, 1.4, (40, 3))
+plays = rng.poisson(tastes @ appeal.T).astype(float)
+plays[rng.random(plays.shape) > 0.5] = np.nan
+train, test = bf.split.holdout(bf.Ratings(plays), 0.2, seed=0)
+print(train)
+
+# %%
+settings = {"n_components": 3, "shape": 1.1, "seed": 0, "progress": False}
+point = bf.fit("gamma_poisson", train, bf.FixedPoint(5000), **settings)
+gibbs = bf.Gibbs(*((200, 400) if FAST else (500, 2000)), chains=2)
+nuts = bf.NUTS(*((100, 100) if FAST else (500, 500)), chains=2)
+fits = {
+    "point": point,
+    "Gibbs": bf.fit("gamma_poisson", train, gibbs, init=point, **settings),
+    "NUTS": bf.fit("gamma_poisson", train, nuts, init=point, **settings),
+}
+comparison = bf.compare(fits, test)
+print(comparison)
+
+# %% [markdown]
+# The report's two questions: did the chains agree, on what is identified; and are the intervals right?
+
+# %%
+for name in ("Gibbs", "NUTS"):
+    print(repr(fits[name].diagnostics()).partition("\n\n")[0], "\n")
+
+# %%
+levels = np.linspace(0.1, 0.95, 18)
+figure, axes = plt.subplots(figsize=(5.2, 3.8), layout="constrained")
+axes.plot([0, 1], [0, 1], color="0.4", ls=":", label="what an interval promises")
+for (name, fit), mark in zip(fits.items(), "so^", strict=True):
+    pit = fit.predict(test).scores(test.value)["pit"]  # uniform where the prediction is right
+    axes.plot(
+        levels, [np.mean(abs(pit - 0.5) < x / 2) for x in levels], f"{mark}-", ms=4, label=name
+    )
+axes.set(xlabel="nominal level of the interval (share)", ylabel="held-out counts inside it (share)")
+axes.set_title("Coverage of predicted counts", loc="left")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# *Share of held-out counts inside central intervals. On the dotted line an interval holds what it promises;
+# the point, which does not know what it does not know, lies below, and the two samplers lie on top of each
+# other: they sample one model.*
+#
+# ## What was learned
+#
+# - A method is a few plain functions and a record. What it may ask of the user is checked in `prepare`, what
+#   it is made of stands in `Params`, and the objective is all of minus the log joint.
+# - The contract finds what reading does not: a missing cell that counts as a zero, a rate that was a scale.
+# - A posterior costs one more engine, not one more implementation.
+#
+# To bring a method into the library, see `CONTRIBUTING.md`; `docs/skeleton_method.py` is a file to copy.
+
+# %%
+scores = comparison.table
+assert abs(scores["RMSE"]["Gibbs"] - scores["RMSE"]["NUTS"]) < 0.2
+assert abs(scores["covers 90 %"]["Gibbs"] - 0.9) < 0.06

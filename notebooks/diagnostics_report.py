@@ -1,0 +1,158 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What does the report say, and what do I do about it?
+#
+# One call writes a page: a verdict, a table of scores, a dozen pictures. Here each part is taken out of the
+# page and asked what it is good for: on made-up ratings, with a posterior that is too short first and long
+# enough afterwards. `docs/reading_a_report.md` is the same in prose.
+
+# %%
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import bayesfac as bf
+
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # fewer draws: does it run, not what does it say
+warnings.simplefilter("ignore", bf.ConvergenceWarning)  # here the report says it
+pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
+folder = Path(tempfile.mkdtemp())
+
+ratings = bf.datasets.make_ratings(120, 80, 2, density=0.25, noise=0.7, seed=0)
+train, test = bf.split.holdout(ratings, 0.2, seed=0)
+print(train)
+
+# %% [markdown]
+# ## 1. One model, three fits, one page
+
+# %%
+settings = {"n_components": 2, "seed": 0, "progress": False}
+long = (200, 400) if FAST else (500, 2000)
+fits = {
+    "point": bf.fit("bpmf", train, bf.FixedPoint(2000, every=10), **settings),
+    "hasty": bf.fit("bpmf", train, bf.Gibbs(5, 25, chains=4), **settings),
+    "patient": bf.fit("bpmf", train, bf.Gibbs(*long, chains=4), **settings),
+}
+comparison = bf.compare(fits, test, about="random 80/20, seed 0")
+page = comparison.to_html(folder / "report.html")
+print(f"{Path(page).stat().st_size / 1e6:.1f} MB, one file that loads nothing")
+comparison  # the same table and verdicts as at the top of the page
+
+# %% [markdown]
+# ## 2. The verdict: may I use these draws?
+#
+# Each line is one question, its mark is the answer, and a line that is not good ends with what to do. Read it
+# before any score: the score of a chain that has not arrived is the score of its start.
+
+# %%
+fits["hasty"].diagnostics()
+
+# %%
+fits["patient"].diagnostics()
+
+# %% [markdown]
+# ## 3. Why is no single factor in the table?
+#
+# $U$ and $V$ may turn together without changing one prediction. So four chains that agree perfectly about
+# every rating can disagree about every entry of $U$.
+
+# %%
+draws = fits["patient"].draws
+entry = draws["U"][:, :, 0, 0]
+rating = np.einsum("cdk,cdk->cd", draws["U"][:, :, 0], draws["V"][:, :, 0])
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+for panel, title, values in zip(
+    axes, ("one entry of U", "one product u · v"), (entry, rating), strict=True
+):
+    for number, chain in enumerate(values):
+        panel.plot(chain, lw=0.6, label=f"chain {number}")
+    panel.set(title=title, xlabel="draw", ylabel="value")
+axes[0].legend(loc="upper right", fontsize=7)
+plt.show()
+
+# %% [markdown]
+# *Left, an entry of a factor table: every chain stays in a frame of its own, and its R-hat would be a false
+# alarm. Right, what user 0 thinks of item 0, relative to the mean: the chains lie on top of each other. The
+# report judges what is identified: predictions, the log joint, hyper-parameters, singular values.*
+#
+# To read factors nevertheless, turn all draws into one frame first. What remains after that is the residual,
+# and `modes` says whether there is one explanation or several.
+
+# %%
+aligned = fits["patient"].aligned()
+print(aligned)
+
+# %% [markdown]
+# ## 4. The scores: which line do I quote?
+#
+# RMSE and MAE judge the middle and often do not differ. The log score, the CRPS and on levels the RPS judge
+# the whole distribution. Differences come with a paired standard error over users: without one, a third
+# decimal is decoration.
+
+# %%
+for sentence in comparison.sentences():
+    print("-", sentence)
+
+# %% [markdown]
+# ## 5. Calibration: is 90 % nine in ten?
+#
+# The PIT of a held-out rating is the probability that was given to less. If the predictive distributions are
+# right, it is uniform; a U says too narrow, a hump too wide, a slope biased.
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
+for panel, name in zip(axes, ("point", "patient"), strict=True):
+    answer = fits[name].predict(test)
+    panel.hist(answer.scores(test.value)["pit"], bins=10, range=(0, 1), density=True)
+    panel.axhline(1, color="0.3", ls=":")
+    lower, upper = answer.interval(0.9)
+    inside = np.mean((lower <= test.value) & (test.value <= upper))
+    panel.set(title=f"{name}: {inside:.0%} inside the 90 % interval", xlabel="PIT value")
+axes[0].set_ylabel("relative frequency")
+plt.show()
+
+# %% [markdown]
+# *Where the bars stand above the dotted line at both ends, too many ratings were thought nearly impossible.
+# Teeth in the middle are no fault here: a real-valued model predicts whole stars.*
+#
+# ## 6. Taking it elsewhere
+#
+# The draws are an ArviZ DataTree with your labels, so every tool that reads one reads these. A fit is saved
+# as a folder without pickle; draws alone also as NetCDF.
+
+# %%
+tree = fits["patient"].posterior
+print(tree.posterior)
+fits["patient"].save(folder / "patient")
+again = bf.load(folder / "patient")
+fits["patient"].to_netcdf(folder / "patient.nc")
+
+# %% [markdown]
+# ## What was learned
+#
+# - Verdict first, scores second, pictures third; each part decides whether the next is worth reading.
+# - "Usable with care" names its reason and the number of draws that would do. R-hat of raw factors is no
+#   reason.
+# - Point and posterior often share their RMSE; what tells them apart is whether intervals hold.
+# - A page, a folder, a NetCDF file: all of them written whole or not at all, and read without running code.
+
+# %%
+assert (again.predict(test).mean == fits["patient"].predict(test).mean).all()
+assert fits["hasty"].diagnostics().level == "bad"
+assert sorted(p.name for p in folder.iterdir()) == ["patient", "patient.nc", "report.html"]
