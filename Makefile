@@ -60,9 +60,13 @@ coverage: $(READY)  ## which lines the quick tests never reach
 	$(BIN)/coverage run -m pytest -m "$(QUICK)" $(ARGS)
 	$(BIN)/coverage report
 
+# Compiled at LLVM's first level, as the tests are: most of a short run is compilation.
 notebooks: $(READY)  ## run every notebook as a plain script, with few draws
-	@set -e; for book in $(wildcard notebooks/*.py); do \
-	  echo "== $$book"; BAYESFAC_FAST=1 timeout 600 $(BIN)/python $$book; done
+	@mkdir -p build/notebooks
+	@printf '%s\n' $(wildcard notebooks/*.py) | BAYESFAC_FAST=1 \
+	  XLA_FLAGS=--xla_backend_optimization_level=1 PYTHONUNBUFFERED=1 xargs -P $(JOBS) -I{} sh -c \
+	  'log=build/{}.log; begun=$$(date +%s); if timeout 600 $(BIN)/python {} >$$log 2>&1; \
+	   then echo "{}: ran in $$(($$(date +%s) - begun)) s"; else cat $$log; echo "{}: failed"; exit 255; fi'
 
 BOOKS ?= $(wildcard notebooks/*.py)
 nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)

@@ -149,6 +149,8 @@ def _run(
         raise BayesfacError(f"{where}: {type(wrong).__name__}: {wrong}") from wrong
     if cell.path is not None:
         write(cell.path, cell, found)
+    if way.tuned is not None:  # hundreds of programs, for shapes that no other fold has
+        jax.clear_caches()
     return i, found
 
 
