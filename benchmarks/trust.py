@@ -196,6 +196,8 @@ def shown(found: Numbers) -> list[Numbers]:
 def few(value: Any) -> Any:
     if isinstance(value, list):
         return " ± ".join(map(few, value))
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {few(part)}" for name, part in value.items())
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
@@ -223,7 +225,7 @@ def main() -> None:
         rows = (
             [{"": k, **v} for k, v in found.items()]
             if nested
-            else [{"": k, "found": v} for k, v in found.items()]
+            else [{"": k, "found": few(v)} for k, v in found.items()]
         )
         lines.append(f"{part}\n\n{table(rows)}")
     report("trust", args, {"where": where, "results": cells.found}, "\n\n".join(lines))

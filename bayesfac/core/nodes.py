@@ -123,12 +123,18 @@ def step_U(level: Level, U: jax.Array, V: jax.Array, Y: jax.Array, penalty: floa
     return U - step @ jnp.swapaxes(Q, 1, 2)
 
 
+@jax.jit
+def answers(level: Level, A: jax.Array, V: jax.Array) -> jax.Array:
+    """Scores, items x labels."""
+    return level.gathered(level.scores(A, V))
+
+
 @partial(jax.jit, static_argnames=("rows", "soft"))
 def votes(
     level: Level, A: jax.Array, V: jax.Array, rows: int, soft: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """Of every row, how many of the nodes that it asks say yes to a label (rows x labels), and how many it asks."""
-    score = level.gathered(level.scores(A, V))
+    """How many of the nodes that a row asks say yes to a label, rows x labels; and how many it asks."""
+    score = answers(level, A, V)
     yes = jax.nn.sigmoid(odds(score)) if soft else (score > 0).astype(score.dtype)
     said = jnp.zeros((rows, yes.shape[1]), yes.dtype).at[level.row].add(yes)
     return said, jnp.zeros((rows, 1), yes.dtype).at[level.row].add(1)

@@ -100,7 +100,7 @@ class Prediction:
                 f"Expected a query whose {chains * draws} draws fit in {4 * self.memory / 2**20:.0f} MiB, "
                 f"got {len(self)} cells; ask for fewer at a time"
             )
-        parts = [block["mean"].T for _, block in self._blocks()]
+        parts = [block["mean"].T for _, block in self._blocks(simulate=False)]
         return _joined(parts).T.reshape(chains, draws, len(self))
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
@@ -148,13 +148,8 @@ class Prediction:
 
     def _moments(self) -> dict[str, np.ndarray]:
         if "moments" not in self._kept:
-            parts: dict[str, list[np.ndarray]] = {"mean": [], "sd": [], "sd_mean": []}
-            for _, block in self._blocks():
-                mean = block["mean"].astype(np.float64)
-                parts["mean"].append(mean.mean(0))
-                parts["sd_mean"].append(mean.std(0))
-                parts["sd"].append(np.sqrt(mean.var(0) + block["variance"].mean(0)))
-            self._kept["moments"] = {k: _joined(p) for k, p in parts.items()}
+            for _ in self._blocks(simulate=False):
+                pass
         return self._kept["moments"]
 
     def _tally(self) -> Tally:
@@ -183,12 +178,14 @@ class Prediction:
             yield at, Query(*(np.pad(np.asarray(c)[at], pad) for c in self.query))
 
     def _blocks(
-        self, value: np.ndarray | None = None
+        self, value: np.ndarray | None = None, *, simulate: bool = True
     ) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
-        """Blocks of cells; for each {name: (draws, cells)}, draws read a block at a time."""
+        """Blocks of cells; for each {name: (draws, cells)}, draws read a block at a time. Whoever reads them
+        to the end has the moments of all cells beside."""
         total = int(np.prod(self._shape))
-        repeat = -(-OUTCOMES // total)
+        repeat = -(-OUTCOMES // total) if simulate else 0
         width = max(1, min(len(self), self.memory // (16 * total * (4 + repeat)), 2**16))
+        moments: dict[str, list[np.ndarray]] = {"mean": [], "sd": [], "sd_mean": []}
         for at, query in self._cells(width):
             size = at.stop - at.start
             truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
@@ -201,7 +198,13 @@ class Prediction:
                 given = (params, query, jnp.asarray(truth), sub)
                 parts.append(_look(self.method, self.hyper, repeat, value is not None, *given))
             merged = {k: np.concatenate([np.asarray(p[k]) for p in parts]) for k in parts[0]}
-            yield at, {k: v[:, :size] for k, v in merged.items()}
+            merged = {k: v[:, :size] for k, v in merged.items()}
+            mean = merged["mean"].astype(np.float64)
+            moments["mean"].append(mean.mean(0))
+            moments["sd_mean"].append(mean.std(0))
+            moments["sd"].append(np.sqrt(mean.var(0) + merged["variance"].mean(0)))
+            yield at, merged
+        self._kept["moments"] = {k: _joined(p) for k, p in moments.items()}
 
 
 def param_blocks(
@@ -237,26 +240,29 @@ def _look(
     def one(p: Any, key: jax.Array) -> dict[str, jax.Array]:
         outcome = method.predict(p, query, hyper)
         mean = outcome.mean
-        if type(outcome).icdf is not dist.Distribution.icdf:
-            u = jax.random.uniform(key, (repeat, *mean.shape), mean.dtype)
-            strata = (
-                jnp.arange(repeat)[:, None] + u
-            ) / repeat  # every draw: its whole distribution
-            drawn = outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
-        else:
-            drawn = outcome.sample(key, (repeat,))
+        seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         if scored and type(outcome).cdf is dist.Distribution.cdf:
             raise BayesfacError(f"{method.name} predicts probabilities, not outcomes: no scores")
-        seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         if scored:
             seen |= {"log_prob": outcome.log_prob(value), "cdf": outcome.cdf(value)}
             seen |= {"below": _below(outcome, value, seen)}
-        return {**seen, "outcome": drawn}
+        return seen | ({"outcome": _outcomes(outcome, key, repeat)} if repeat else {})
 
     draws = len(jax.tree.leaves(params)[0])
     # one draw after the other: a method's `cond` stays one, and its levels need little memory
     seen = jax.lax.map(lambda given: one(*given), (params, jax.random.split(key, draws)))
-    return {**seen, "outcome": jnp.reshape(seen["outcome"], (draws * repeat, -1))}
+    if repeat:
+        seen["outcome"] = jnp.reshape(seen["outcome"], (draws * repeat, -1))
+    return seen
+
+
+def _outcomes(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
+    """Simulated outcomes, repeat x cells: where quantiles are known, one from each of `repeat` strata."""
+    if type(outcome).icdf is dist.Distribution.icdf:
+        return outcome.sample(key, (repeat,))
+    u = jax.random.uniform(key, (repeat, *outcome.mean.shape), outcome.mean.dtype)
+    strata = (jnp.arange(repeat)[:, None] + u) / repeat  # every draw: its whole distribution
+    return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
 
 
 def _below(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> jax.Array:
