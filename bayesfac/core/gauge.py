@@ -34,7 +34,7 @@ def random_move(
 def moved(
     free: Rotation | Permutation, flat: Mapping[str, Any], R: jax.Array, signs: jax.Array
 ) -> dict[str, Any]:
-    """`site @ R` along the axes of every site, R' M R of forms; signed sites times the signs too."""
+    """`site @ R` along the axes of every site, R' M R of symmetric forms; signed sites times the signs too."""
     found = dict(flat)
     for site, axis in free.axes.items():
         if site in flat:
@@ -42,7 +42,8 @@ def moved(
             found[site] = _along(flat[site], axis, turn)
     for site in getattr(free, "forms", ()):
         if site in flat:
-            found[site] = jnp.swapaxes(R, -1, -2) @ flat[site] @ R
+            form = jnp.swapaxes(R, -1, -2) @ flat[site] @ R
+            found[site] = (form + jnp.swapaxes(form, -1, -2)) / 2  # what rounding took from it
     return found
 
 

@@ -2,11 +2,14 @@
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac.core.gauge import random_copy
 from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.models import bpmf
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,16 @@ def test_a_start_on_the_edge_of_a_simplex_is_no_obstacle(engine):
         found = bf.fit("plsa", 12 * A @ C, engine, **given)
     ours = np.asarray(found.params.A) if found.is_point else found.draws["A"].mean((0, 1))
     assert np.array_equal(ours.argmax(1), A.argmax(1))
+
+
+def test_a_turned_precision_stays_symmetric():
+    """Chains start at turned copies of a point; rounding made NumPyro refuse a large precision there."""
+    data, _ = bf.datasets.make_gaussian(20, 15, 3, density=0.5, seed=0)
+    _, hyper = bpmf.METHOD.example(jax.random.key(0))
+    hyper = bpmf.METHOD.prepare(data, hyper._replace(n_components=3))
+    p = bpmf.init(jax.random.key(0), data, hyper)
+    p = p._replace(Lambda_U=np.diag([2e4, 3.0, 1.0]).astype(np.float32))
+    for seed in range(20):
+        turned = random_copy(jax.random.key(seed), bpmf.METHOD, p).Lambda_U
+        assert (turned == turned.T).all()
+        assert not np.allclose(turned, p.Lambda_U)
