@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bayesfac.api import methods as methods
     from bayesfac.core.data import Ratings as Ratings
     from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
+    from bayesfac.core.errors import DataWarning as DataWarning
     from bayesfac.core.method import Permutation as Permutation
     from bayesfac.core.method import Rotation as Rotation
     from bayesfac.core.tasks import Tasks as Tasks
@@ -54,7 +55,7 @@ __version__ = "0.1.0"
 _HOME = {
     **dict.fromkeys(("fit", "load", "methods", "compare", "Fit"), "bayesfac.api"),
     **dict.fromkeys(("Ratings", "Tasks", "Views"), "bayesfac.core.data"),
-    "ConvergenceWarning": "bayesfac.core.errors",
+    **dict.fromkeys(("ConvergenceWarning", "DataWarning"), "bayesfac.core.errors"),
     "evaluate": "bayesfac.evaluation",
     "loo_compare": "bayesfac.report.loo_compare",
     "path": "bayesfac.paths",
@@ -77,6 +78,7 @@ __all__ = [
     "SVI",
     "Calibration",
     "ConvergenceWarning",
+    "DataWarning",
     "Fit",
     "FixedPoint",
     "Gibbs",

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from bayesfac import datasets
 from bayesfac.core.data import Views
+from bayesfac.core.errors import DataWarning
 
 
 def written(folder, text, name="r.csv"):
@@ -120,3 +121,37 @@ def test_other_files_are_refused(tmp_path):
         datasets.read(tmp_path / "o.npz")
     with pytest.raises(ValueError, match="a column 'who'"):
         datasets.read(written(tmp_path, "a,b,c\n1,2,3\n"), columns=["who", "b", "c"])
+
+
+BAD = "who,film,stars\na,x,4\n,x,3\nb,x,\nb,y,good\nb,z,2\na,x,2\n"
+
+
+def test_bad_rows_are_named_or_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(BAD)
+    with pytest.raises(ValueError, match=r"got none in line 3; bad='skip' leaves such rows out"):
+        datasets.read(path)
+    path.write_text(BAD.replace("\n,x,3", ""))
+    with pytest.raises(ValueError, match=r"got '' in line 3 and 1 more; bad='skip'"):
+        datasets.read(path)
+    path.write_text(BAD)
+    left = "3 of 6 rows of .*mine.csv are left out: line 3, line 4, line 5$"
+    with pytest.warns(DataWarning, match=left):
+        found = datasets.read(path, bad="skip", duplicates="mean")
+    assert list(found.users) == ["a", "b"]
+    np.testing.assert_array_equal(found.value, [3, 2])
+    again = r"a second in line 7 .*the first is line 2"  # lines of the file, not of what is left
+    with pytest.warns(DataWarning), pytest.raises(ValueError, match=again):
+        datasets.read(path, bad="skip")
+
+
+def test_nothing_is_left(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,x,4\n".replace("a,x,4", "user,item,rating\n,x,4"))
+    with (
+        pytest.warns(DataWarning),
+        pytest.raises(ValueError, match="that can be read, got none"),
+    ):
+        datasets.read(path, bad="skip")
+    with pytest.raises(ValueError, match="Expected bad='error' or 'skip', got 'drop'"):
+        datasets.read(path, bad="drop")

@@ -7,6 +7,7 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayesfac.cli.options import build_parser
-from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.errors import ConvergenceWarning, DataWarning
 
 BAD, INTERRUPTED = 2, 130
 
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = args.verbose
         _log(verbose, args.quiet)
         with warnings.catch_warnings():
-            warnings.simplefilter("always", ConvergenceWarning)
+            for ours in (ConvergenceWarning, DataWarning):
+                warnings.simplefilter("always", ours)
             warnings.showwarning = _show_warning
             code = args.run(args)
         sys.stdout.flush()
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _said(error: Exception) -> str:
     """The message of an error in one line; its kind too, where it was not foreseen."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    text = " ".join(text.split())
+    text = re.sub(r"\b(bad|duplicates)='(\w+)'", r"--\1 \2", " ".join(text.split()))
     foreseen = ValueError | TypeError | LookupError | OSError | ImportError | MemoryError
     if text and (isinstance(error, foreseen) or type(error).__module__.startswith("bayesfac.")):
         return text

@@ -296,7 +296,7 @@ def _data(
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}; nor is it a file")
     options = {"columns": args.columns, "levels": args.levels, "ids": ids}
-    return datasets.read(name, kind, **options)
+    return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
 
 
 def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:

@@ -243,6 +243,18 @@ def _table_options(parser: Parser) -> None:
         metavar="1:5",
         help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
     )
+    group.add_argument(
+        "--bad",
+        choices=["error", "skip"],
+        default="error",
+        help="rows without a label or a number: refuse them, or leave them out and say which (error)",
+    )
+    group.add_argument(
+        "--duplicates",
+        choices=["error", "mean"],
+        default="error",
+        help="a second rating of one item by one user: refuse it, or take the mean (error)",
+    )
 
 
 def _hyper(parser: Any) -> None:

@@ -19,3 +19,7 @@ class CorruptFile(BayesfacError, ValueError):
 
 class ConvergenceWarning(UserWarning):
     """A fit stopped before it converged."""
+
+
+class DataWarning(UserWarning):
+    """Some of the data were left out, as asked."""

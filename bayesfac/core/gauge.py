@@ -34,7 +34,7 @@ def random_move(
 def moved(
     free: Rotation | Permutation, flat: Mapping[str, Any], R: jax.Array, signs: jax.Array
 ) -> dict[str, Any]:
-    """`site @ R` along the axes of every site, R' M R of symmetric forms; signed sites times the signs too."""
+    """`site @ R` along the axes of every site, R' M R of symmetric forms; signed sites change theirs."""
     found = dict(flat)
     for site, axis in free.axes.items():
         if site in flat:

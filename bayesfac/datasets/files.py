@@ -6,6 +6,7 @@ whole numbers becomes numbers. What cannot be read is named by its line.
 
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import Ratings, Views
+from bayesfac.core.errors import DataWarning
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data")
 RATINGS = ("user", "item", "rating")
@@ -33,6 +35,7 @@ def read(
     columns: Sequence[str] | None = None,
     levels: int | Sequence[float] | None = None,
     duplicates: str = "error",
+    bad: str = "error",
     ids: Mapping[str, type] | None = None,
 ) -> Ratings | Views:
     r"""Read ratings, or views, from a file.
@@ -49,6 +52,9 @@ def read(
         The names of those columns in this file; else these names, else the first columns.
     levels, duplicates
         As for `Ratings`.
+    bad : {"error", "skip"}
+        What is done with rows that have no label or no finite number: named, or left out with a
+        warning that says which. A number off the scale of `levels` is an error in any case.
     ids : mapping, optional
         Whether a column's labels are `int` or `str`, as {"user": str}; by default those of a text
         file are numbers where all of them are.
@@ -66,18 +72,22 @@ def read(
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
+    if bad not in ("error", "skip"):
+        raise ValueError(f"Expected bad='error' or 'skip', got {bad!r}")
     make = _maker(kind, levels, duplicates)
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, make)
     wanted = RATINGS if kind == "ratings" else VIEWS
-    table, line = _table(path, wanted, tuple(columns) if columns else None)
+    table = _table(path, wanted, tuple(columns) if columns else None)
+    if bad == "skip":
+        table = _skipped(path, table)
     kinds = ids or {}
-    labels = [_ids(path, table[name], name, line, kinds.get(name)) for name in wanted[:-1]]
-    values = _numbers(path, table[wanted[-1]], wanted[-1], line)
+    labels = [_ids(path, table[name], kinds.get(name)) for name in wanted[:-1]]
+    values = _numbers(path, table[wanted[-1]])
     try:
         return make(*labels, values) if kind == "ratings" else _long_views(labels, values)
     except ValueError as error:
-        raise ValueError(f"{path}: {_by_line(str(error), line)}") from error
+        raise ValueError(f"{path}: {_by_line(str(error), table.index)}") from error
 
 
 def views(arrays: Mapping[str, np.ndarray]) -> Views:
@@ -118,16 +128,14 @@ def _from_npz(path: Path, kind: str, make: Maker) -> Ratings | Views:
     raise ValueError(f"Expected {wanted}, or one matrix, in {path}, got {sorted(arrays)}")
 
 
-def _table(
-    path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None
-) -> tuple[pd.DataFrame, int]:
-    """The wanted columns under their own names, and the line of the first row (0: no lines)."""
+def _table(path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None) -> pd.DataFrame:
+    """The wanted columns under their own names; the index says where a row stands: line 2, or row 0."""
     if columns is not None and len(columns) != len(wanted):
         raise ValueError(f"Expected {len(wanted)} columns {wanted}, got {columns}")
     if path.suffix.lower() == ".parquet":
-        frame, line = _parquet(path), 0
+        frame, first = _parquet(path), 0
     elif path.suffix.lower() in TEXT:
-        frame, line = _text(path, len(wanted), named=columns is not None)
+        frame, first = _text(path, len(wanted), named=columns is not None)
     else:
         known = ", ".join([*TEXT, ".parquet", ".npz"])
         raise ValueError(f"Expected a file ending in {known}, got {path.name}")
@@ -142,7 +150,20 @@ def _table(
     if frame.empty:
         raise ValueError(f"Expected at least one row in {path}, got none")
     table = frame[list(names)] if names else frame.iloc[:, : len(wanted)]
-    return table.set_axis(list(wanted), axis=1), line
+    place = pd.RangeIndex(first, first + len(table), name="line" if first else "row")
+    return table.set_axis(list(wanted), axis=1).set_index(place)
+
+
+def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows that cannot be read; a warning says which."""
+    *labels, value = table.columns
+    wrong = ~np.isfinite(_as_numbers(table[value])) | np.any([_empty(table[n]) for n in labels], 0)
+    if wrong.any():
+        left = f"{int(wrong.sum())} of {len(table)} rows of {path} are left out: "
+        warnings.warn(left + _place(wrong, table.index, most=5), DataWarning, stacklevel=3)
+    if wrong.all():
+        raise ValueError(f"Expected at least one row in {path} that can be read, got none")
+    return table[~wrong]
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -179,13 +200,14 @@ def _text(path: Path, width: int, named: bool) -> tuple[pd.DataFrame, int]:
     return frame.rename(columns=str), 1 if bare else 2
 
 
-def _ids(path: Path, raw: pd.Series, what: str, line: int, kind: type | None) -> pd.Series:
-    empty = (raw.isna() | (raw.astype(str).str.strip() == "")).to_numpy()
+def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
+    empty = _empty(raw)
     if empty.any():
         raise ValueError(
-            f"Expected a {what} in every row of {path}, got none in {_place(empty, line)}"
+            f"Expected a {raw.name} in every row of {path}, got none in {_place(empty, raw.index)}; "
+            "bad='skip' leaves such rows out"
         )
-    if not line:  # parquet has types of its own
+    if raw.index.name == "row":  # parquet has types of its own
         return raw
     if kind is str:
         return raw
@@ -195,20 +217,27 @@ def _ids(path: Path, raw: pd.Series, what: str, line: int, kind: type | None) ->
     if same.all():
         return numbers.astype(np.int64)
     if kind is int:
-        got = raw[~same].iloc[0]
-        raise ValueError(
-            f"Expected a whole number as {what} in {path}, got {got!r} in {_place(~same, line)}"
-        )
+        got, where = raw[~same].iloc[0], _place(~same, raw.index)
+        raise ValueError(f"Expected a whole number as {raw.name} in {path}, got {got!r} in {where}")
     return raw
 
 
-def _numbers(path: Path, raw: pd.Series, what: str, line: int) -> np.ndarray:
-    numbers = pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+def _empty(raw: pd.Series) -> np.ndarray:
+    return (raw.isna() | (raw.astype(str).str.strip() == "")).to_numpy()
+
+
+def _as_numbers(raw: pd.Series) -> np.ndarray:
+    return pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+
+
+def _numbers(path: Path, raw: pd.Series) -> np.ndarray:
+    numbers = _as_numbers(raw)
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         got = raw.iloc[int(np.flatnonzero(wrong)[0])]
         raise ValueError(
-            f"Expected a finite number as {what} in {path}, got {got!r} in {_place(wrong, line)}"
+            f"Expected a finite number as {raw.name} in {path}, got {got!r} in "
+            f"{_place(wrong, raw.index)}; bad='skip' leaves such rows out"
         )
     return numbers
 
@@ -227,16 +256,16 @@ def _long_views(ids: list[pd.Series], value: np.ndarray) -> Views:
     return made
 
 
-def _place(wrong: Any, line: int) -> str:
-    row = int(np.flatnonzero(np.asarray(wrong))[0])
-    return f"line {row + line}" if line else f"row {row}"
+def _place(wrong: Any, index: pd.Index, most: int = 1) -> str:
+    """line 7, line 9 and 3 more."""
+    at = index[np.asarray(wrong)]
+    named = ", ".join(f"{index.name} {number}" for number in at[:most])
+    return named + (f" and {len(at) - most} more" if len(at) > most else "")
 
 
-def _by_line(message: str, line: int) -> str:
-    """The rows that a message counts from 0, as lines of the file."""
-    if not line:
-        return message
-    return re.sub(r"\brow (\d+)", lambda m: f"line {int(m[1]) + line}", message)
+def _by_line(message: str, index: pd.Index) -> str:
+    """The rows that a message counts from 0, as they are called in the file."""
+    return re.sub(r"\brow (\d+)", lambda m: f"{index.name} {index[int(m[1])]}", message)
 
 
 def _is_number(text: str) -> bool:

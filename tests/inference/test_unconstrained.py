@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.gauge import random_copy
 from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.gauge import random_copy
 from bayesfac.models import bpmf
 
 
