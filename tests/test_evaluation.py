@@ -279,6 +279,14 @@ def test_comparators_and_factorizations_are_tuned_too():
     assert one["micro_f1"].tolist() == plain["micro_f1"].tolist()
 
 
+def test_settings_that_the_data_do_not_allow_are_noted_and_not_chosen():
+    found = run({"near": bf.Tuned("ml_knn", {"k": [0, 2]})}).cells
+    assert (found["chosen"] == "k=2").all()
+    assert found["notes"].str.startswith("while tuning: k=0 refused: Expected").all()
+    with pytest.raises(BayesfacError, match="Expected settings that the data allow, got none: "):
+        run({"near": bf.Tuned("ml_knn", {"k": [0, -1]})})
+
+
 # ---------------------------------------------------------------------- warnings and errors
 
 

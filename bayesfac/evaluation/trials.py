@@ -4,7 +4,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -126,9 +126,10 @@ def measured(
 
 
 def choose(
-    way: Way, data: Tasks, train: np.ndarray, seed: Sequence[int], empty: float
+    way: Way, data: Tasks, train: np.ndarray, seed: Sequence[int], empty: float, notes: list[str]
 ) -> tuple[dict[str, Any], float | None]:
-    """The settings and the threshold that do best on rows held out of the training rows."""
+    """The settings and the threshold that do best on rows held out of the training rows; those that the
+    method refuses on these data are notes."""
     if (tuned := way.tuned) is None:
         return {}, None
     options = list(tuned.settings())
@@ -146,8 +147,7 @@ def choose(
     metric = tuned.metric
     sign = -1 if metric in SMALLER else 1
     best, chosen = -math.inf, None
-    for values in options:
-        score, _ = scores(way._replace(hyper=way.hyper | values), data, rows, seed[0])
+    for values, score in _tried(way, options, data, rows, seed[0], notes):
         for threshold in tuned.thresholds(truth, score):
             (value,) = measured([metric], way, truth, score, threshold, empty).values()
             if sign * value > best:
@@ -159,6 +159,25 @@ def choose(
     return chosen
 
 
+def _tried(
+    way: Way, options: Sequence[dict[str, Any]], data: Tasks, rows: Rows, seed: int, notes: list[str]
+) -> Iterator[tuple[dict[str, Any], np.ndarray]]:  # fmt: skip
+    """Settings and the scores that come of them."""
+    refused = []
+    for values in options:
+        try:
+            score, _ = scores(way._replace(hyper=way.hyper | values), data, rows, seed)
+        except ValueError as error:
+            if way.kind == "function":  # a mistake of its own, for all we know
+                raise
+            refused.append(error)
+            notes.append(f"while tuning: {_listed(values)} refused: {error}")
+        else:
+            yield values, score
+    if len(refused) == len(options):
+        raise ValueError(f"Expected settings that the data allow, got none: {refused[-1]}")
+
+
 # -- the trial ----------------------------------------------------------------------------------
 def trial(
     data: Tasks, way: Way, fold: np.ndarray, number: int, seed: int, metrics: Sequence[Any], empty: float
@@ -167,17 +186,21 @@ def trial(
     begun = time.perf_counter()
     rows, notes = Rows(fold != number, fold == number), list[str]()
     with _heard(notes, "while tuning: "):
-        values, threshold = choose(way, data, rows.train, (seed, number), empty)
+        values, threshold = choose(way, data, rows.train, (seed, number), empty, notes)
     with _heard(notes):
         score, said = scores(way._replace(hyper=way.hyper | values), data, rows, seed)
     truth = data[LABELS][rows.test].toarray()
     return {
         "scores": measured(metrics, way, truth, score, threshold, empty),
         "seconds": time.perf_counter() - begun,
-        "chosen": ", ".join(f"{name}={value!r}" for name, value in values.items()),
+        "chosen": _listed(values),
         "threshold": threshold,
         "notes": list(dict.fromkeys([*notes, *said])),
     }
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 @contextmanager
