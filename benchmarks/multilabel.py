@@ -182,7 +182,7 @@ def beside_print(found: Any, chapter: int, metric: str) -> str:
             row[f"{NAMES.get(data, data)}, print"] = (
                 f"{printed[COLUMNS[chapter].index(name)]:.3f}" if known else ""
             )
-        rows.append(row | {"mean rank": ours.loc["mean rank", name]})
+        rows.append(row | {"mean rank": ours[name].get("mean rank", "")})
     return f"{metric}, {found.folds} folds\n\n{table(rows)}"
 
 

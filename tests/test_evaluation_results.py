@@ -268,3 +268,11 @@ def test_nothing_to_hold_out_is_said():
         bf.evaluate(
             {"it": bf.Tuned(rates, {}, threshold=True)}, {"d": data}, progress=False, folds=2
         )
+
+
+def test_one_method_has_a_table_without_ranks():
+    data = {name: two_tasks() for name in ("a", "b")}
+    found = bf.evaluate({"near": "ml_knn"}, data, folds=2, progress=False)
+    assert list(found.table().index) == ["a", "b"]
+    assert "(" not in "".join(found.table()["near"])
+    assert repr(found).count("near") == 1

@@ -99,11 +99,12 @@ class Evaluation:
     def table(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
     ) -> pd.DataFrame:
-        """Mean ± sd and, in brackets, the rank; mean ranks below. A function of one's own has ranks only
-        if `higher` says which is better."""
+        """Mean ± sd and, of several methods, the rank in brackets; mean ranks below. A function of one's own
+        has ranks only if `higher` says which is better."""
         name = self._metric(metric)
         mean, sd = self.mean(name), self.sd(name)
-        ranked = not mean.dropna().empty and (higher is not None or name in METRICS)
+        known = higher is not None or name in METRICS
+        ranked = known and not mean.dropna().empty and len(mean.columns) > 1
         ranks = self.ranks(name, higher=higher, digits=digits) if ranked else mean[:0]
         rank = ranks.reindex(mean.index).to_numpy()
         shown = [
