@@ -5,11 +5,12 @@ VENV   ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 JOBS   ?= 2
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.docs
 QUICK  := not slow and not notebook
 
 export MPLBACKEND = Agg
 
-.PHONY: help setup demo test test-all lint format coverage notebooks nbmake readme bench clean
+.PHONY: help setup demo test test-all lint format coverage notebooks nbmake readme docs bench clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -80,6 +81,18 @@ readme: $(READY)  ## write the table of methods into README.md
 	@sed -i.bak -e '/<!-- methods:start -->/,/<!-- methods:end -->/{//!d;}' \
 	  -e '/<!-- methods:start -->/r build-readme.tmp' README.md
 	@rm -f build-readme.tmp README.md.bak
+
+# Sphinx and its theme, for whoever builds the site.
+$(DOCS): $(READY)
+	$(call install,.[dev$(,)docs])
+	@touch $@
+
+NOTEBOOKS ?=
+docs: $(DOCS)  ## the site, in build/site; NOTEBOOKS=1 runs the notebooks for it
+	$(BIN)/python docs/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
+	@rm -rf build/site
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site
+	@echo "build/site/index.html"
 
 bench: $(READY)  ## time bayesfac beside SMURFF, myFM and scikit-learn
 	$(call install,.[dev$(,)bench])

@@ -33,8 +33,8 @@ class Fit:
 
     Attributes
     ----------
-    method, hyper, engine, seed
-        What was run.
+    method : Method
+        What was run: with `hyper`, by `engine`, from `seed`.
     trace : array
         The objective by iteration, -ELBO by step, or minus the log joint by draw.
     converged : bool or None

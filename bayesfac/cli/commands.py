@@ -234,7 +234,7 @@ def levels(text: str) -> tuple[float, ...]:
     """How many, FROM:TO in whole steps, FROM:TO:STEP, or a list.
 
     >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
-    ((1.0, 2.0, 3.0), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
+    ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
     """
     try:
         if "," in text:

@@ -24,7 +24,8 @@ class Calibration:
 
     Attributes
     ----------
-    method, engine : str
+    method : str
+    engine : str
     ranks : DataFrame
         replications x quantities: how many of the draws were below the true value.
     draws : int

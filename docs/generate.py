@@ -1,0 +1,267 @@
+"""Write what the site is built from: these pages, and those that the code itself says.
+
+python docs/generate.py build/source            notebooks as code, or with outputs that are at hand
+python docs/generate.py build/source --run      run them first (with BAYESFAC_FAST=1: few draws)
+
+Pages keep their names; `docs/x.md` becomes `x.md`. `make docs` calls it; nothing of it is committed.
+"""
+
+import argparse
+import base64
+import hashlib
+import inspect
+import os
+import re
+import shutil
+import textwrap
+import types
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import method_pages
+import nbformat
+from nbclient import NotebookClient
+
+import bayesfac as bf
+import bayesfac.models  # registers every method
+from bayesfac.core.method import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "reproduction.md",
+    "bayesfac/models": "methods/index.md",
+    "bayesfac/__init__.py": "api/index.md",
+    "notebooks": "notebooks/index.md",
+}
+API = {  # page -> its title, what it is for, and names of bf, or modules all of whose functions it lists
+    "fitting": ("Fitting", "Fit, keep, compare.", "fit Fit load methods compare path ConvergenceWarning"),
+    "data": ("Data", "Containers check once, when they are made.", "Ratings Views Tasks"),
+    "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
+                "FixedPoint LBFGS MAP SVI NUTS Gibbs"),
+    "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
+              "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
+    "clusters": ("Clusters and columns", "What draws say of groups.", "clusters together columns_on"),
+    "evaluation": ("Evaluation", "Cross-validation of many methods at once.", "evaluate Tuned"),
+    "split": ("bf.split", "What a method may see, and what it is judged on.", "split"),
+    "metrics": ("bf.metrics", "Scores of ratings and clusterings.", "metrics"),
+    "multilabel": ("bf.multilabel", "Scores of several labels at once.", "multilabel"),
+    "ranks": ("bf.ranks", "Can methods be told apart over several data sets?", "ranks"),
+    "comparators": ("bf.comparators", "Classifiers of several labels to stand beside.", "comparators"),
+    "baselines": ("bf.baselines", "Clusterings to stand beside.", "baselines"),
+    "datasets": ("bf.datasets", "Data sets, readers, generators.", "datasets"),
+    "testing": ("bayesfac.testing", "The contract, for methods of your own.", "testing"),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Write all pages, leaving alone those that have not changed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--run", action="store_true", help="run the notebooks")
+    args = parser.parse_args()
+    made = {**copied(), **methods(), **api(), **notebooks(args.out, args.run)}
+    for name, text in made.items():
+        path = args.out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        files(args.out, text)
+    for old in {*args.out.rglob("*.md")} - {args.out / name for name in made}:
+        old.unlink()
+
+
+# ---------------------------------------------------------------------- pages that exist
+
+
+def copied() -> dict[str, str]:
+    """Every page of docs/, and a few from outside, with links as they are on the site."""
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / n for n in PAGES if n.endswith(".md"))]
+    pages.remove(ROOT / "README.md")
+    return {on_site(page): relinked(page) for page in pages}
+
+
+def on_site(path: Path) -> str:
+    """The page of the site that shows a file, or "" where none does."""
+    name = path.relative_to(ROOT).as_posix()
+    if path.suffix == ".md" or name in PAGES:
+        return PAGES.get(name, name.removeprefix("docs/"))
+    if path.parent.name == "notebooks":
+        return f"notebooks/{path.stem}.md"
+    return f"methods/{path.stem}.md" if path.stem in REGISTRY else ""
+
+
+def relinked(page: Path, text: str | None = None) -> str:
+    """A page with its links turned: to pages of the site, or to the files themselves."""
+    here = Path(on_site(page)).parent
+
+    def turn(found: re.Match[str]) -> str:
+        target, _, anchor = found[1].partition("#")
+        if re.match(r"\w+:", target) or not target:
+            return found[0]
+        path = (page.parent / target).resolve()
+        if not path.exists():
+            raise FileNotFoundError(
+                f"Expected {target}, to which {page.name} links, got no such file"
+            )
+        new = on_site(path) or f"files/{path.relative_to(ROOT).as_posix()}"
+        return f"]({os.path.relpath(new, here)}{'#' * bool(anchor)}{anchor})"
+
+    return re.sub(r"\]\(([^)\s]+)\)", turn, page.read_text("utf-8") if text is None else text)
+
+
+def files(out: Path, text: str) -> None:
+    """Copy what pages point to beside them."""
+    for name in set(re.findall(r"\]\((?:\.\./)*files/([^)#\s]+)", text)):
+        target = out / "files" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+
+
+# ---------------------------------------------------------------------- pages that the code says
+
+
+def methods() -> dict[str, str]:
+    """A page for each, and the table that leads to them."""
+    made = {f"methods/{name}.md": method_pages.page(m) for name, m in REGISTRY.items()}
+    parts = ["# Methods", "Each page is made from the method's file: its header, record and code."]
+    for kind, guide in (("Ratings", "ratings"), ("Views", "graphs"), ("Tasks", "tasks")):
+        chosen = {n: m for n, m in sorted(REGISTRY.items()) if m.data.__name__ == kind}
+        rows = [[f"[{n}]({n}.md)", method_pages.prose(m.paper)] for n, m in chosen.items()]
+        parts += [f"## {kind}", f"Which of them: [the guide](../{guide}.md)."]
+        parts += [method_pages.table(["method", "what"], rows), contents(sorted(chosen))]
+    return made | {"methods/index.md": "\n\n".join(parts) + "\n"}
+
+
+def contents(pages: list[str]) -> str:
+    return "```{toctree}\n:hidden:\n:maxdepth: 1\n\n" + "\n".join(pages) + "\n```"
+
+
+def api() -> dict[str, str]:
+    """The reference, from docstrings: a page for each group of names."""
+    made, rows = {}, []
+    for page, (title, about, names) in API.items():
+        things = {name: getattr(bf, name) for name in names.split()}
+        told = [said(t) for t in things.values() if isinstance(t, types.ModuleType)]
+        text = "\n\n".join(directive(name, thing) for name, thing in things.items())
+        parts = [f"# {title}", about, *told, f"```{{eval-rst}}\n{text}\n```"]
+        made[f"api/{page}.md"] = "\n\n".join(parts) + "\n"
+        rows.append([f"[{title}]({page}.md)", about])
+    parts = [
+        "# Reference",
+        "What `import bayesfac as bf` gives. Its examples are run by the tests.",
+    ]
+    parts += [method_pages.table(["page", "what"], rows), contents(list(API))]
+    return made | {"api/index.md": "\n\n".join(parts) + "\n"}
+
+
+def said(module: Any) -> str:
+    """What a module says of itself, after its first line and before its examples."""
+    blocks = method_pages.paragraphs(inspect.getdoc(module))[1:]
+    return "\n\n".join(
+        f"```text\n{textwrap.dedent(one)}\n```"
+        if re.search("^ {4}|^- ", one)
+        else method_pages.prose(one)
+        for one in blocks
+        if not one.startswith(">>>")
+    )
+
+
+def directive(name: str, thing: Any) -> str:
+    """What autodoc is asked for: a class, a function, or all functions of a module."""
+    if isinstance(thing, types.ModuleType):
+        return "\n\n".join(f".. autofunction:: bayesfac.{name}.{one}" for one in public(thing))
+    if inspect.isfunction(thing):
+        return f".. autofunction:: bayesfac.{name}"
+    return f".. autoclass:: bayesfac.{name}\n   :members:"
+
+
+def public(module: Any) -> list[str]:
+    """The functions of a module or package, in the order of its files."""
+    found = getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and value.__module__.startswith(module.__name__)
+    ]
+    return [name for name in found if inspect.isfunction(getattr(module, name))]
+
+
+# ---------------------------------------------------------------------- notebooks
+
+
+def notebooks(out: Path, run: bool) -> dict[str, str]:
+    """Each as a page. A run is kept beside `out`, and shown as long as its source is the same."""
+    made = {}
+    kept = out.parent / "executed"
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+        done = kept / f"{path.stem}-{digest}.ipynb"
+        if run and not done.exists():
+            print(f"running {path.name}", flush=True)
+            nbformat.write(executed(jupytext.reads(source, fmt="py:percent")), done)
+        shown = (
+            nbformat.read(done, 4) if done.exists() else jupytext.reads(source, fmt="py:percent")
+        )
+        made[f"notebooks/{path.stem}.md"] = notebook_page(path, shown, out, done.exists())
+    links = "\n".join(f"- [{first_line(text)}]({Path(n).name})" for n, text in made.items())
+    index = f"# Notebooks\n\n{links}\n\n{contents([Path(name).stem for name in made])}\n"
+    return made | {"notebooks/index.md": index}
+
+
+def executed(book: Any) -> Any:
+    """With few draws: the pictures are there, the numbers mean little."""
+    os.environ["BAYESFAC_FAST"] = "1"
+    return NotebookClient(book, timeout=600, kernel_name="python3").execute()
+
+
+def first_line(text: str) -> str:
+    return text.split("\n", 1)[0].removeprefix("# ")
+
+
+def notebook_page(path: Path, book: Any, out: Path, done: bool) -> str:
+    """Cells in turn, and the outputs of those that ran."""
+    told = (
+        "Outputs are of a short run (`BAYESFAC_FAST=1`): they show what there is to see, not what it says."
+        if done
+        else "Shown without outputs: `make docs NOTEBOOKS=1` runs it first."
+    )
+    parts = []
+    for number, cell in enumerate(book.cells):
+        if cell.cell_type == "markdown":
+            parts.append(relinked(path, cell.source))
+            continue
+        if cell.cell_type == "code" and cell.source.strip():
+            parts.append(f"```python\n{cell.source}\n```")
+            parts += [output(one, f"{path.stem}-{number}-{at}", out)
+                      for at, one in enumerate(cell.get("outputs", []))]  # fmt: skip
+    title, *rest = parts[0].split("\n", 1)
+    note = f"*{told} As a script: [{path.name}](../files/notebooks/{path.name}).*"
+    return "\n\n".join([title, note, *rest, *parts[1:]]) + "\n"
+
+
+def output(found: Any, name: str, out: Path) -> str:
+    """One output, in the richest form that a page can hold."""
+    if found.output_type == "stream":
+        return "" if found.name == "stderr" else fenced(found.text)
+    data = found.get("data", {})
+    if "image/png" in data:
+        target = out / "notebooks" / f"{name}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(base64.b64decode(data["image/png"]))
+        return f"![output]({target.name})"
+    return fenced(data["text/plain"])
+
+
+def fenced(text: str) -> str:
+    return f"````{{code-block}} text\n:class: output\n\n{text.rstrip()}\n````"
+
+
+if __name__ == "__main__":
+    main()

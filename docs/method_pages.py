@@ -1,0 +1,282 @@
+"""One page for every method, from its file: header, settings, model, code, and where it is used."""
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import graph
+
+from bayesfac.core.method import Method, Permutation, Rotation, gauge_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def page(method: Method) -> str:
+    """The whole page, as Markdown."""
+    module, look = inspect.getmodule(method.init), graph.look(method)
+    title, paper, *rest = paragraphs(inspect.getdoc(module))
+    parts = [
+        f"# {method.name}",
+        f"*{prose(title)}*",
+        prose(paper),
+        facts(method),
+        *header(rest),
+        "## Graphical model",
+        picture(method, look),
+        "## Settings",
+        settings(method),
+        "## An example",
+        f"```python\n{example(method)}```",
+        f'Its posterior: `bf.fit("{method.name}", train, bf.{method.engines[-1]}(), init=fit)`; '
+        "see [engines](../engines.md).",
+        *code(method, module),
+        *notes(method, look.sites),
+        "## See also",
+        see_also(method),
+        *whole(method),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---------------------------------------------------------------------- the header of the file
+
+
+def paragraphs(text: str) -> list[str]:
+    """Blocks between empty lines."""
+    return [block for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def prose(text: str) -> str:
+    """One line of Markdown that reads as the docstring does: only `code` and *stress* mean anything."""
+    pieces = re.split(r"(`[^`]+`|(?<!\w)\*[A-Za-z][^*`]*[a-z]\*(?!\w))", " ".join(text.split()))
+    return "".join(
+        piece if at % 2 else re.sub(r"([\\*_<\[\]|~#^{}$])", r"\\\1", piece)
+        for at, piece in enumerate(pieces)
+    )
+
+
+def header(blocks: list[str]) -> list[str]:
+    """Objective, table of notation, and what is to be known, under headings."""
+    parts: list[str] = []
+    for block in blocks:
+        if re.match(r" +paper +here +shape", block):
+            parts += ["## Notation", notation(block), "## What to know"]
+        elif block.startswith("    "):
+            if "## Objective" not in parts:
+                parts.append("## Objective")
+            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+        else:
+            parts.append(prose(block))
+    return parts
+
+
+def notation(block: str) -> str:
+    """The table paper | here | shape: what stands in the middle of a line belongs to `here`."""
+    first, *lines = block.splitlines()
+    starts = [first.index(word) for word in ("paper", "here", "shape")]
+    rows = []
+    for line in lines:
+        cells = ["", "", ""]
+        for found in re.finditer(r"\S+(?: \S+)*", line):
+            column = max(i for i, at in enumerate(starts) if at <= found.start() or not i)
+            cells[column] = f"{cells[column]} {found[0]}".strip()
+        rows.append([prose(cells[0]), named(cells[1]), prose(cells[2])])
+    return table(["paper", "here", "shape, and what it is"], rows)
+
+
+def named(text: str) -> str:
+    """Names as code, a description as it is."""
+    is_code = re.fullmatch(r"[\w.]+(\[[^\]]+\])?(, [\w.]+(\[[^\]]+\])?)*", text)
+    return f"`{text}`" if is_code else prose(text)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---------------------------------------------------------------------- the record
+
+
+def facts(method: Method) -> str:
+    """What the record says, in one table."""
+    rows = [
+        ["Data", f"{{py:class}}`bayesfac.{method.data.__name__}`"],
+        ["Solver", solver(method)],
+        ["Engines", ", ".join(f"`{name}`" for name in method.engines)],
+        ["New rows", "`fit.fold_in(more)`" if method.fold_in else "draws from the prior, flagged"],
+        ["Cite", reference(method.cite)],
+    ]
+    if method.conditionals:
+        blocks = [*method.conditionals, *method.moves]
+        rows.insert(3, ["Gibbs sweep", ", ".join(f"`{block}`" for block in blocks)])
+    if method.views_given:
+        rows.insert(1, ["Models", "the labels; the features are taken as given"])
+    return table(["", ""], rows)
+
+
+def solver(method: Method) -> str:
+    if method.update:
+        return "`FixedPoint`: `update` is repeated, and never raises the objective"
+    return "`LBFGS` on the objective; the paper's own steps need none of its own here"
+
+
+def reference(key: str) -> str:
+    """The entry of the bibliography, in words."""
+    text = (ROOT / "bayesfac" / "references.bib").read_text(encoding="utf-8")
+    entry = text.split(f"{{{key},")[1].split("\n}")[0]
+    fields = {
+        name: " ".join(value.replace("{", "").replace("}", "").split()).replace("--", "-")
+        for name, value in re.findall(r"(\w+)\s*=\s*\{((?:[^{}]|\{[^{}]*\})*)\}", entry)
+    }
+    authors = [
+        " ".join(reversed([part.strip() for part in one.split(",", 1)]))
+        for one in fields["author"].split(" and ")
+    ]
+    where = next(fields[name] for name in ("journal", "booktitle", "school") if name in fields)
+    said = f"{', '.join(authors)} ({fields['year']}). {prose(fields['title'])}. *{prose(where)}*."
+    return f"{said} `{key}`"
+
+
+def picture(method: Method, look: graph.Picture) -> str:
+    """The graph, and each site's law and axes."""
+    rows = []
+    for name, node in look.nodes.items():
+        field, _, key = name.partition(".")
+        axes = [dim.format(key=key or "view") for dim in method.dims.get(field, ())]
+        given = ", ".join(f"`{p}`" for p in node.parents)
+        rows.append([f"`{name}`", f"`{node.law}`" if node.kind != "factor" else "",
+                     " × ".join(axes), given, node.kind])  # fmt: skip
+    caption = "Shaded: seen. Dashed: a factor of the joint that is no density. Boxes: repeated."
+    return (
+        f'<figure class="graph">{graph.svg(method.name, look)}\n<figcaption>{caption}</figcaption></figure>\n\n'
+        + table(["site", "law", "axes", "given", "kind"], rows)
+    )
+
+
+def settings(method: Method) -> str:
+    """Hyper's fields, their defaults, and the comments beside them."""
+    source = inspect.getsource(method.Hyper).splitlines()
+    rows = []
+    for node in ast.parse("\n".join(source)).body[0].body:
+        if isinstance(node, ast.AnnAssign):
+            comment = source[node.end_lineno - 1][node.end_col_offset :].strip().removeprefix("#")
+            rows.append(
+                [
+                    f"`{node.target.id}`",
+                    f"`{ast.unparse(node.value)}`" if node.value else "",
+                    f"`{ast.unparse(node.annotation)}`".replace("|", "\\|"),
+                    prose(comment),
+                ]
+            )
+    return table(["name", "default", "type", ""], rows)
+
+
+def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
+    """What may be moved without a change, and what the method does not do."""
+    free = [moved(one) for one in gauge_of(method, sites)]
+    parts = ["## What is not identified", "\n".join(f"- {one}" for one in free)] if free else []
+    if parts:
+        parts.append("Why that matters: [can I trust this posterior?](../trust.md)")
+    if method.waived:
+        parts += ["## What it does not do"]
+        parts += ["\n".join(f"- *{k}*: {prose(why)}" for k, why in method.waived.items())]
+    return parts
+
+
+def moved(free: Rotation | Permutation) -> str:
+    axes = ", ".join(f"`{name}`" for name in free.axes)
+    if isinstance(free, Rotation):
+        each = ", one for every entry of their first axis" if free.each else ""
+        forms = (
+            f"; {', '.join(f'`{name}`' for name in free.forms)} turn along" if free.forms else ""
+        )
+        return f"{axes}: one orthogonal matrix turns them together{each}{forms}."
+    signs = (
+        f"; {', '.join(f'`{name}`' for name in free.signed)} may change sign" if free.signed else ""
+    )
+    return f"{axes}: the names of the {free.name}s may change places{signs}."
+
+
+# ---------------------------------------------------------------------- code
+
+
+def code(method: Method, module: Any) -> list[str]:
+    """The two functions that a reader holds beside the paper."""
+    parts = []
+    if method.update:
+        parts += ["## Update", "One sweep of the solver.", block(method.update)]
+    else:
+        objective = block(method.objective)
+        parts += ["## Update", "None: L-BFGS goes down this, by its gradient.", objective]
+    return [*parts, "## Model", "The generative twin, in NumPyro.", block(method.model)]
+
+
+def block(function: Any) -> str:
+    return f"```python\n{inspect.getsource(inspect.unwrap(function))}```"
+
+
+def whole(method: Method) -> list[str]:
+    """The file, after its header."""
+    path = Path(inspect.getfile(method.init))
+    text = path.read_text(encoding="utf-8")
+    after = text.split('"""\n', 1)[1].strip()
+    name = path.relative_to(ROOT).as_posix()
+    return [
+        "## The whole file",
+        f"`{name}`, after its header, which is above; [as a file](../files/{name}).",
+        f"<details><summary>Show the code</summary>\n\n```python\n{after}\n```\n\n</details>",
+    ]
+
+
+DATA = {
+    "Ratings": """\
+ratings = bf.datasets.make_ratings(60, 40, 3, density=0.5, seed=0){likes}
+train, test = bf.split.holdout(ratings, 0.2, seed=0)
+""",
+    "Views": """\
+train = bf.datasets.load("digits").take(range(200)){one}
+""",
+    "Tasks": """\
+data, truth = bf.datasets.make_tasks(90, 1, {{"words": 30}}, labelled=1.0, seed=0)
+train, test = bf.split.holdout(data, 0.3, seed=0)
+""",
+}
+ASK = {"Views": "print(bf.clusters(fit).head())"}
+ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # it takes one'
+
+
+def example(method: Method) -> str:
+    """A few lines that run as they stand, on data of the kind that it takes."""
+    fields, kind = method.Hyper._fields, method.data.__name__
+    size = ", layers=((6, 4),)" if "layers" in fields else ", n_components=3"
+    size += ", n_topics=6" if "n_topics" in fields else ""
+    likes = ".above(3)  # likes against the rest" if method.name == "bmmmf" else ""
+    made = DATA[kind].format(likes=likes, one=ONE_VIEW if method.name in {"plsa", "ltm"} else "")
+    made += "train = train.take(train.labelled)  # it learns from rows with labels alone\n" * (
+        method.name == "faie"
+    )
+    ask = ASK.get(kind, "print(fit.predict(test).frame().head())")
+    fit = f'fit = bf.fit("{method.name}", train{size})'
+    return f"import bayesfac as bf\n\n{made}{fit}\nprint(fit)\n{ask}\n"
+
+
+# ---------------------------------------------------------------------- beyond
+
+
+def see_also(method: Method) -> str:
+    """The guides and notebooks that speak of it."""
+    links = []
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if f"`{method.name}`" in text and path.stem not in {"index", "architecture"}:
+            links.append(f"- [{text.splitlines()[0].lstrip('# ')}](../{path.name})")
+    for path in sorted((ROOT / "notebooks").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if f'"{method.name}"' in text:
+            head = re.search(r"^# # (.*)$", text, re.M)[1]
+            links.append(f"- notebook: [{head}](../notebooks/{path.stem}.md)")
+    return "\n".join(links)

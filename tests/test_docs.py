@@ -1,0 +1,190 @@
+"""The documentation is true: its examples run, its lists are complete, its generated pages hold together."""
+
+import ast
+import doctest
+import importlib
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+sys.path.insert(0, str(DOCS))  # the site's own scripts stand beside its pages
+import generate  # noqa: E402
+import graph  # noqa: E402
+import method_pages  # noqa: E402
+
+sys.path.remove(str(DOCS))
+
+
+def with_examples(folder, pattern):
+    found = [path for path in sorted(folder.rglob(pattern)) if ">>> " in path.read_text("utf-8")]
+    return {"argvalues": found, "ids": lambda path: str(path.relative_to(ROOT))}
+
+
+def module_of(path):
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("path", **with_examples(ROOT / "bayesfac", "*.py"))
+def test_examples_in_docstrings(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.ConvergenceWarning)  # examples are short
+        found = doctest.testmod(module_of(path), optionflags=FLAGS)
+    assert found.attempted and not found.failed
+
+
+@pytest.mark.parametrize("path", **with_examples(DOCS, "*.md"))
+def test_examples_in_pages(path):
+    with warnings.catch_warnings():
+        found = doctest.testfile(str(path), module_relative=False, optionflags=FLAGS)
+    assert found.attempted and not found.failed
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+def test_code_in_pages_is_python_with_names_that_exist(page):
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+        if ">>> " not in code:
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "bf":
+                    getattr(bf, node.attr)
+
+
+# ---------------------------------------------------------------------- complete
+
+
+def test_how_to_choose_names_every_method():
+    rows = re.findall(r"^\|[^|]*\| `(\w+)`", (DOCS / "choosing.md").read_text("utf-8"), re.M)
+    assert sorted(rows) == sorted(REGISTRY)
+
+
+def test_every_error_of_the_faq_is_raised_there():
+    text = (DOCS / "faq.md").read_text("utf-8").split("## Questions")[0]
+    sections = re.split(r"^### ", text, flags=re.M)[1:]
+    assert len(sections) > 15
+    for section in sections:
+        title = section.splitlines()[0]
+        assert "Traceback (most recent call last)" in section, title
+        if title.startswith(("Expected ", "Unknown ")):
+            start = " ".join(title.split()[:2]).rstrip(",")
+            assert re.search(rf"^[\w.]*(Error|Name|File): {start}", section, re.M), title
+
+
+def test_the_reference_has_every_public_name():
+    listed = {name for _, _, names in generate.API.values() for name in names.split()}
+    assert set(bf.__all__) <= listed
+    assert {name for name in listed if not hasattr(bf, name)} == set()
+
+
+def test_every_page_is_in_a_table_of_contents():
+    index = (DOCS / "index.md").read_text("utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.stem == "index" or re.search(rf"^{page.stem}$", index, re.M), page.name
+
+
+# ---------------------------------------------------------------------- pages of methods
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_pages_of_methods_say_what_the_file_says(name, monkeypatch):
+    picture = graph.Picture({"x": graph.Node("x", "Normal", "latent", ())}, {}, ())
+    monkeypatch.setattr(graph, "look", lambda method: picture)  # all but the picture: quick
+    method, page = REGISTRY[name], method_pages.page(REGISTRY[name])
+    for heading in ("Objective", "Notation", "Settings", "Model", "An example", "The whole file"):
+        assert f"\n## {heading}\n" in page, heading
+    for field in method.Hyper._fields:
+        assert f"| `{field}` |" in page, field
+    assert re.search(r"^ *J.* = ", page.split("## Objective\n")[1].split("\n## ")[0], re.M)
+    assert f"`{method.cite}`" in page
+    notation = page.split("## Notation\n\n")[1].split("\n\n")[0].splitlines()
+    assert len(notation) > 3 and {len(re.findall(r"(?<!\\)\|", row)) for row in notation} == {4}
+
+
+@pytest.mark.parametrize("name", ["bpmf", "mggm"])
+def test_pictures_of_methods(name):
+    look = graph.look(REGISTRY[name])
+    scene, ends = graph.arranged(look)
+    assert {node.kind for node in look.nodes.values()} >= {"latent", "observed"}
+    for plate, inside in look.plates.items():
+        assert all(ends[plate][0] < ends[n][0] and ends[n][1] < ends[plate][1] for n in inside)
+    for a, b in graph.neighbours(scene, list(ends)):
+        assert ends[a][1] < ends[b][0] or ends[b][1] < ends[a][0], (a, b)
+    if name == "mggm":
+        assert look.plates["left, right"] == {"B", "C", "view"}
+        assert look.nodes["graphs"].kind == "factor"
+    else:
+        assert look.nodes["U"].parents == ("Lambda_U", "mu_U")
+        assert look.plates["user"] == {"U"}
+
+
+def test_the_nearest_point_under_constraints():
+    pull = graph.np.diag([1.0, 4.0])
+    found = graph.nearest(
+        pull, graph.np.array([[1.0, 1.0], [1.0, 0.0]]), graph.np.array([5.0, 1.0])
+    )
+    graph.np.testing.assert_allclose(found, [4.0, 1.0])  # by hand: x = 4y on the edge x + y = 5
+
+
+def run_example(name):
+    scope = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.ConvergenceWarning)
+        exec(method_pages.example(REGISTRY[name]), scope)
+    assert scope["fit"].name == name and scope["fit"].is_point
+
+
+@pytest.mark.parametrize("name", ["pmf", "leml"])
+def test_examples_of_methods(name):
+    run_example(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - {"pmf", "leml"}))
+def test_examples_of_the_other_methods(name):
+    run_example(name)
+
+
+# ---------------------------------------------------------------------- links
+
+
+def test_links_are_turned_towards_the_site():
+    page = DOCS / "trust.md"
+    turned = {
+        "engines.md#gibbs": "engines.md#gibbs",
+        "../benchmarks/README.md": "reproduction.md",
+        "../notebooks/trust.py": "notebooks/trust.md",
+        "../bayesfac/models/pmf.py": "methods/pmf.md",
+        "../bayesfac/core/losses.py": "files/bayesfac/core/losses.py",
+        "images/report.png": "files/docs/images/report.png",
+        "https://example.com/x": "https://example.com/x",
+        "#here": "#here",
+    }
+    for before, after in turned.items():
+        assert generate.relinked(page, f"[x]({before})") == f"[x]({after})"
+    back = generate.relinked(ROOT / "benchmarks" / "README.md", "[x](../docs/calibration.md)")
+    assert back == "[x](calibration.md)"
+
+
+def test_a_link_to_nothing_is_an_error():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        generate.relinked(DOCS / "trust.md", "[x](nowhere.md)")
+
+
+def test_a_notebook_becomes_a_page(tmp_path):
+    cells = [
+        generate.nbformat.v4.new_markdown_cell("# Title\n\nText."),
+        generate.nbformat.v4.new_code_cell("1 + 1"),
+    ]
+    cells[1].outputs = [generate.nbformat.v4.new_output("execute_result", {"text/plain": "2"})]
+    book = generate.nbformat.v4.new_notebook(cells=cells)
+    page = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path, True)
+    assert page.startswith("# Title\n") and "```python\n1 + 1\n```" in page
+    assert "\n2\n````" in page and "short run" in page
