@@ -92,6 +92,8 @@ docs: $(DOCS)  ## the site, in build/site; NOTEBOOKS=1 runs the notebooks for it
 	$(BIN)/python docs/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site
+	@! grep -rE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//' build/site --include=*.html \
+	  || { echo "Expected pages that ask nothing of other servers, got the above"; exit 1; }
 	@echo "build/site/index.html"
 
 bench: $(READY)  ## time bayesfac beside SMURFF, myFM and scikit-learn

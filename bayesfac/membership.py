@@ -41,12 +41,12 @@ def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
     Examples
     --------
     >>> import bayesfac as bf
-    >>> digits = bf.datasets.load("digits").take(range(60))
-    >>> point = bf.fit("mggm", digits, n_components=4, n_topics=4, progress=False)
+    >>> pixels = bf.Views({"pixels": bf.datasets.load("digits")["pixels"][:60]})
+    >>> point = bf.fit("plsa", pixels, n_components=4, progress=False)
     >>> bf.clusters(point).columns.tolist()
     ['cluster', 'probability']
     >>> few = bf.SVI(steps=100, draws=50)
-    >>> draws = bf.fit("mggm", digits, few, n_components=4, n_topics=4, progress=False)
+    >>> draws = bf.fit("plsa", pixels, few, n_components=4, progress=False)
     >>> bf.clusters(draws, reference=point).columns.tolist()
     ['cluster', 'probability', 'agreement']
     """
@@ -91,8 +91,8 @@ def together(fit: Fit, rows: Sequence[Any]) -> pd.DataFrame:
     Examples
     --------
     >>> import bayesfac as bf
-    >>> digits = bf.datasets.load("digits").take(range(60))
-    >>> point = bf.fit("mggm", digits, n_components=4, n_topics=4, progress=False)
+    >>> pixels = bf.Views({"pixels": bf.datasets.load("digits")["pixels"][:60]})
+    >>> point = bf.fit("plsa", pixels, n_components=4, progress=False)
     >>> bf.together(point, [0, 10, 20]).shape
     (3, 3)
     """

@@ -32,6 +32,7 @@ html_static_path = ["style.css"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
+pygments_dark_style = "github-dark"
 
 
 def plain(app, what, name, obj, options, lines):  # noqa: ANN001, ANN201

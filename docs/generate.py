@@ -205,7 +205,7 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
         done = kept / f"{path.stem}-{digest}.ipynb"
         if run and not done.exists():
             print(f"running {path.name}", flush=True)
-            nbformat.write(executed(jupytext.reads(source, fmt="py:percent")), done)
+            nbformat.write(executed(jupytext.reads(source, fmt="py:percent"), kept), done)
         shown = (
             nbformat.read(done, 4) if done.exists() else jupytext.reads(source, fmt="py:percent")
         )
@@ -215,10 +215,11 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
     return made | {"notebooks/index.md": index}
 
 
-def executed(book: Any) -> Any:
-    """With few draws: the pictures are there, the numbers mean little."""
+def executed(book: Any, folder: Path) -> Any:
+    """With few draws: the pictures are there, the numbers mean little. Files are written to `folder`."""
     os.environ["BAYESFAC_FAST"] = "1"
-    return NotebookClient(book, timeout=600, kernel_name="python3").execute()
+    at = {"metadata": {"path": str(folder)}}
+    return NotebookClient(book, timeout=600, kernel_name="python3", resources=at).execute()
 
 
 def first_line(text: str) -> str:

@@ -107,12 +107,17 @@ def facts(method: Method) -> str:
         ["Data", f"{{py:class}}`bayesfac.{method.data.__name__}`"],
         ["Solver", solver(method)],
         ["Engines", ", ".join(f"`{name}`" for name in method.engines)],
-        ["New rows", "`fit.fold_in(more)`" if method.fold_in else "draws from the prior, flagged"],
+        [
+            "New\N{NO-BREAK SPACE}rows",
+            "`fit.fold_in(more)`" if method.fold_in else "draws from the prior, flagged",
+        ],
         ["Cite", reference(method.cite)],
     ]
     if method.conditionals:
         blocks = [*method.conditionals, *method.moves]
-        rows.insert(3, ["Gibbs sweep", ", ".join(f"`{block}`" for block in blocks)])
+        rows.insert(
+            3, ["Gibbs\N{NO-BREAK SPACE}sweep", ", ".join(f"`{block}`" for block in blocks)]
+        )
     if method.views_given:
         rows.insert(1, ["Models", "the labels; the features are taken as given"])
     return table(["", ""], rows)
@@ -152,7 +157,8 @@ def picture(method: Method, look: graph.Picture) -> str:
                      " × ".join(axes), given, node.kind])  # fmt: skip
     caption = "Shaded: seen. Dashed: a factor of the joint that is no density. Boxes: repeated."
     return (
-        f'<figure class="graph">{graph.svg(method.name, look)}\n<figcaption>{caption}</figcaption></figure>\n\n'
+        f'<figure class="graph">{graph.svg(method.name, look)}\n'
+        f"<figcaption>{caption}</figcaption></figure>\n\n"
         + table(["site", "law", "axes", "given", "kind"], rows)
     )
 

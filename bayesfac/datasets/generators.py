@@ -125,8 +125,8 @@ def make_topics(
     Examples
     --------
     >>> views, truth = make_topics(10, {"words": 8, "links": 5}, n_clusters=2, n_topics=3)
-    >>> views.names, views["words"].sum(), truth.cluster.shape
-    (('links', 'words'), np.float32(1000.0), (10,))
+    >>> views.names, int(views["words"].sum()), truth.cluster.shape
+    (('links', 'words'), 1000, (10,))
     """
     features = {"words": 60, "links": 40} if features is None else dict(features)
     _check_sizes(n_rows=n_rows, n_clusters=n_clusters, n_topics=n_topics, length=length, **features)
