@@ -82,7 +82,8 @@ def notation(block: str) -> str:
         cells = ["", "", ""]
         for found in re.finditer(r"\S+(?: \S+)*", line):
             column = max(i for i, at in enumerate(starts) if at <= found.start() or not i)
-            cells[column] = f"{cells[column]} {found[0]}".strip()
+            more = "; " if column == 2 else " "
+            cells[column] += more * bool(cells[column]) + found[0]
         rows.append([prose(cells[0]), named(cells[1]), prose(cells[2])])
     return table(["paper", "here", "shape, and what it is"], rows)
 
@@ -188,7 +189,10 @@ def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
     if parts:
         parts.append("Why that matters: [can I trust this posterior?](../trust.md)")
     if method.waived:
-        parts += ["## What it does not do"]
+        parts += [
+            "## What it goes without",
+            "Engines, and checks of the contract, that do not fit it, and why:",
+        ]
         parts += ["\n".join(f"- *{k}*: {prose(why)}" for k, why in method.waived.items())]
     return parts
 
@@ -204,7 +208,7 @@ def moved(free: Rotation | Permutation) -> str:
     signs = (
         f"; {', '.join(f'`{name}`' for name in free.signed)} may change sign" if free.signed else ""
     )
-    return f"{axes}: the names of the {free.name}s may change places{signs}."
+    return f"{axes}: names along *{free.name}* may change places{signs}."
 
 
 # ---------------------------------------------------------------------- code

@@ -28,7 +28,7 @@ paper's.
 
 Twin: normal tables with precision 2 alpha_v^r where `alpha` is given, else the factor exp(-sum alpha_v^r
 E_v), that of HSIC, columns uniform in the ball, normal P and W: a generalised posterior. Gauge: columns may
-be relabelled, and change their sign together. Tasks do not matter here; their rows are pooled.
+be relabelled; signs count, as C centres over columns. Tasks do not matter here; their rows are pooled.
 """
 
 from typing import Any, NamedTuple
