@@ -39,7 +39,7 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
 }
 API = {  # page -> its title, what it is for, and names of bf, or modules all of whose functions it lists
     "fitting": ("Fitting", "Fit, keep, compare.", "fit Fit load methods compare path ConvergenceWarning"),
-    "data": ("Data", "Containers check once, when they are made.", "Ratings Views Tasks"),
+    "data": ("Data", "Containers check once, when they are made.", "Ratings Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
@@ -217,7 +217,8 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
 
 def executed(book: Any, folder: Path) -> Any:
     """With few draws: the pictures are there, the numbers mean little. Files are written to `folder`."""
-    os.environ["BAYESFAC_FAST"] = "1"
+    inline = "module://matplotlib_inline.backend_inline"  # `make` asks for one that shows nothing
+    os.environ |= {"BAYESFAC_FAST": "1", "MPLBACKEND": inline}
     at = {"metadata": {"path": str(folder)}}
     return NotebookClient(book, timeout=600, kernel_name="python3", resources=at).execute()
 
