@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bayesfac import metrics as metrics
     from bayesfac import multilabel as multilabel
     from bayesfac import ranks as ranks
+    from bayesfac import sklearn as sklearn
     from bayesfac import split as split
     from bayesfac.api import Fit as Fit
     from bayesfac.api import compare as compare
@@ -68,7 +69,8 @@ _HOME = {
     **dict.fromkeys(("FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs"), "bayesfac.inference"),
 }
 _MODULES = (
-    "baselines", "comparators", "datasets", "metrics", "multilabel", "ranks", "report", "split", "testing",
+    "baselines", "comparators", "datasets", "metrics", "multilabel", "ranks", "report", "sklearn", "split",
+    "testing",
 )  # fmt: skip
 
 __all__ = [
@@ -105,6 +107,7 @@ __all__ = [
     "prior_predictive",
     "ranks",
     "sbc",
+    "sklearn",
     "split",
     "together",
 ]

@@ -1,53 +1,154 @@
 """New rows for a fit that is done."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from bayesfac.api import Fit
 from bayesfac.core.cards import Card, describe
-from bayesfac.core.errors import BayesfacError
+from bayesfac.core.data import Ratings
+from bayesfac.core.errors import BayesfacError, ConvergenceWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims
 from bayesfac.core.reading import plain
 from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.inference.result import Result, check_sites
+from bayesfac.core.views import Views
+from bayesfac.inference.descent import STUCK, advance, begin
+from bayesfac.inference.gradient import as_rows
+from bayesfac.inference.result import Result, check_sites, derived
+from bayesfac.inference.unconstrained import off_edge, supports
+
+STEPS = 500  # of the descent to new users, at most
 
 
 def fold_in(fit: Fit, data: Any) -> Fit:
     """The fit with the rows of `data` in the place of its own: those fitted, all else held, draw by draw.
 
-    The views must have the features that training knew, and the tasks be some of its tasks. Labels of the new
-    rows help where they are given.
+    Views and tasks must have the features that training knew, and tasks be some of its tasks; labels of the
+    new rows help where they are given. Items that are rated must be some of training's, on the same scale.
+    The new rows of a draw are the best ones given that draw, not drawn themselves.
     """
     method = fit.method
-    step = method.fold_in
-    if step is None:
-        raise BayesfacError(f"{fit.name} has no way to add rows to a fit: fit it to all of them")
     data = contain(method, data)
-    at = _places(fit.data, data)
-    held = {site: _of_tasks(fit, site, value, at) for site, value in fit._as_draws().items()}
+    if "fold_in" in method.waived or method.fold_in is None and not isinstance(data, Ratings):
+        why = method.waived.get("fold_in", "it has no step for them")
+        raise BayesfacError(
+            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all of them"
+        )
+    data, held = _as_training(fit, data)
     shape = next(iter(held.values())).shape[:2]
+    flat = {site: value.reshape(-1, *value.shape[2:]) for site, value in held.items()}
+    rows = _step_by_draw(fit, data, flat) if method.fold_in else _descend(fit, data, flat)
+    result = Result(draws={n: v.reshape(*shape, *v.shape[1:]) for n, v in rows.items()})
+    if fit.is_point:
+        params = from_sites(method, {site: value[0] for site, value in rows.items()})
+        result = replace(fit.result, params=params)
+    elif method.fold_in:
+        result = replace(result, stats=fit.stats, trace=fit.trace)
+    if method.fold_in is None:
+        result = derived(method, data, fit.hyper, result)
+    return replace(fit, result=result, data=_card(fit.data, data))
+
+
+def _as_training(fit: Fit, data: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """The data with the columns of training, and the sites of its tasks; an error where they do not fit."""
+    card, held = fit.data, {site: np.asarray(value) for site, value in fit._as_draws().items()}
+    if isinstance(data, Tasks):
+        at = _places(card, data)
+        return data, {site: _of_tasks(fit, site, value, at) for site, value in held.items()}
+    if isinstance(data, Views):
+        _check_features(card, data.features)
+        return fit.method.ready(data, fit.hyper), held
+    if data.levels != card.levels:
+        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
+    return fit.method.ready(data.on(card.coords["item"]), fit.hyper), held
+
+
+def _step_by_draw(fit: Fit, data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The method's own step, one draw after the other."""
+    method, step, rows = fit.method, fit.method.fold_in, []
+    assert step is not None
     one = jax.jit(lambda p, data: step(p, data, fit.hyper))
-    rows = []
-    for where in np.ndindex(*shape):
-        p = from_sites(method, {site: value[where] for site, value in held.items()})
+    for k in range(len(next(iter(held.values())))):
+        p = from_sites(method, {site: value[k] for site, value in held.items()})
         rows.append(flattened(one(p, data)._asdict()))
         check_sites(from_sites(method, rows[-1]), "of the new rows")
-    draws = {
-        site: np.stack([np.asarray(row[site]) for row in rows]).reshape(
-            *shape, *np.shape(rows[0][site])
-        )
-        for site in held
+    return {site: np.stack([np.asarray(row[site]) for row in rows]) for site in held}
+
+
+def _descend(fit: Fit, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The users that lower the method's objective most, all draws side by side: from the mean of training's
+    users, so that nothing but their own ratings tells them apart."""
+    method, hyper = fit.method, fit.hyper
+    axis = {site: site_dims(method, site).index("user") + 1 for site in held if _of_user(fit, site)}
+    alike = {
+        site: np.repeat(held[site].mean(at, keepdims=True), data.n_users, at)
+        for site, at in axis.items()
     }
-    card = _card(fit.data, data)
-    if fit.is_point:
-        params = from_sites(method, {site: value[0, 0] for site, value in draws.items()})
-        return replace(fit, result=replace(fit.result, params=params), data=card)
-    return replace(fit, result=Result(draws=draws, stats=fit.stats, trace=fit.trace), data=card)
+    first = from_sites(method, {site: value[0] for site, value in (held | alike).items()})
+    maps = {
+        site: map_ for site, map_ in supports(method, data, hyper, first).items() if site in alike
+    }
+    start = {site: map_.inv(off_edge(map_, alike[site])) for site, map_ in maps.items()}
+    z, restore = as_rows(start, several=True)
+    rest = {site: jnp.asarray(value) for site, value in held.items() if site not in alike}
+
+    def users(z: jax.Array) -> dict[str, jax.Array]:
+        return {site: maps[site](value) for site, value in restore(z).items()}
+
+    def total(z: jax.Array, p: dict[str, jax.Array], data: Ratings) -> jax.Array:
+        own = {site: value[0] for site, value in users(z[None]).items()}
+        return method.objective(from_sites(method, p | own), data, hyper)
+
+    every = jax.jit(
+        lambda z, p, data: jax.lax.map(lambda zp: jax.value_and_grad(total)(*zp, data), (z, p))
+    )
+    points = np.array(z)
+
+    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        points[live] = z
+        value, slope = every(jnp.asarray(points), rest, data)
+        return np.asarray(value)[live], np.asarray(slope)[live]
+
+    at = begin(look, np.array(z))
+    for _ in range(STEPS):
+        if not len(at.live):
+            break
+        advance(look, at, memory=10, tol=0, gtol=1e-9)
+    if open_ := {why or "more steps are needed" for why in at.why} & {
+        STUCK,
+        "more steps are needed",
+    }:
+        warnings.warn(
+            f"new users of {fit.name}: {'; '.join(open_)}", ConvergenceWarning, stacklevel=4
+        )
+    found = {site: np.asarray(value) for site, value in users(jnp.asarray(at.z)).items()}
+    whole = {site: value for site, value in held.items() if site not in axis} | found
+    for k in range(len(at.z)):
+        one = {site: value[k] for site, value in whole.items()}
+        check_sites(from_sites(method, one), "of the new rows")
+    return whole
+
+
+def _of_user(fit: Fit, site: str) -> bool:
+    return "user" in site_dims(fit.method, site)
+
+
+def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
+    """The new rows have the views of training, column by column."""
+    known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
+    if known.keys() != features.keys():
+        raise ValueError(f"Expected the views {list(known)} of training, got {list(features)}")
+    for name, index in known.items():
+        if not index.equals(features[name]):
+            raise ValueError(
+                f"Expected the {len(index)} columns of {name!r} in training, got others"
+            )
 
 
 def _places(card: Card, data: Tasks) -> np.ndarray:
@@ -78,9 +179,11 @@ def _of_tasks(fit: Fit, site: str, value: np.ndarray, at: np.ndarray) -> np.ndar
     return np.take(value, at, 2 + dims.index("task")) if "task" in dims else np.asarray(value)
 
 
-def _card(old: Card, data: Tasks) -> Card:
-    """New rows, and the labels that training knew."""
+def _card(old: Card, data: Any) -> Card:
+    """New rows, and the columns that training knew."""
     new = describe(data)
+    if not isinstance(data, Tasks):
+        return replace(new, col_counts=old.col_counts)
     labels = old.coords[f"feature.{LABELS}"]
     coords: Mapping[str, pd.Index] = {**new.coords, f"feature.{LABELS}": labels}
     cells, rng = data.n_rows * len(labels), np.random.default_rng(0)

@@ -300,9 +300,10 @@ def test_rows_that_do_not_fit_are_refused(case):
 
 
 def test_methods_without_such_a_step_say_so():
-    fit = replace(point("heres"), method=lookup("plsa"))  # refused before anything is looked at
-    with pytest.raises(BayesfacError, match="plsa has no way to add rows to a fit: fit it to all"):
-        fit.fold_in(new())
+    for name, why in (("mlc_hmf", "it has no step for them"), ("ltm", "leans on its neighbours")):
+        fit = replace(point("heres"), method=lookup(name))  # refused before anything is looked at
+        with pytest.raises(BayesfacError, match=f"{name} has no way to add rows to a fit: .*{why}"):
+            fit.fold_in(new() if name == "mlc_hmf" else {"x": np.eye(2)})
 
 
 def test_rows_that_end_in_nan_are_an_error():

@@ -90,7 +90,8 @@ SIDE = {
 }
 BELOW = SIDE | {"core", "report", "testing"}
 FACADE = {
-    *("__init__", "api", "evaluation", "folding", "membership", "paths", "saving", "simulation")
+    *("__init__", "api", "evaluation", "folding", "membership", "paths", "saving", "simulation"),
+    "sklearn",
 }
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},

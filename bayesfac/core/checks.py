@@ -6,6 +6,8 @@ from typing import Any
 from bayesfac.core.losses import SMOOTH
 from bayesfac.core.reading import plain
 
+NONNEGATIVE = {"negative": "its factors are not below zero, so the data must not be"}
+
 
 def count(hyper: Any, name: str, limit: int, of: str) -> None:
     """A size: a whole number from 1 to `limit`."""

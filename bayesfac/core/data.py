@@ -208,6 +208,18 @@ class Ratings:
         part._fill(self.user[kept] - first, item, value, users, self.items, self.levels)
         return part
 
+    def on(self, items: pd.Index) -> "Ratings":
+        """The same ratings with these items as columns: all of their own, and maybe more."""
+        code = items.get_indexer(self.items)
+        if (code < 0).any():
+            new = reading.plain(self.items[int(np.argmin(code))])
+            raise ValueError(f"Expected items that training knew, got {new!r}")
+        part = object.__new__(Ratings)
+        part._fill(
+            self.user, code[self.item].astype(np.int32), self.value, self.users, items, self.levels
+        )
+        return part
+
     def above(self, level: float) -> "Ratings":
         """The same cells as likes and dislikes: +1 where the rating is above `level`, else -1."""
         if self.levels is None or level not in self.levels[:-1]:

@@ -66,7 +66,8 @@ class Method:
     derive(params, data, hyper)       -> {field: array, or {key: array}}: what prediction needs beside the
                                       sites, a function of these and the training data; kept with a fit
     fold_in(params, data, hyper)      -> Params of new rows: theirs fitted, all else (of the tasks that `data`
-                                      names) held; None where new rows cannot be added to a fit
+                                      names) held. None: the users of ratings are found by descent; rows
+                                      of other data cannot be added to a fit
     prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
     ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
     remarks(params, data, hyper)      -> [str]: what a reader of this point should know
@@ -74,7 +75,7 @@ class Method:
     gauge(data)                       -> what may be turned or relabelled without changing the joint
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
-    waived                            {check: reason}
+    waived                            {check: reason}; also "negative", where data must not be, and "fold_in"
     """
 
     name: str
@@ -103,6 +104,10 @@ class Method:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()
     waived: Mapping[str, str] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        """By its name: fits travel between processes, functions and defaults do not."""
+        return lookup, (self.name,)
 
     @property
     def paper(self) -> str:

@@ -1,5 +1,6 @@
 """What topic models share: words from two factors (A C) of one view, or from three (A B_t C_t) of several."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from bayesfac.core.method import Permutation
 from bayesfac.core.priors import TableOfCounts
 
 Tables = dict[str, jax.Array]
+SWEEPS = 200  # of EM for new rows
 
 
 def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
@@ -62,9 +64,29 @@ def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
     return [told] if empty else []
 
 
+def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = None) -> Any:
+    """New rows: EM with the topics held, from rows that are all alike: each hangs on its own words only."""
+    step = em if step is None else step
+
+    def sweep(_: int, A: jax.Array) -> jax.Array:
+        return normalise(step(p._replace(A=A), data, hyper)[0], A)
+
+    K = p.A.shape[1]
+    alike = jnp.full((data.n_rows, K), 1 / K, p.A.dtype)
+    return p._replace(A=jax.lax.fori_loop(0, SWEEPS, sweep, alike))
+
+
+def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
+    """The same of several views."""
+    return fold_in(p, data, hyper, em_of_views)
+
+
 WAIVED = {
     "gibbs": "the topics of words are summed out; no block is conjugate without them",
     "mask": "views have no missing cells: a cell that is not stored is a count of zero",
+}
+ALONE = {
+    "fold_in": "a row leans on its neighbours, and the scale of a feature is that of all rows",
 }
 
 # -- two factors ----------------------------------------------------------------------------------

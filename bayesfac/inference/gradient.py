@@ -155,7 +155,8 @@ def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Calla
     def restore(z: jax.Array) -> dict[str, jax.Array]:
         parts = jnp.split(z, np.cumsum(sizes)[:-1], axis=1)
         back = {
-            n: jnp.reshape(part, (-1, *shapes[n])) for n, part in zip(shapes, parts, strict=True)
+            n: jnp.reshape(part, (len(z), *shapes[n]))
+            for n, part in zip(shapes, parts, strict=True)
         }
         return back if several else {name: value[0] for name, value in back.items()}
 

@@ -192,7 +192,7 @@ METHOD = register(Method(
     gauge=(replace(wishart.GAUGE, floating=True),),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     waived={
-        "optimum": KINK, "map": KINK,
+        "optimum": KINK, "map": KINK, "fold_in": KINK,
         "moves": "the scale takes a Metropolis step: what it leaves as it is, Geweke's test shows",
     },
 ))

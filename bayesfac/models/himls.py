@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import answers, layers, pretraining, tables
+from bayesfac.core import answers, checks, layers, pretraining, tables
 from bayesfac.core.cells import Cells, Grid, Query
 from bayesfac.core.method import Method, register
 from bayesfac.core.tasks import LABELS, Tasks
@@ -150,6 +150,6 @@ METHOD = register(Method(
     "himls", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
     update=update, derive=partial(layers.derive, error=SQUARED),
     fold_in=partial(layers.fold_in, error=SQUARED), prepare=layers.check, remarks=answers.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED,
+    gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED | checks.NONNEGATIVE,
 ))
 # fmt: on

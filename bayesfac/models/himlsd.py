@@ -39,7 +39,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import answers, layers, pretraining, tables
+from bayesfac.core import answers, checks, layers, pretraining, tables
 from bayesfac.core.cells import Cells, Grid, Query
 from bayesfac.core.kernels import ratio_step
 from bayesfac.core.math import safe_log
@@ -184,6 +184,6 @@ METHOD = register(Method(
     "himlsd", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
     update=update, derive=partial(layers.derive, error=DIVERGENCE),
     fold_in=partial(layers.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=answers.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED,
+    gauge=layers.gauge, dims=layers.DIMS, waived=answers.WAIVED | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -99,6 +99,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     "ltm", "cai2009ltm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED,
+    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED | topics.ALONE,
 ))
 # fmt: on

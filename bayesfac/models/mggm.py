@@ -150,6 +150,6 @@ METHOD = register(Method(
     "mggm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)},
-    waived=topics.WAIVED,
+    waived=topics.WAIVED | topics.ALONE,
 ))
 # fmt: on

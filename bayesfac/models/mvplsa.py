@@ -94,7 +94,8 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "mvplsa", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare,
-    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, waived=topics.WAIVED,
+    update=update, fold_in=topics.fold_in_views, prepare=prepare,
+    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
+    waived=topics.WAIVED | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -83,6 +83,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     "plsa", "hofmann1999plsa", Views, Params, Hyper, init, objective, model, predict, example,
-    update=update, prepare=prepare, gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED,
+    update=update, fold_in=topics.fold_in, prepare=prepare,
+    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -1,0 +1,29 @@
+"""Every method as an estimator of scikit-learn: `bayesfac.sklearn.NAME(...)`, NAME as in `bf.methods()`.
+
+What an estimator does follows from the data that its method takes:
+
+    Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
+              `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
+    Views     a transformer: X has no missing cells; or several views of the same rows
+    Tasks     a classifier of several labels, or of several classes
+
+The classes are made from the registry when they are asked for, so methods of your own are here too.
+
+Examples
+--------
+>>> import numpy as np
+>>> import bayesfac as bf
+>>> X = np.outer(np.arange(1, 9), np.arange(-3.0, 4))
+>>> X[2, 0] = X[5, 2] = np.nan  # were -9 and -6
+>>> model = bf.sklearn.pmf(n_components=1, noise=0.1, scale_user=5.0, scale_item=5.0, random_state=0)
+>>> model.set_params(engine=bf.FixedPoint(tol=1e-3)).fit(X).impute(X)[[2, 5], [0, 2]].round()
+array([-9., -6.])
+"""
+
+from bayesfac.sklearn.factors import Cells, Topics
+from bayesfac.sklearn.labels import Labels
+from bayesfac.sklearn.made import shelf
+
+__getattr__, __dir__ = shelf(
+    __name__, globals(), {"Ratings": Cells, "Views": Topics, "Tasks": Labels}
+)

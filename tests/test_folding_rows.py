@@ -1,0 +1,156 @@
+"""New users of ratings and new rows of topic models, beside the row step worked out in NumPy."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import REGISTRY, sites
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+rng = np.random.default_rng(0)
+REAL = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 6)) + 0.2 * rng.normal(size=(20, 6))
+REAL[rng.random(REAL.shape) < 0.2] = np.nan
+LEVELS = np.where(np.isnan(REAL), np.nan, np.digitize(REAL, [-1, 0, 1]) + 1.0)
+COUNTS = rng.poisson(1 + 6.0 * (np.arange(15)[:, None] % 3 == np.arange(8) % 3)).astype(float)
+BY_DESCENT = [
+    pytest.param(n, marks=[] if n in ("pmf", "mmmf", "pmmmf") else pytest.mark.slow)
+    for n, m in sorted(REGISTRY.items())
+    if m.data is bf.Ratings and "fold_in" not in m.waived
+]  # fmt: skip
+
+
+def ratings(name, rows=slice(None)):
+    if "levels" not in REGISTRY[name].Hyper._fields:
+        return bf.Ratings(REAL[rows])
+    two = name == "bmmmf"
+    return bf.Ratings(np.minimum(LEVELS[rows], 2) if two else LEVELS[rows], levels=2 if two else 4)
+
+
+@cache
+def point(name, **hyper):
+    engine = bf.FixedPoint(300, tol=1e-10) if REGISTRY[name].update else bf.LBFGS(300)
+    few = {"members": 2} if "members" in REGISTRY[name].Hyper._fields else {}
+    return bf.fit(name, ratings(name), engine, n_components=2, progress=False, **few | hyper)
+
+
+# ---------------------------------------------------------------------- users
+
+
+def test_new_users_are_ridge_regressions():
+    fit, new = point("pmf"), bf.Ratings(REAL[:5])
+    V, h = np.asarray(fit.params.V), fit.hyper
+    wanted = []
+    for row in REAL[:5]:
+        own, y = V[~np.isnan(row)], row[~np.isnan(row)] - h.offset
+        gram = own.T @ own / h.noise**2 + np.eye(2) / h.scale_user**2
+        wanted.append(np.linalg.solve(gram, own.T @ y / h.noise**2))
+    folded = fit.fold_in(new)
+    np.testing.assert_allclose(folded.params.U, wanted, atol=1e-6)
+    np.testing.assert_array_equal(folded.params.V, fit.params.V)
+    assert folded.hyper == fit.hyper and folded.is_point
+    assert folded.data.shape == (5, 6) and not folded.predict(new).flagged.any()
+
+
+@pytest.mark.parametrize("name", BY_DESCENT)
+def test_users_of_training_come_back(name):
+    """As low as the solver came, or lower; alone as among others; all else as it was."""
+    fit, data = point(name), ratings(name)
+    folded = fit.fold_in(data)
+    J = [float(fit.method.objective(f.params, data, fit.hyper)) for f in (fit, folded)]
+    assert J[1] <= J[0] + 1e-6 * abs(J[0])
+    few = ratings(name, slice(3))
+    alone = fit.fold_in(few).predict(few).mean
+    np.testing.assert_allclose(alone, folded.predict(few).mean, atol=1e-4)
+    own = {site for site, dims in fit.method.dims.items() if "user" in dims}
+    before, after = sites(fit.params), sites(folded.params)
+    assert before.keys() == after.keys()
+    for site in before.keys() - own:
+        np.testing.assert_array_equal(before[site], after[site], err_msg=site)
+
+
+def test_every_draw_has_its_own_users(tmp_path):
+    engine = bf.Gibbs(warmup=5, draws=4, chains=2)
+    fit = bf.fit("pmf", ratings("pmf"), engine, n_components=2, biases=True, progress=False)
+    new = ratings("pmf", slice(5))
+    folded = fit.fold_in(new)
+    assert folded.draws["U"].shape == (2, 4, 5, 2) and folded.draws["bias_user"].shape == (2, 4, 5)
+    means = folded.predict(new).draws_of_mean()
+    for chain, draw in ((0, 0), (1, 3)):
+        p = {site: value[chain, draw] for site, value in fit.draws.items()}
+        one = bf.fit(
+            "pmf",
+            ratings("pmf"),
+            bf.FixedPoint(1),
+            init=p,
+            n_components=2,
+            biases=True,
+            progress=False,
+        )
+        one.result.params = one.params._replace(**p)
+        np.testing.assert_allclose(
+            means[chain, draw], one.fold_in(new).predict(new).mean, atol=1e-5
+        )
+    folded.save(tmp_path / "fit")
+    np.testing.assert_array_equal(
+        bf.load(tmp_path / "fit").predict(new).mean, folded.predict(new).mean
+    )
+
+
+def test_users_are_asked_for_by_label_and_items_may_lack():
+    cells = [(u, i, 1.0 + (u + ord(i)) % 3) for u in range(6) for i in "abc"]
+    train = bf.Ratings(*map(list, zip(*cells, strict=True)))
+    fit = bf.fit("pmf", train, n_components=1, progress=False)
+    folded = fit.fold_in(bf.Ratings(["zoe", "zoe", "yan"], ["c", "a", "c"], [3.0, 1.0, 2.0]))
+    found = folded.predict({"user": ["zoe", "yan", "xia"], "item": ["b", "b", "a"]})
+    assert found.flagged.tolist() == [False, False, True] and np.isfinite(found.mean).all()
+    with pytest.raises(ValueError, match="Expected items that training knew, got 'd'"):
+        fit.fold_in(bf.Ratings(["zoe"], ["d"], [1.0]))
+    with pytest.raises(
+        ValueError, match=r"Expected the levels of training, None, got \(1.0, 2.0, 3.0\)"
+    ):
+        fit.fold_in(bf.Ratings(["zoe"], ["a"], [1.0], levels=3))
+
+
+def test_where_no_descent_finds_users_it_is_said():
+    with pytest.raises(
+        BayesfacError, match="gibbs_mmmf has no way to add rows .* no slope where it"
+    ):
+        point("gibbs_mmmf").fold_in(ratings("gibbs_mmmf"))
+
+
+# ---------------------------------------------------------------------- rows of topic models
+
+
+@pytest.mark.parametrize("name", ["plsa", "mvplsa"])
+def test_new_rows_have_their_best_shares(name):
+    """Hofmann's folding-in is concave in a row's shares a: at the top every topic k with a share has slope
+    sum_w n_w C_kw / (aC)_w equal to the row's total, and no topic has a larger one."""
+    views = {"x": COUNTS[:, :5], "y": COUNTS[:, 5:]} if name == "mvplsa" else {"x": COUNTS}
+    more = {"n_topics": 3} if name == "mvplsa" else {}
+    fit = bf.fit(name, bf.Views(views), n_components=3, progress=False, **more)
+    new = {view: x[:4] + 1 for view, x in views.items()}
+    folded = fit.fold_in(new)
+    p = folded.params
+    G = [np.asarray(p.B[v] @ p.C[v]) for v in sorted(views)] if more else [np.asarray(p.C)]
+    A, n = np.asarray(p.A), np.hstack([new[v] for v in sorted(new)])
+    G = np.hstack(G)
+    slope = (n / (A @ G)) @ G.T
+    np.testing.assert_allclose((A * slope), A * n.sum(1, keepdims=True), atol=0.05)
+    assert (slope <= n.sum(1, keepdims=True) * 1.01).all()
+    one = fit.fold_in({view: x[[2]] for view, x in new.items()})
+    np.testing.assert_allclose(one.params.A, A[[2]], rtol=1e-8)
+    assert folded.data.shape[0] == 4 and not folded.predict(bf.Views(new)).flagged.any()
+    with pytest.raises(ValueError, match=r"Expected the views \[.* of training, got \['z'\]"):
+        fit.fold_in({"z": COUNTS})
+    with pytest.raises(ValueError, match="columns of 'x' in training, got others"):
+        fit.fold_in(views | {"x": COUNTS[:, :2]})
+
+
+def test_rows_without_a_count_know_nothing():
+    fit = bf.fit("plsa", bf.Views(COUNTS), n_components=3, progress=False)
+    new = np.zeros((2, 8))
+    new[0] = COUNTS[0]
+    np.testing.assert_allclose(fit.fold_in(bf.Views(new)).params.A[1], 1 / 3)
