@@ -16,7 +16,7 @@ REAL[rng.random(REAL.shape) < 0.2] = np.nan
 LEVELS = np.where(np.isnan(REAL), np.nan, np.digitize(REAL, [-1, 0, 1]) + 1.0)
 COUNTS = rng.poisson(1 + 6.0 * (np.arange(15)[:, None] % 3 == np.arange(8) % 3)).astype(float)
 BY_DESCENT = [
-    pytest.param(n, marks=[] if n in ("pmf", "mmmf", "pmmmf") else pytest.mark.slow)
+    pytest.param(n, marks=[] if n in ("pmf", "pmmmf") else pytest.mark.slow)
     for n, m in sorted(REGISTRY.items())
     if m.data is bf.Ratings and "fold_in" not in m.waived
 ]  # fmt: skip

@@ -39,7 +39,7 @@ def everywhere(
             new = _add(method, hyper, params, grid, sums, float(total))
             mean[rows], square[rows], noise[rows] = map(np.asarray, new)
         total += count
-    spread = square / total
+    spread = np.maximum(square / total, 0)  # of one draw only rounding is left, of either sign
     return Everywhere(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
 
 

@@ -15,8 +15,8 @@ Examples
 >>> import bayesfac as bf
 >>> X = np.outer(np.arange(1, 9), np.arange(-3.0, 4))
 >>> X[2, 0] = X[5, 2] = np.nan  # were -9 and -6
->>> model = bf.sklearn.pmf(n_components=1, noise=0.1, scale_user=5.0, scale_item=5.0, random_state=0)
->>> model.set_params(engine=bf.FixedPoint(tol=1e-3)).fit(X).impute(X)[[2, 5], [0, 2]].round()
+>>> model = bf.sklearn.pmf(n_components=1, noise=1.0, random_state=0).fit(X)
+>>> model.impute(X)[[2, 5], [0, 2]].round()
 array([-9., -6.])
 """
 

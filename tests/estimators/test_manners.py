@@ -285,6 +285,7 @@ def test_shares_of_topics():
         own.fit(-COUNTS)
 
 
+@pytest.mark.slow
 def test_a_grid_of_topics():
     search = GridSearchCV(made("plsa"), {"n_components": [1, 2]}, cv=2).fit(COUNTS)
     assert search.best_params_ == {"n_components": 2}
@@ -377,6 +378,7 @@ def test_an_intercept():
     assert bare.fit(away, Y).fit_.data.coords["feature.x"].size == 3
 
 
+@pytest.mark.slow
 def test_a_grid_of_a_classifier():
     search = GridSearchCV(made("leml"), {"penalty": [1.0, 1e6]}, cv=3).fit(X, Y)
     assert search.best_params_ == {"penalty": 1.0}
