@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,11 @@ class Method:
     noncentred: tuple[str, ...] = ()
     waived: Mapping[str, str] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
-        """By its name: fits travel between processes, functions and defaults do not."""
-        return lookup, (self.name,)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Ours by name: fits travel between processes, lambdas do not. Those of others as pickle sees fit."""
+        home = self.init.__module__
+        ours = home.startswith("bayesfac.models.")
+        return (_at_home, (home, self.name)) if ours else super().__reduce_ex__(protocol)
 
     @property
     def paper(self) -> str:
@@ -134,6 +137,11 @@ def register(method: Method) -> Method:
         raise ValueError(f"Expected one method per name, got {method.name!r} registered twice")
     REGISTRY[method.name] = method
     return method
+
+
+def _at_home(module: str, name: str) -> Method:
+    import_module(module)
+    return REGISTRY[name]
 
 
 def lookup(name: str | Method) -> Method:

@@ -4,13 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bayesfac import split
-from bayesfac.api import Fit
 from bayesfac.core.data import Ratings
 from bayesfac.core.method import Method
 from bayesfac.core.views import Views
@@ -22,7 +20,6 @@ LEVELS = 100  # more distinct values than these are no scale that a user forgot 
 class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Rows of training as factors; nothing is said of new ones."""
 
-    extra_doc: dict[str, str] = {}
     axes: tuple[str, str]  # of rows and columns, as the method's parameters call them
 
     def fit(self, X: Any, y: Any = None) -> "Rows":
@@ -101,9 +98,6 @@ class Cells(Rows):
         """Learn from all observed cells; y is ignored."""
         self._scale: dict[str, Any] | None = None
         return super().fit(X)
-
-    def _run(self, data: Any, **hyper: Any) -> Fit:
-        return super()._run(data, **hyper, **named_levels(self.method, None))
 
     def _data(self, X: Any, reset: bool) -> Ratings:
         return self._ratings(self._read(X, reset, "allow-nan"))
@@ -184,11 +178,6 @@ def dense(x: Any) -> np.ndarray:
     return full
 
 
-def named_levels(method: Method, value: Any) -> dict[str, Any]:
-    """The hyper-parameter that the data's own scale decides, where the method has it."""
-    return {"levels": value} if "levels" in method.Hyper._fields else {}
-
-
 def scale_of(self: Estimator, values: np.ndarray) -> dict[str, Any]:
     """The scale of ratings, for a method that wants one: as named, or the distinct values."""
     if "levels" not in self.method.Hyper._fields:
@@ -202,8 +191,3 @@ def scale_of(self: Estimator, values: np.ndarray) -> dict[str, Any]:
                 "(levels=5), or take a method of real values"
             )
     return {"levels": levels}
-
-
-def pandas_of(X: Any) -> pd.DataFrame:
-    """Pairs as a table, whose columns keep their types."""
-    return X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))

@@ -16,7 +16,6 @@ from sklearn.utils.validation import (
 
 from bayesfac.api import Fit
 from bayesfac.api import fit as run
-from bayesfac.core.method import Method
 from bayesfac.core.reading import plain
 from bayesfac.core.tasks import Tasks
 from bayesfac.sklearn.made import Estimator, Table, settings
@@ -38,11 +37,6 @@ class Labels(ClassifierMixin, Estimator):
 
     extra = {"constant": False}
     extra_doc = {"constant": "whether every view gets a feature of ones, an intercept"}
-
-    @classmethod
-    def of(cls, method: Method) -> type:
-        """One class for all of them."""
-        return cls
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

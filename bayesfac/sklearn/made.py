@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
@@ -32,19 +33,23 @@ class Table(NamedTuple):
     @property
     def container(self) -> Views:
         """As Views, which check what is left to check."""
-        named = {
-            name: x if sp.issparse(x) else pd.DataFrame(x, self.rows, self.columns[name])
-            for name, x in self.views.items()
-        }
-        return Views(named, rows=self.rows)
+        found = Views(self.views, rows=self.rows)
+        found.host = replace(found.host, features=self.columns)
+        return found
 
 
 class Estimator(BaseEstimator):
     """What every estimator does; `fit_` is the `bf.Fit`."""
 
     extra: Mapping[str, Any] = {}  # parameters beside those of the method: their defaults
+    extra_doc: Mapping[str, str] = {}
     method: Method
     fit_: Fit
+
+    @classmethod
+    def of(cls, method: Method) -> type:
+        """The class that suits a method of this family."""
+        return cls
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -54,12 +59,10 @@ class Estimator(BaseEstimator):
             tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _run(self, data: Any, **hyper: Any) -> Fit:
-        """`bf.fit` with the parameters as they stand."""
-        given = {name: getattr(self, name) for name in settings(self.method)}
-        return fit(
-            self.method, data, self.engine, seed=self._seed(), progress=False, **given | hyper
-        )
+    def _run(self, data: Any) -> Fit:
+        """`bf.fit` with the parameters as they stand; the data have their levels already."""
+        given = {n: getattr(self, n) for n in settings(self.method) if n != "levels"}
+        return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **given)
 
     def _seed(self) -> int:
         state = self.random_state

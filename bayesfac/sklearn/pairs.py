@@ -14,13 +14,12 @@ Examples
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from bayesfac.api import Fit
 from bayesfac.core.data import Ratings
-from bayesfac.core.method import Method
-from bayesfac.sklearn.factors import named_levels, pandas_of, scale_of
+from bayesfac.sklearn.factors import scale_of
 from bayesfac.sklearn.made import Estimator, shelf
 
 
@@ -36,18 +35,10 @@ class Pairs(RegressorMixin, Estimator):
         "levels": "the ordinal scale, 5 for 1..5; None is the distinct values of y in `fit`"
     }
 
-    @classmethod
-    def of(cls, method: Method) -> type:
-        """One class for all of them."""
-        return cls
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.input_tags.categorical, tags.input_tags.string = (
-            False,
-            True,
-            True,
-        )
+        tags.input_tags.sparse = False
+        tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
     def fit(self, X: Any, y: Any) -> "Pairs":
@@ -57,9 +48,6 @@ class Pairs(RegressorMixin, Estimator):
         values = np.asarray(y)
         self.fit_ = self._run(Ratings(user, item, values, **scale_of(self, values)))
         return self
-
-    def _run(self, data: Any, **hyper: Any) -> Fit:
-        return super()._run(data, **hyper, **named_levels(self.method, None))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of every rating; and its sd."""
@@ -74,7 +62,7 @@ class Pairs(RegressorMixin, Estimator):
         return -float(np.sqrt(np.average(square, weights=sample_weight)))
 
     def _labels(self, X: Any, reset: bool) -> tuple[Any, Any]:
-        frame = pandas_of(X)
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         validate_data(
             self, X if frame is X else frame.to_numpy(), reset=reset, skip_check_array=True
         )

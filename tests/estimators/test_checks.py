@@ -14,7 +14,10 @@ SMALL = {
     "layers": ((1, 1),), "pretraining": 2, "minimum": 1, "depth": 1,
 }  # fmt: skip
 
-OWN = {"lsa_mml": {"n_components": 2}}  # HSIC divides by one less
+OWN = {
+    "lsa_mml": {"n_components": 2},  # HSIC divides by one less
+    "mlc_hmf": {"threshold": 1.0},  # every row stays in its node
+}
 
 ONE_LEVEL = "without its zeros X of this check is 1 everywhere: nothing is ranked by one level"
 TWO_LEVELS = "two levels only, X of this check has more: hmf is a bmmmf for each cut between levels"
@@ -25,6 +28,20 @@ ORDINAL = {
     "check_estimator_sparse_matrix": ONE_LEVEL,
 }
 EXPECTED = {name: {"check_fit2d_1sample": NEIGHBOURS} for name in ("ltm", "concat_ltm", "mggm")}
+EXPECTED["bmmmf"] = dict.fromkeys(
+    (
+        "check_estimators_overwrite_params", "check_dont_overwrite_parameters",
+        "check_estimators_fit_returns_self", "check_readonly_memmap_input",
+        "check_n_features_in_after_fitting", "check_positive_only_tag_during_fit",
+        "check_estimators_dtypes", "check_f_contiguous_array_estimator",
+        "check_transformer_data_not_an_array", "check_transformer_general",
+        "check_transformer_preserve_dtypes", "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance", "check_fit2d_1sample", "check_fit2d_1feature",
+        "check_dict_unchanged", "check_fit_idempotent", "check_fit_check_is_fitted",
+        "check_n_features_in", "check_fit2d_predict1d",
+    ),
+    TWO_LEVELS,
+)  # fmt: skip
 LOOSE = "users are found together by descent: to some 1e-6 of their numbers, where 1e-7 is asked"
 
 
