@@ -22,12 +22,20 @@ OWN = {
 ONE_LEVEL = "without its zeros X of this check is 1 everywhere: nothing is ranked by one level"
 TWO_LEVELS = "two levels only, X of this check has more: hmf is a bmmmf for each cut between levels"
 NEIGHBOURS = "one row has no neighbours"
+TWO_COLUMNS = "this check sets n_components to 1, and HSIC divides by one less"
 ORDINAL = {
     "check_estimator_sparse_tag": ONE_LEVEL,
     "check_estimator_sparse_array": ONE_LEVEL,
     "check_estimator_sparse_matrix": ONE_LEVEL,
 }
 EXPECTED = {name: {"check_fit2d_1sample": NEIGHBOURS} for name in ("ltm", "concat_ltm", "mggm")}
+EXPECTED["lsa_mml"] = dict.fromkeys(
+    (
+        "check_dont_overwrite_parameters", "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance", "check_fit2d_1feature", "check_fit2d_predict1d",
+    ),
+    TWO_COLUMNS,
+)  # fmt: skip
 EXPECTED["bmmmf"] = dict.fromkeys(
     (
         "check_estimators_overwrite_params", "check_dont_overwrite_parameters",
