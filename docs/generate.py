@@ -53,6 +53,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "comparators": ("bf.comparators", "Classifiers of several labels to stand beside.", "comparators"),
     "baselines": ("bf.baselines", "Clusterings to stand beside.", "baselines"),
     "datasets": ("bf.datasets", "Data sets, readers, generators.", "datasets"),
+    "sklearn": ("bf.sklearn", "Every method as an estimator: [the guide](../estimators.md).", "sklearn"),
     "testing": ("bayesfac.testing", "The contract, for methods of your own.", "testing"),
 }  # fmt: skip
 
