@@ -1,5 +1,6 @@
 """Stochastic variational inference, and its degenerate case: a point (MAP)."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,14 +64,15 @@ class SVI:
         Adam steps at most; the rate falls to a hundredth on the way.
     guide : {"normal", "multivariate", "lowrank", "laplace", "flow"}
         Mean field, full covariance, low rank plus diagonal, curvature at the mode, autoregressive flow.
-    learning_rate : float
+    learning_rate : float, optional
+        0.01; of a flow 0.001, which at 0.01 runs away.
     batch : int, optional
         Cells per step; all of them by default.
     draws : int
         Draws taken from the fitted guide.
     patience : bool
         Stop early: when the mean ELBO of 1000 steps is not better than that of the 1000 before by
-        more than its own standard error.
+        more than its own standard error, nor worse by more than three.
     folder : str, optional
         Where checkpoints go; a killed run resumes from there.
     save_every : float
@@ -79,7 +81,7 @@ class SVI:
 
     steps: int = 10_000
     guide: str = "normal"
-    learning_rate: float = 0.01
+    learning_rate: float | None = None
     batch: int | None = None
     draws: int = 1000
     patience: bool = True
@@ -94,7 +96,8 @@ class SVI:
             self.guide in guides, f"Expected SVI(guide=...) one of {guides}, got {self.guide!r}"
         )
         require(
-            self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
+            self.learning_rate is None or self.learning_rate > 0,
+            f"Expected a positive learning_rate, got {self.learning_rate!r}",
         )
         if self.batch is not None:
             count_setting(self, batch=1)
@@ -219,7 +222,8 @@ def variational(
     transforms = supports(method, data, hyper, p)
     at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
     guide = GUIDES[engine.guide](model, init_loc_fn=at)
-    decay = optim.Adam(lambda i: engine.learning_rate * 0.01 ** (i / engine.steps))
+    rate = engine.learning_rate or (0.001 if engine.guide == "flow" else 0.01)
+    decay = optim.Adam(lambda i: rate * 0.01 ** (i / engine.steps))
     return NumpyroSVI(model, guide, decay, Ordered(sum_sites=False)), guide
 
 
@@ -263,15 +267,17 @@ def _fit(
                 check_number(
                     trace[-1], "ELBO", f"in step {len(trace)}; try a smaller learning_rate"
                 )
-                converged = engine.patience and _settled(trace)
+                converged = engine.patience and settled(trace)
                 shown.update(len(losses))
                 shown.set_postfix(loss=f"{np.mean(trace[-BLOCK:]):.6g}")
                 if point.due():
                     point.save({"trace": trace, **freeze(state)})
         except KeyboardInterrupt:
             notes.append(_interrupted(trace))
-    outcome = {"converged": converged or _settled(trace), "partial": bool(notes), "notes": notes}
-    if not outcome["converged"]:
+    outcome = {"converged": converged or settled(trace), "partial": bool(notes), "notes": notes}
+    if not outcome["converged"] and gain(trace) < -3:
+        notes.append(f"the ELBO got worse after {len(trace)} steps: take a smaller learning_rate")
+    elif not outcome["converged"]:
         notes.append(f"the ELBO was still moving after {len(trace)} steps: take more")
     return guide, svi.get_params(state), np.asarray(trace), outcome
 
@@ -283,12 +289,18 @@ def _interrupted(trace: list[float]) -> str:
     return f"interrupted after {len(trace)} steps"
 
 
-def _settled(trace: list[float]) -> bool:
-    """Whether 1000 steps no longer beat the 1000 before by more than their standard error."""
-    n = WINDOW * BLOCK
-    if len(trace) < 2 * n:
-        return False
-    means = np.asarray(trace[-2 * n :]).reshape(2 * WINDOW, BLOCK).mean(1)
-    old, new = means[:WINDOW], means[WINDOW:]
-    error = np.sqrt((old.var() + new.var()) / WINDOW)
-    return bool(old.mean() - new.mean() <= error + 1e-9 * abs(new.mean()))
+def settled(trace: list[float]) -> bool:
+    """Whether 1000 steps neither beat the 1000 before by more than their standard error, nor fell behind
+    by more than three: a guide that runs away has not settled."""
+    return len(trace) >= 2 * WINDOW * BLOCK and -3 <= gain(trace) <= 1
+
+
+def gain(trace: list[float]) -> float:
+    """How much the last 1000 steps beat the 1000 before, in standard errors; of fewer steps their halves."""
+    n = min(WINDOW * BLOCK, len(trace) // 2)
+    if n < WINDOW:
+        return math.inf
+    means = np.asarray(trace[-2 * n :]).reshape(2, n)[:, : n // WINDOW * WINDOW]
+    old, new = means.reshape(2, WINDOW, -1).mean(2)
+    error = np.sqrt((old.var() + new.var()) / WINDOW) + 1e-9 * abs(new.mean())
+    return float((old.mean() - new.mean()) / max(error, 1e-300))

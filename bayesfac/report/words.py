@@ -216,6 +216,9 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
         found.append(
             Finding("bad", f"Only {steps} steps: too few to see a trend.", "Take some thousand.")
         )
+    elif trend < -3:
+        text = f"The ELBO got worse at the end ({-trend:.1f} standard errors): the guide runs away."
+        found.append(Finding("bad", text, "Take a smaller learning_rate."))
     elif fit.converged is False and not fit.partial and trend <= 2:
         text = f"Stopped after {steps} steps, before it could be seen that the ELBO had settled."
         found.append(Finding("bad", text, f"Take {max(2 * steps, 5000)} steps."))
