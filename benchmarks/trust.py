@@ -98,7 +98,6 @@ def starts(quick: bool) -> Numbers:
         point = bf.fit(method, train, **size)
         for name, init in (("prior", None), ("MAP", point)):
             gibbs = bf.fit(method, train, bf.Gibbs(0, 200 if quick else 1000, 4), init=init, **size)
-            # a fixed step: what is measured is the way, not how fast the sampler tunes itself
             begun = time.perf_counter()
             nuts = bf.fit(method, train, bf.NUTS(50 if quick else 300, 100, 4), init=init, **size)
             found[f"{method} from the {name}"] = {
