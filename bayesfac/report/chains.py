@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from bayesfac.report import az
 from bayesfac.report.check import Diagnostics
 from bayesfac.report.picture import Picture, short
-from bayesfac.report.words import ESS, Finding
+from bayesfac.report.words import ESS, GROUPS, LEVELS, RHAT, Finding
 
 GRID = (5.4, 4.4)
 PANELS = 4
@@ -202,8 +202,15 @@ def _shown(tree: xr.DataTree, found: Diagnostics) -> pd.DataFrame:
 
 
 def _agreement(rows: pd.DataFrame) -> Finding:
+    """By the limits of the verdict: a picture does not contradict it."""
+    levels = ["good"]
+    for group, belongs in GROUPS.items():
+        largest = rows.loc[belongs(rows["quantity"]), "r_hat"].max()
+        fine, limit = RHAT["prediction" if group == "Predictions" else "else"]
+        if round(largest, 3) > fine:  # not where nothing could be compared: NaN
+            levels.append("bad" if largest > limit and not group.startswith("Hyper") else "care")
+    level = max(levels, key=LEVELS.index)
     largest = rows["r_hat"].max()
-    level = "good" if largest <= 1.01 else "care" if largest <= 1.05 else "bad"
     return Finding(level, f"Here: the largest R-hat of these is {largest:.3f}.")
 
 
