@@ -60,6 +60,7 @@ def test_the_same_seed_gives_the_same_ranks(pmf):
     assert not other.ranks.equals(pmf.ranks)
 
 
+@pytest.mark.slow
 def test_nuts_agrees_with_its_model():
     found = bf.sbc("pmf", "NUTS", replications=60, draws=19, warmup=100, thin=2, progress=False)
     assert found.ok, found

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.Convergenc
 
 
 @pytest.mark.parametrize("guide", ["normal", "multivariate", "lowrank", "flow"])
-@pytest.mark.parametrize("name", ["pmf", "plsa", "bpmf"])
+@pytest.mark.parametrize("name", ["pmf", "plsa", pytest.param("bpmf", marks=pytest.mark.slow)])
 def test_weights_are_joint_over_guide(name, guide):
     """Up to one constant: model and guide traced by NumPyro itself, draw by draw."""
     with jax.enable_x64(True):

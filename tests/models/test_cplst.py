@@ -131,6 +131,7 @@ def test_new_rows_and_half_of_the_labels_by_default():
     np.testing.assert_allclose(here, np.clip(score[[7, 3], [2, 4]], 1e-3, 1 - 1e-3), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_draws_are_about_the_point():
     """A sharp posterior: draws of X W V' + b average to its mode, and V V' to that of its frame."""
     data = Tasks({"x": X}, Y)

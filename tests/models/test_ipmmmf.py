@@ -35,7 +35,10 @@ def test_golden_objective():
     golden(IP)
 
 
-@pytest.mark.parametrize("pi", [0.02, 0.4, 0.97])
+@pytest.mark.parametrize(
+    "pi",
+    [pytest.param(0.02, marks=pytest.mark.slow), 0.4, pytest.param(0.97, marks=pytest.mark.slow)],
+)
 def test_memberships_are_drawn_from_what_they_are_proportional_to(pi):
     law = Membership(jnp.full(100_000, pi))
     draws = np.asarray(law.sample(jax.random.key(0)))

@@ -129,6 +129,7 @@ def test_new_rows_and_default_sizes():
     np.testing.assert_allclose(here, np.clip(score, 1e-3, 1 - 1e-3), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_draws_are_about_the_point():
     given = {"n_components": 2, "weight": 20.0, "alpha": 6.0, "beta": 1.0, "progress": False}
     data = Tasks({"x": X}, Y)

@@ -150,6 +150,7 @@ def test_a_joint_graph_is_one_more():
         bf.fit("mggm", named, joint=True, **given)
 
 
+@pytest.mark.slow
 def test_a_posterior_has_weights_of_the_graphs():
     data, h = MGGM.example(jax.random.key(0))
     fit = bf.fit("mggm", data, bf.NUTS(20, 10, 2, max_tree_depth=4), progress=False, **h._asdict())

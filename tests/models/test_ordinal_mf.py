@@ -72,7 +72,8 @@ def test_golden_objective():
     golden(ORDINAL)
 
 
-@pytest.mark.parametrize("thresholds", [pytest.param("user", marks=pytest.mark.slow), "shared"])
+@pytest.mark.slow
+@pytest.mark.parametrize("thresholds", ["user", "shared"])
 def test_gibbs_and_nuts_sample_one_posterior(thresholds):
     """Probabilities of three cells from both samplers, in Monte-Carlo standard errors."""
     ratings = bf.datasets.make_ratings(8, 6, 1, levels=3, density=0.8, seed=0, noise=0.7)
