@@ -212,7 +212,7 @@ METHOD = register(
         dims={"U": ("user", "taste"), "V": ("item", "taste")},
     )
 )
-for check, answer in ({} if os.environ.get("NOC") else contract(METHOD)).items():
+for check, answer in contract(METHOD).items():
     print(f"{check:15} {answer}")
 
 # %% [markdown]
@@ -263,9 +263,9 @@ print(train)
 
 # %%
 settings = {"n_components": 3, "shape": 1.1, "seed": 0, "progress": False}
-point = bf.fit("gamma_poisson", train, bf.FixedPoint(5000), **settings)
-gibbs = bf.Gibbs(*((200, 400) if FAST else (500, 2000)), chains=2)
-nuts = bf.NUTS(*((100, 100) if FAST else (500, 500)), chains=2)
+point = bf.fit("gamma_poisson", train, bf.FixedPoint(5000, every=10), **settings)
+gibbs = bf.Gibbs(*((100, 300) if FAST else (500, 2000)), chains=2)
+nuts = bf.NUTS(*((50, 50) if FAST else (500, 500)), chains=2)
 fits = {
     "point": point,
     "Gibbs": bf.fit("gamma_poisson", train, gibbs, init=point, **settings),
@@ -280,6 +280,11 @@ print(comparison)
 # %%
 for name in ("Gibbs", "NUTS"):
     print(repr(fits[name].diagnostics()).partition("\n\n")[0], "\n")
+
+# %% [markdown]
+# The contract says that a sampler is right, not that it is quick. This Gibbs sampler moves a table by moving
+# one split after the other, and in a full run its 4,000 draws are worth some 30; the 1,000 of NUTS are worth
+# 300. The verdict shows it, and says what to do.
 
 # %%
 levels = np.linspace(0.1, 0.95, 18)
