@@ -186,10 +186,11 @@ def memory(quick: bool, threads: int) -> Numbers:
 
 
 def shown(found: Numbers) -> list[Numbers]:
-    """One row for each entry, of few digits; columns are those of the richest."""
-    rows = {k: v if isinstance(v, dict) else {"": v} for k, v in found.items()}
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    return [{"part": k} | {n: few(row.get(n, "")) for n in names} for k, row in rows.items()]
+    """One row for each entry, of few digits; columns are those of all of them, where all have columns."""
+    if not all(isinstance(value, dict) for value in found.values()):
+        return [{"": name, "found": few(value)} for name, value in found.items()]
+    columns = dict.fromkeys(name for value in found.values() for name in value)
+    return [{"": k} | {n: few(v.get(n, "")) for n in columns} for k, v in found.items()]
 
 
 def few(value: Any) -> Any:
@@ -220,13 +221,7 @@ def main() -> None:
     lines = []
     for part in args.parts:
         found = cells.get(part, make[part])
-        nested = all(isinstance(value, dict) for value in found.values())
-        rows = (
-            [{"": k, **v} for k, v in found.items()]
-            if nested
-            else [{"": k, "found": few(v)} for k, v in found.items()]
-        )
-        lines.append(f"{part}\n\n{table(rows)}")
+        lines.append(f"{part}\n\n{table(shown(found))}")
     report("trust", args, {"where": where, "results": cells.found}, "\n\n".join(lines))
 
 
