@@ -348,3 +348,11 @@ def test_kinds_of_tables_agree():
     }  # fmt: skip
     found = bf.evaluate({"near": "ml_knn", "linear": "ls_ml"}, kinds, **QUICK).mean("micro_f1")
     assert np.ptp(found.to_numpy(), axis=0) == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_a_tuned_cell_forgets_its_programs(monkeypatch):
+    """Hundreds for each fold: a long table would fill the memory."""
+    forgotten = []
+    monkeypatch.setattr("jax.clear_caches", lambda: forgotten.append(1))
+    run({"near": bf.Tuned("ml_knn", {"k": [1, 2]}), "plain": "ml_knn"}, folds=2)
+    assert len(forgotten) == 2, "one for each fold of the tuned one, none for the plain one"

@@ -14,9 +14,7 @@ from bayesfac.report.pages import render
 from bayesfac.report.words import Finding
 
 ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed from
-BYTES = (
-    192 * 2**20
-)  # and the most of one site that is looked at for them, a few copies of which are made
+BYTES = 192 * 2**20  # and the most of one site that is looked at for them; a few copies are made
 BLOCK = 64
 ENTRIES = 500  # of each aligned site, whose chains are compared
 

@@ -166,10 +166,8 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
                 return f"the factor {name!r} looks at the data that the model explains, and is no law of them"
     try:
         jax.eval_shape(lambda p: redrawn(method, data, hyper, p, key), p)
-    except (
-        BayesfacError,
-        NotImplementedError,
-    ) as none:  # the law's own answer to what is asked here
+    # a law that has no sampler raises NotImplementedError, NumPyro's too: the answer to what is asked here
+    except (BayesfacError, NotImplementedError) as none:
         return str(none) or "its law of the data cannot be drawn from"
     return ""
 

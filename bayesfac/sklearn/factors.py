@@ -1,5 +1,6 @@
 """Transformers: rows as factors, of matrices with missing cells and of views without."""
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from bayesfac.sklearn.made import Estimator, Table, factor, table_of
 LEVELS = 100  # more distinct values than these are no scale that a user forgot to name
 
 
-class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
     """Rows of training as factors; nothing is said of new ones."""
 
     axes: tuple[str, str]  # of rows and columns, as the method's parameters call them
@@ -33,8 +34,9 @@ class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         """Learn, and give the rows' factors."""
         return self.fit(X).embedding_
 
+    @abstractmethod
     def _data(self, X: Any, reset: bool) -> Any:
-        raise NotImplementedError
+        """X as the container that the method takes."""
 
     @property
     def embedding_(self) -> np.ndarray:

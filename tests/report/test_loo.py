@@ -21,16 +21,6 @@ from tests.report.loo_data import GIBBS, PMF, few
 
 
 @pytest.fixture(scope="module")
-def data():
-    return few()
-
-
-@pytest.fixture(scope="module")
-def fit(data):
-    return bf.fit("pmf", data, GIBBS, progress=False, **PMF)
-
-
-@pytest.fixture(scope="module")
 def loo(fit, data):
     return fit.loo(data)
 

@@ -9,17 +9,7 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.report.loo_rows import own_site
-from tests.report.loo_data import GIBBS, PMF, few
-
-
-@pytest.fixture(scope="module")
-def data():
-    return few()
-
-
-@pytest.fixture(scope="module")
-def fit(data):
-    return bf.fit("pmf", data, GIBBS, progress=False, **PMF)
+from tests.report.loo_data import GIBBS, PMF
 
 
 # -- users ----------------------------------------------------------------------------------------
