@@ -138,6 +138,13 @@ def test_duplicates_can_be_averaged():
     assert merged.frame()["rating"].tolist() == [1.0, 4.5, 2.5]
 
 
+def test_a_mean_on_a_scale_of_levels_is_a_level():
+    user, item, value = ["a", "a", "b", "b", "c"], ["x", "x", "x", "x", "x"], [1.0, 4, 2, 5, 3]
+    merged = bf.Ratings((user, item, value), levels=5, duplicates="mean")
+    np.testing.assert_array_equal(merged.value, [2, 3, 3])  # 2.5 and 3.5: the lower of two
+    assert bf.Ratings(merged.frame(), levels=5).value.tolist() == [2, 3, 3]
+
+
 SHAPES = [(1, 1), (1, 5), (4, 1), (5, 7)]
 FINITE = st.floats(-100, 100, width=32)
 

@@ -253,7 +253,7 @@ def _table_options(parser: Parser) -> None:
         "--duplicates",
         choices=["error", "mean"],
         default="error",
-        help="a second rating of one item by one user: refuse it, or take the mean (error)",
+        help="a second rating of one item by one user: refuse it, or take the mean or nearest level (error)",
     )
 
 

@@ -40,7 +40,8 @@ class Ratings:
     levels : int or sequence, optional
         The ordinal scale: 5 means 1..5. Without it values are real numbers.
     duplicates : {"error", "mean"}
-        What to do when a user rated an item twice.
+        What to do when a user rated an item twice. On a scale of levels the mean is that level which is
+        nearest to it, of two the lower.
 
     Examples
     --------
@@ -81,6 +82,8 @@ class Ratings:
                 f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
             )
         user, item, value = _distinct(user, item, value, users, items_, duplicates)
+        if levels is not None and not (ok := np.isin(value, levels)).all():
+            value[~ok] = _nearest(levels, value[~ok])  # a mean may lie between two levels
         self._fill(user, item, value, users, items_, levels)
 
     def _fill(
@@ -344,6 +347,12 @@ def _distinct(
     mean = np.bincount(which, value) / np.bincount(which)
     keep = np.sort(first)
     return user[keep], item[keep], mean[which[keep]]
+
+
+def _nearest(levels: tuple[float, ...], value: np.ndarray) -> np.ndarray:
+    """The nearest level; of two, the lower."""
+    scale = np.asarray(levels)
+    return scale[np.abs(value[:, None] - scale).argmin(1)]
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:
