@@ -58,6 +58,19 @@ def test_unknown_labels_get_the_prior_and_a_flag(draws, point):
         draws.predict(wrong_type)
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (["u1", "film 1"], "a column of labels as 'user', got 'u1'"),
+        ({"user": ["u1"], "item": "film 1"}, "a column of labels as 'item', got 'film 1'"),
+        ({"user": ["u1", "u2"], "item": ["film 1"]}, "one length, got {'user': 2, 'item': 1}"),
+    ],
+)
+def test_a_query_is_columns_of_one_length(point, query, said):
+    with pytest.raises(ValueError, match=said):
+        point.predict(query)
+
+
 def test_a_user_without_training_ratings_is_flagged(frame):
     data = bf.Ratings(frame)
     gone = data.users[3]

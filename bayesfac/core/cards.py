@@ -209,10 +209,10 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
         if not isinstance(query, {"Ratings": Ratings, "Views": Views, "Tasks": Tasks}[kind]):
             raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
         query = query.frame()
-    if isinstance(query, Mapping):
-        query = pd.DataFrame(query)
     if isinstance(query, tuple | list) and len(query) == len(wanted):
-        query = pd.DataFrame(dict(zip(wanted, query, strict=True)))
+        query = dict(zip(wanted, query, strict=True))
+    if isinstance(query, Mapping):
+        query = _table(query)
     if not isinstance(query, pd.DataFrame):
         raise TypeError(
             f"Expected {kind} or a table with columns {wanted}, got {type(query).__name__}"
@@ -224,6 +224,16 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
     else:
         raise ValueError(f"Expected a query with columns {wanted}, got {list(query.columns)}")
     return frame.reset_index(drop=True)
+
+
+def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
+    for name, column in columns.items():
+        if not np.ndim(column):
+            raise ValueError(f"Expected a column of labels as {name!r}, got {column!r}")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Expected columns of one length, got {lengths}")
+    return pd.DataFrame(columns)
 
 
 def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
