@@ -12,6 +12,7 @@ import bayesfac as bf
 from bayesfac.core import kernels
 from bayesfac.core.cells import CHUNK, Cells, Grid, Query
 from bayesfac.core.math import inner, normalise, pick, safe_log
+from bayesfac.inference.gibbs import sweep_of
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
@@ -254,6 +255,42 @@ def test_no_program_makes_a_table(method):
         with kernels.use("jax"):
             program = jax.make_jaxpr(lambda p, data, f=function: f(p, data, hyper))(p, data)
         assert 2000 < largest(program.jaxpr) < dense_size / 4
+
+
+# -- between the loops ----------------------------------------------------------------------------
+@pytest.fixture
+def programs():
+    """One entry for each program that is compiled (or read from the cache)."""
+    made = []
+
+    def heard(event, seconds, **about):
+        if event.endswith("backend_compile_duration"):
+            made.append(about)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield made
+    jax.monitoring.unregister_event_duration_listener(heard)
+
+
+@pytest.mark.parametrize("what", ["update", "Gibbs"])
+def test_later_sweeps_compile_nothing(method, what, programs):
+    """Where Numba runs the sparse loops a sweep is no single program: a `while_loop` over a closure
+    would be compiled at every call, thousands of times in a long fit, until memory maps run out."""
+    if not (method.update if what == "update" else method.conditionals):
+        pytest.skip(f"{method.name} has no {what}")
+    data, hyper = method.example(jax.random.key(0))
+    data, key = method.ready(data, hyper), jax.random.key(1)
+    with kernels.use("numba"):
+        p = method.init(key, data, hyper)
+        step = method.update if what == "update" else sweep_of(method, hyper, data, p)
+        given = (data, hyper) if what == "update" else (data, key)
+        for _ in range(3):
+            p = step(p, *given)
+        assert programs
+        programs.clear()
+        for _ in range(2):
+            p = step(p, *given)
+    assert not programs
 
 
 # -- arithmetic -----------------------------------------------------------------------------------

@@ -121,6 +121,13 @@ def factor(P: jax.Array) -> jax.Array:
     >>> bool(jnp.isfinite(factor(jnp.ones((3, 3)))).all())
     True
     """
+    L = jnp.linalg.cholesky(P)
+    events.tell("a system was singular at this precision and was given a ridge", jnp.isnan(L).any())
+    return _ridged(P, L)
+
+
+@jax.jit  # outside of a compiled program a loop over closures would be compiled at every call
+def _ridged(P: jax.Array, L: jax.Array) -> jax.Array:
     first = jnp.finfo(P.dtype).eps * jnp.max(jnp.diagonal(P))
 
     def broken(state: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -131,6 +138,4 @@ def factor(P: jax.Array) -> jax.Array:
         ridge = jnp.maximum(10 * state[1], first)
         return jnp.linalg.cholesky(P + ridge * jnp.eye(len(P), dtype=P.dtype)), ridge
 
-    L = jnp.linalg.cholesky(P)
-    events.tell("a system was singular at this precision and was given a ridge", jnp.isnan(L).any())
     return jax.lax.while_loop(broken, again, (L, jnp.zeros_like(first)))[0]
