@@ -86,17 +86,19 @@ def _descend(fit: Fit, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, 
     users, so that nothing but their own ratings tells them apart."""
     method, hyper = fit.method, fit.hyper
     axis = {site: site_dims(method, site).index("user") + 1 for site in held if _of_user(fit, site)}
-    alike = {
-        site: np.repeat(held[site].mean(at, keepdims=True), data.n_users, at)
-        for site, at in axis.items()
-    }
-    first = from_sites(method, {site: value[0] for site, value in (held | alike).items()})
-    maps = {
-        site: map_ for site, map_ in supports(method, data, hyper, first).items() if site in alike
-    }
-    start = {site: map_.inv(off_edge(map_, alike[site])) for site, map_ in maps.items()}
+
+    def many(site: str, user: np.ndarray) -> np.ndarray:
+        return np.repeat(user, data.n_users, axis[site])
+
+    # any user tells the shapes; the mean only of what is sampled: what is derived may be infinite
+    some = {site: many(site, held[site].take([0], at)) for site, at in axis.items()}
+    first = from_sites(method, {site: value[0] for site, value in (held | some).items()})
+    every = supports(method, data, hyper, first)
+    maps = {site: map_ for site, map_ in every.items() if site in axis}
+    means = {site: many(site, held[site].mean(axis[site], keepdims=True)) for site in maps}
+    start = {site: map_.inv(off_edge(map_, means[site])) for site, map_ in maps.items()}
     z, restore = as_rows(start, several=True)
-    rest = {site: jnp.asarray(value) for site, value in held.items() if site not in alike}
+    rest = {site: jnp.asarray(value) for site, value in held.items() if site not in axis}
 
     def users(z: jax.Array) -> dict[str, jax.Array]:
         return {site: maps[site](value) for site, value in restore(z).items()}
@@ -105,14 +107,14 @@ def _descend(fit: Fit, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, 
         own = {site: value[0] for site, value in users(z[None]).items()}
         return method.objective(from_sites(method, p | own), data, hyper)
 
-    every = jax.jit(
+    slopes = jax.jit(
         lambda z, p, data: jax.lax.map(lambda zp: jax.value_and_grad(total)(*zp, data), (z, p))
     )
     points = np.array(z)
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         points[live] = z
-        value, slope = every(jnp.asarray(points), rest, data)
+        value, slope = slopes(jnp.asarray(points), rest, data)
         return np.asarray(value)[live], np.asarray(slope)[live]
 
     at = begin(look, np.array(z))

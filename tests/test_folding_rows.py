@@ -1,5 +1,6 @@
 """New users of ratings and new rows of topic models, beside the row step worked out in NumPy."""
 
+import warnings
 from functools import cache
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_users_of_training_come_back(name):
     assert before.keys() == after.keys()
     for site in before.keys() - own:
         np.testing.assert_array_equal(before[site], after[site], err_msg=site)
+
+
+def test_where_levels_end_at_infinity_no_mean_is_taken():
+    """Of a user who only gave the least level, and of one who only gave the best."""
+    extremes = bf.Ratings(np.array([[1.0, 1, 1], [3, 3, 3], [1, 2, 3]]), levels=3)
+    fit = bf.fit("pmmmf", extremes, bf.LBFGS(50), n_components=1, progress=False)
+    assert {-np.inf, np.inf} <= set(np.asarray(fit.params.cut).ravel())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert np.isfinite(fit.fold_in(extremes).predict(extremes).mean).all()
 
 
 def test_every_draw_has_its_own_users(tmp_path):
