@@ -43,7 +43,7 @@ def tally(
     shape = (len(query.row), len(levels))
     seen = Tally(np.full(shape, -np.inf), np.zeros(shape))
     for params in blocks:
-        seen = _add(method, hyper, levels, params, query, seen)
+        seen = jax.block_until_ready(_add(method, hyper, levels, params, query, seen))
     log_mass, votes = (np.asarray(part, np.float64) for part in seen)
     return Tally(log_mass - np.logaddexp.reduce(log_mass, axis=1, keepdims=True), votes)
 

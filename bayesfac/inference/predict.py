@@ -196,8 +196,9 @@ class Prediction:
             ):
                 sub = jax.random.fold_in(key, number)
                 given = (params, query, jnp.asarray(truth), sub)
-                parts.append(_look(self.method, self.hyper, repeat, value is not None, *given))
-            merged = {k: np.concatenate([np.asarray(p[k]) for p in parts]) for k in parts[0]}
+                seen = _look(self.method, self.hyper, repeat, value is not None, *given)
+                parts.append(jax.device_get(seen))
+            merged = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
             merged = {k: v[:, :size] for k, v in merged.items()}
             mean = merged["mean"].astype(np.float64)
             moments["mean"].append(mean.mean(0))
@@ -210,7 +211,11 @@ class Prediction:
 def param_blocks(
     method: Method, draws: Mapping[str, np.ndarray], width: int, memory: int
 ) -> Iterator[Any]:
-    """Params with a leading axis of draws, as many at a time as fit the budget."""
+    """Params with a leading axis of draws, as many at a time as fit the budget.
+
+    Before it asks for more, a caller waits for what it makes of one block: queued work holds its block, and
+    on a busy machine all of them would be read before the first is done.
+    """
     chains, length = next(iter(draws.values())).shape[:2]
     shapes = {site: value.shape[2:] for site, value in draws.items()}
     largest = max((shape[-1] for shape in shapes.values() if shape), default=1)

@@ -112,8 +112,10 @@ def _block(
     at = (slice(None),) * axis + (users,)
     own = {s: value[at] if s == site else value for s, value in draws.items()}
     blocks = param_blocks(fit.method, own, part.n_users, memory // 4)
-    found = [_marginal(fit.method, fit.hyper, site, params, part) for params in blocks]
-    return np.concatenate([np.asarray(each, float) for each in found]).T
+    found = [
+        np.asarray(_marginal(fit.method, fit.hyper, site, params, part), float) for params in blocks
+    ]
+    return np.concatenate(found).T
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

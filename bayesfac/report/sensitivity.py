@@ -141,8 +141,9 @@ def log_parts(
         cells = pointwise.told(method, data, fit.data.locate(data)[0], fit.data.levels)
         seen = pointwise.log_likelihoods(method, hyper, draws, cells, memory)
     one = prior_data(fit, data)
-    found = [_by_site(method, hyper, p, one) for p in param_blocks(method, draws, 1, memory // 4)]
-    logs = {n: np.concatenate([np.asarray(f[n], float) for f in found]) for n in found[0]}
+    blocks = param_blocks(method, draws, 1, memory // 4)
+    found = [jax.device_get(_by_site(method, hyper, p, one)) for p in blocks]
+    logs = {n: np.concatenate([f[n] for f in found]).astype(float) for n in found[0]}
     prior = {n: log.reshape(shape) for n, log in logs.items() if not _observed(n)}
     if seen is None:
         seen = sum(log.reshape(shape) for n, log in logs.items() if _observed(n))
