@@ -63,8 +63,11 @@ def _write(fit: Fit, folder: Path) -> None:
         (folder / "draws").mkdir()
         for site in fit.draws:
             place = folder / "draws" / f"{site}.npy"
-            with open(place, "wb") as file:
-                np.save(file, fit.draws[site], allow_pickle=False)
+            if isinstance(fit.draws, StoredDraws):  # never mapped: pages would count as memory
+                shutil.copyfile(fit.draws.path(site), place)
+            else:
+                with open(place, "wb") as file:
+                    np.save(file, fit.draws[site], allow_pickle=False)
             files[f"draws/{site}.npy"] = sha256(place)
     header = {
         "format": FORMAT,

@@ -162,3 +162,14 @@ def test_checkpoints_come_at_most_so_often(tmp_path, monkeypatch):
     nowhere.save({"x": np.ones(2)})
     assert not nowhere.due()
     assert nowhere.load() is None
+
+
+def test_saving_copies_draws_on_disk_without_reading_them(tmp_path, monkeypatch):
+    data = bf.datasets.make_ratings(6, 5, 2, seed=0)
+    engine = bf.Gibbs(2, 3, 1, folder=str(tmp_path / "run"))
+    fit = bf.fit("pmf", data, engine, n_components=2, progress=False)
+    U = np.array(fit.draws["U"])
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredDraws, "__getitem__", lambda draws, site: pytest.fail(f"read {site}"))
+        fit.save(tmp_path / "fit")
+    np.testing.assert_array_equal(bf.load(tmp_path / "fit").draws["U"], U)
