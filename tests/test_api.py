@@ -71,6 +71,17 @@ def test_a_query_is_columns_of_one_length(point, query, said):
         point.predict(query)
 
 
+def test_columns_of_a_query_stand_in_their_order_whatever_their_index(point):
+    user, item = (
+        pd.Series(["u1", "u2"], index=[0, 1]),
+        pd.Series(["film 1", "film 2"], index=[7, 0]),
+    )
+    found = point.predict({"user": user, "item": item})
+    wanted = point.predict({"user": ["u1", "u2"], "item": ["film 1", "film 2"]})
+    np.testing.assert_array_equal(found.mean, wanted.mean)
+    assert not found.flagged.any()
+
+
 def test_a_user_without_training_ratings_is_flagged(frame):
     data = bf.Ratings(frame)
     gone = data.users[3]

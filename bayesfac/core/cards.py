@@ -227,13 +227,14 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
 
 
 def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
+    """Columns beside each other in their order, whatever index they bring."""
     for name, column in columns.items():
         if not np.ndim(column):
             raise ValueError(f"Expected a column of labels as {name!r}, got {column!r}")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"Expected columns of one length, got {lengths}")
-    return pd.DataFrame(columns)
+    return pd.DataFrame({name: pd.Index(column) for name, column in columns.items()})
 
 
 def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:

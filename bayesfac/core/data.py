@@ -81,9 +81,7 @@ class Ratings:
                 f"Expected one of the levels {levels}, got {value[row]:g} in row {row} "
                 f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
             )
-        user, item, value = _distinct(user, item, value, users, items_, duplicates)
-        if levels is not None and not (ok := np.isin(value, levels)).all():
-            value[~ok] = _nearest(levels, value[~ok])  # a mean may lie between two levels
+        user, item, value = _distinct(user, item, value, users, items_, duplicates, levels)
         self._fill(user, item, value, users, items_, levels)
 
     def _fill(
@@ -329,6 +327,7 @@ def _distinct(
     users: pd.Index,
     items: pd.Index,
     policy: str,
+    levels: tuple[float, ...] | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     cell = user.astype(np.int64) * len(items) + item
     _, first, which = np.unique(cell, return_index=True, return_inverse=True)
@@ -345,14 +344,10 @@ def _distinct(
             f"the first is row {earlier}); duplicates='mean' averages them"
         )
     mean = np.bincount(which, value) / np.bincount(which)
+    if levels is not None:  # the nearest of them, of two the lower: a mean may lie between
+        mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
     keep = np.sort(first)
     return user[keep], item[keep], mean[which[keep]]
-
-
-def _nearest(levels: tuple[float, ...], value: np.ndarray) -> np.ndarray:
-    """The nearest level; of two, the lower."""
-    scale = np.asarray(levels)
-    return scale[np.abs(value[:, None] - scale).argmin(1)]
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:
