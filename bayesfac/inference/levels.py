@@ -66,17 +66,29 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
     neighbouring levels, where the first and the last take the tails."""
     if isinstance(outcome, Levels):
         return outcome.log_p
-    cuts = midpoints(levels)
     if isinstance(outcome, dist.Normal):
-        return _normal_masses((cuts - outcome.loc[..., None]) / outcome.scale[..., None])
-    inner = jnp.stack([outcome.cdf(cut) for cut in cuts], -1)
+        ends = _ends(levels)
+        return _normal_mass(*((x - outcome.loc[..., None]) / outcome.scale[..., None] for x in ends))
+    inner = jnp.stack([outcome.cdf(cut) for cut in midpoints(levels)], -1)
     return jnp.log(jnp.diff(inner, axis=-1, prepend=0, append=1))
 
 
-def _normal_masses(cuts: jax.Array) -> jax.Array:
-    """Log mass between the cuts; where a tail is too thin for a number, by way of logarithms."""
-    ends = jnp.full_like(cuts[..., :1], np.inf)
-    low, high = jnp.concatenate([-ends, cuts], -1), jnp.concatenate([cuts, ends], -1)
+def log_mass(outcome: dist.Distribution, levels: tuple[float, ...], code: jax.Array) -> jax.Array:
+    """Log mass of one level, each outcome's own."""
+    if isinstance(outcome, dist.Normal):  # without the others, which is most of the work
+        ends = (jnp.asarray(x)[code] for x in _ends(levels))
+        return _normal_mass(*((x - outcome.loc) / outcome.scale for x in ends))
+    return jnp.take_along_axis(log_masses(outcome, levels), code[:, None], -1)[:, 0]
+
+
+def _ends(levels: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Where each level begins, and where it ends."""
+    cuts = midpoints(levels)
+    return np.append(-np.inf, cuts), np.append(cuts, np.inf)
+
+
+def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
+    """Log mass between two ends; where a tail is too thin for a number, by way of logarithms."""
     flip = low > -high  # on the side where the function is below one half nothing cancels
     near, far = jnp.where(flip, -low, high), jnp.where(flip, -high, low)
     mass = jax.scipy.special.ndtr(near) - jax.scipy.special.ndtr(far)

@@ -23,11 +23,11 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, sites
 from bayesfac.core.tables import Table
 from bayesfac.core.tasks import LABELS
-from bayesfac.inference.levels import codes, log_masses
+from bayesfac.inference.levels import codes, log_mass
 from bayesfac.inference.predict import param_blocks
 
 CELLS = 2**13  # at a time, where only sums over the draws are kept
-ARRAYS = 14  # as large as draws x cells that a block's work takes, numbers of 8 bytes
+ARRAYS = 5  # as large as draws x cells that a block takes: factors, scores, what makes and what smooths them
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +68,21 @@ def refuse_entangled(method: Method, data: Any) -> None:
 def by_block(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Blocks of cells; of each the factors and the scores, both cells x draws, in float64."""
+    """Blocks of cells, as large as fit, for each reads all draws; the factors and the scores of each, both
+    cells x draws, as exact as the joint is."""
     total = int(np.prod(next(iter(draws.values())).shape[:2]))
-    width = int(np.clip(memory // (8 * ARRAYS * total), 1, len(cells)))
+    exact = jnp.zeros(0).dtype
+    width = int(np.clip(memory // (exact.itemsize * ARRAYS * total), 1, len(cells)))
     for at, part in _parts(cells, width):
-        factor, score = np.empty((2, at.stop - at.start, total))
+        factor, score = np.empty((2, total, at.stop - at.start), exact)
         done = 0
         for params in param_blocks(method, draws, width, memory // 4):
             seen = _look(method, hyper, cells.levels, params, *part)
             to = done + len(seen[0])
             for table, new in zip((factor, score), seen, strict=True):
-                table[:, done:to] = np.asarray(new).T[: len(table)]
+                table[done:to] = np.asarray(new)[:, : table.shape[1]]
             done = to
-        yield at, factor, score
+        yield at, factor.T, score.T
 
 
 def log_means(
@@ -183,7 +185,7 @@ def _score(
     outcome = method.predict(p, query, hyper)
     if levels is None:
         return outcome.log_prob(y)
-    return jnp.take_along_axis(log_masses(outcome, levels), code[:, None], -1)[:, 0]
+    return log_mass(outcome, levels, code)
 
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:

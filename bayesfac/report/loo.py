@@ -21,6 +21,8 @@ from bayesfac.report import psis
 from bayesfac.report.elpd import Loo
 
 MEMORY = 2 * 2**30
+NEAR = 2**19  # numbers that are smoothed at a time: what is made of them stays near the processor,
+WORK = 16  # and these are so many arrays of their size, together no more than one of the whole block
 UNITS = {"Ratings": "rating", "Tasks": "label"}
 
 
@@ -116,6 +118,13 @@ def left_out(
         raise BayesfacError(
             f"Expected finite log likelihoods, got {factor[cell, draw]} in draw {draw} of a cell"
         )
-    log_weight, k = psis.smooth(-factor, psis.efficiency(factor, chains))
-    elpd = pointwise.log_sum(log_weight + score)
-    return elpd, pointwise.log_sum(score) - np.log(score.shape[1]), k
+    cells, total = factor.shape
+    found = np.empty((3, cells))
+    few = max(1, min(NEAR // total, cells // WORK))
+    for part in (slice(first, first + few) for first in range(0, cells, few)):
+        told, scored = (np.array(table[part], float, order="C") for table in (factor, score))
+        log_weight, k = psis.smooth(-told, psis.efficiency(told, chains))
+        elpd = pointwise.log_sum(log_weight + scored)
+        found[:, part] = elpd, pointwise.log_sum(scored) - np.log(total), k
+    elpd, whole, k = found
+    return elpd, whole, k

@@ -91,7 +91,7 @@ def _blocks(
     """Users, as many at a time as fit: their ratings' gathered factors, K x K systems, and one number a
     draw with what smoothing takes."""
     chains, length, _, K = draws[site].shape
-    each = 8 * (4 * K * K + pointwise.ARRAYS * chains * length)
+    each = 8 * (4 * K * K + 2 * chains * length)
     cost = np.cumsum(each + 8 * np.asarray(counts, float) * K * (K + 4))
     first = 0
     while first < len(cost):
