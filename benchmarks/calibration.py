@@ -23,10 +23,16 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "svi": ("SVI", {"steps": 4000}),
     "svi-full": ("SVI", {"steps": 4000, "guide": "multivariate"}),
 }
-# Where a loss is no likelihood, weaker than in the example: the weights of the prior's draws stay even.
+# Where a factor is no density, it or what it works on is weaker than in the example: the weights of the
+# prior's draws stay even.
 HYPER: dict[str, dict[str, Any]] = {
     "bpmf": {"alpha_shape": 3.0, "alpha_rate": 3.0},
+    "emmmf": {"penalty": 3.0, "scale_theta": 0.5},
+    "faie": {"penalty": 20.0},
     "gibbs_mmmf": {"cost": 0.1},
+    "grople": {"beta": 4.0, "ridge": 0.1},
+    "himls": {"coupling": 0.1},
+    "hmf": {"penalty": 2.0},
 }
 # Samplers that need longer chains than usual: warm-up, and steps for each draw.
 LONGER: dict[tuple[str, str], dict[str, int]] = {

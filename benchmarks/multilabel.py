@@ -44,6 +44,12 @@ METHODS: dict[str, Any] = {
         by="accuracy",
         threshold=True,
     ),
+    "MLC-HMF, by Hamming loss": bf.Tuned(
+        ("mlc_hmf", {"threshold": 0.02, "neighbours": 20}, bf.FixedPoint(20, tol=1e-4)),
+        {"penalty": [3.0, 10.0], "vote": ["hard", "soft"]},
+        by="hamming_loss",
+        threshold=True,
+    ),
     "MLC-HMF, majority": bf.Tuned(
         ("mlc_hmf", {"threshold": 0.1}, bf.FixedPoint(20, tol=1e-4)), {"penalty": [3.0, 10.0]}
     ),
@@ -65,7 +71,9 @@ METHODS: dict[str, Any] = {
     "LS-ML": "ls_ml",
     "BR-kNN": "br_knn",
     "CC": "chain",
+    "CLR": "clr",
     "RAkEL": "rakel",
+    "LP": "label_powerset",
     "ML-DT": "ml_dt",
     "AdaBoost.MH": "adaboost_mh",
 }
