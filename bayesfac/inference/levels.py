@@ -67,8 +67,8 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
     if isinstance(outcome, Levels):
         return outcome.log_p
     if isinstance(outcome, dist.Normal):
-        ends = _ends(levels)
-        return _normal_mass(*((x - outcome.loc[..., None]) / outcome.scale[..., None] for x in ends))
+        mean, sd = outcome.loc[..., None], outcome.scale[..., None]
+        return _normal_mass(*((end - mean) / sd for end in _ends(levels)))
     inner = jnp.stack([outcome.cdf(cut) for cut in midpoints(levels)], -1)
     return jnp.log(jnp.diff(inner, axis=-1, prepend=0, append=1))
 
@@ -76,8 +76,8 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
 def log_mass(outcome: dist.Distribution, levels: tuple[float, ...], code: jax.Array) -> jax.Array:
     """Log mass of one level, each outcome's own."""
     if isinstance(outcome, dist.Normal):  # without the others, which is most of the work
-        ends = (jnp.asarray(x)[code] for x in _ends(levels))
-        return _normal_mass(*((x - outcome.loc) / outcome.scale for x in ends))
+        ends = (jnp.asarray(end)[code] for end in _ends(levels))
+        return _normal_mass(*((end - outcome.loc) / outcome.scale for end in ends))
     return jnp.take_along_axis(log_masses(outcome, levels), code[:, None], -1)[:, 0]
 
 

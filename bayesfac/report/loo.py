@@ -21,8 +21,8 @@ from bayesfac.report import psis
 from bayesfac.report.elpd import Loo
 
 MEMORY = 2 * 2**30
-NEAR = 2**19  # numbers that are smoothed at a time: what is made of them stays near the processor,
-WORK = 16  # and these are so many arrays of their size, together no more than one of the whole block
+NEAR = 2**19  # numbers that are smoothed at a time: what is made of them stays near the processor
+WORK = 16  # arrays of that size, which together are to be no larger than the block
 UNITS = {"Ratings": "rating", "Tasks": "label"}
 
 

@@ -118,7 +118,7 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
                     Finding("care", text, "Predict with this, but do not read these numbers yet.")
                 )
             else:
-                advice = "Warm up longer, or start from a point fit (init=)."
+                advice = "Warm up longer, or start from a point fit (init=) if these did not."
                 found.append(Finding("bad", text, advice))
     if not found:
         found.append(

@@ -16,7 +16,7 @@ from bayesfac import metrics
 from bayesfac.core.cells import Query
 from bayesfac.core.method import REGISTRY, from_sites, sites
 from bayesfac.core.ordinal import Levels
-from bayesfac.inference.levels import Tally, choice, log_masses
+from bayesfac.inference.levels import Tally, choice, log_mass, log_masses
 from bayesfac.inference.predict import Prediction
 from bayesfac.inference.result import Result
 
@@ -106,6 +106,13 @@ def test_a_normal_prediction_is_cut_at_the_midpoints() -> None:
     cdf = stats.logistic.cdf([[0.75], [1.5], [3.0]], mean, sd)
     expected = np.diff(np.vstack([np.zeros(3), cdf, np.ones(3)]), axis=0).T
     np.testing.assert_allclose(np.exp(other), expected, atol=1e-12)
+
+
+def test_the_mass_of_one_level_is_that_among_all_levels() -> None:
+    mean, sd, code = np.array([1.4, 0.2, 60.0, 1.0]), np.array([0.6, 2.0, 1.0, 0.1]), [1, 3, 0, 2]
+    for outcome in (dist.Normal(mean, sd), dist.Logistic(mean, sd)):
+        among = np.asarray(log_masses(outcome, SCALE))[range(4), code]
+        np.testing.assert_allclose(log_mass(outcome, SCALE, np.array(code)), among, rtol=1e-12)
 
 
 def test_a_continuous_method_has_levels_on_data_that_have() -> None:
