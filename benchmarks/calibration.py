@@ -34,9 +34,11 @@ HYPER: dict[str, dict[str, Any]] = {
     "himls": {"coupling": 0.1},
     "hmf": {"penalty": 2.0},
 }
-# Samplers that need longer chains than usual: warm-up, and steps for each draw.
-LONGER: dict[tuple[str, str], dict[str, int]] = {
+# Samplers that need longer chains than usual (warm-up, steps for each draw), or whose trees are cut, as every
+# replication of a block waits for the longest.
+LENGTHS: dict[tuple[str, str], dict[str, int]] = {
     ("heres", "gibbs"): {"warmup": 1000, "thin": 40},
+    **{(name, "nuts"): {"max_tree_depth": 6} for name in ("himls", "himlsd", "lsa_mml", "mlc_hmf")},
 }
 Numbers = dict[str, Any]
 
@@ -90,7 +92,7 @@ def settings_of(method: str, engine: str, args: argparse.Namespace) -> Numbers:
     if args.quick:
         quick = {"steps": 200} if engine.startswith("svi") else {"warmup": 20, "thin": 1}
         return {"draws": 19, "hyper": hyper, **quick}
-    return {"hyper": hyper, **LONGER.get((method, engine), {})}
+    return {"hyper": hyper, **LENGTHS.get((method, engine), {})}
 
 
 def said(value: Numbers) -> str:
@@ -103,6 +105,8 @@ def row_of(key: str, value: Numbers, seconds: float) -> Numbers:
     name = min(quantities, key=lambda q: min(quantities[q]["chi-square"], quantities[q]["ecdf"]))
     worst, hyper = quantities[name], value["settings"]["hyper"]
     notes = [f"{k} = {v:g}" for k, v in hyper.items()]
+    if cut := value["settings"].get("max_tree_depth"):
+        notes.append(f"trees of depth {cut} at most")
     notes += [note for note in value["notes"] if "diverged" in note and not note.startswith("0.00")]
     if value["broken"]:
         notes.append(f"{value['broken']} broken")
