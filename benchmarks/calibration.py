@@ -34,11 +34,14 @@ HYPER: dict[str, dict[str, Any]] = {
     "himls": {"coupling": 0.1},
     "hmf": {"penalty": 2.0},
 }
-# Samplers that need longer chains than usual (warm-up, steps for each draw), or whose trees are cut, as every
-# replication of a block waits for the longest.
+# Samplers that need longer chains than usual (warm-up, steps for each draw), and those whose trees are cut, as
+# every replication of a block waits for the longest.
 LENGTHS: dict[tuple[str, str], dict[str, int]] = {
     ("heres", "gibbs"): {"warmup": 1000, "thin": 40},
-    **{(name, "nuts"): {"max_tree_depth": 6} for name in ("himls", "himlsd", "lsa_mml", "mlc_hmf")},
+    ("himls", "nuts"): {"max_tree_depth": 6, "thin": 20},
+    ("himlsd", "nuts"): {"max_tree_depth": 6, "thin": 20},
+    ("lsa_mml", "nuts"): {"max_tree_depth": 6},
+    ("mlc_hmf", "nuts"): {"max_tree_depth": 6},
 }
 Numbers = dict[str, Any]
 
