@@ -51,8 +51,8 @@ METHODS: dict[str, Any] = {
         threshold=True,
     ),
     "MLC-HMF, majority": bf.Tuned(
-        ("mlc_hmf", {"threshold": 0.02, "neighbours": 20}, bf.FixedPoint(20, tol=1e-4)),
-        {"penalty": [3.0, 10.0]},
+        ("mlc_hmf", {"threshold": 0.02}, bf.FixedPoint(20, tol=1e-4)),
+        {"penalty": [3.0, 10.0], "neighbours": [5, 20]},
     ),
     "GroPLE": bf.Tuned(
         ("grople", {"n_components": 100}, bf.FixedPoint(60, tol=1e-5)),
