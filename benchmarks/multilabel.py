@@ -6,7 +6,8 @@ them. The thesis chooses settings by ten-fold cross-validation and does not say 
 chosen in every training fold, on a third of its rows, by micro-F1 (MLC-HMF: by accuracy), from what METHODS
 lists. A score is a label above the method's middle, or for MLC-HMF and GroPLE above a threshold chosen on
 those same rows. About GroPLE's the thesis is silent, and its figures for corel5k and delicious need one; of
-MLC-HMF it prints the majority of hard votes, which has a line of its own.
+MLC-HMF it prints the majority of hard votes, which has a line of its own, with the number of neighbours
+chosen; a third line chooses the threshold by the Hamming loss, which the tree itself goes by.
 
 Every finished fold is kept in `--folder`, so that a run that was stopped goes on; all that came to an end
 together are in `results/multilabel_folds.json`, where the next run finds them. Results do not depend on
