@@ -34,8 +34,8 @@ HYPER: dict[str, dict[str, Any]] = {
     "himls": {"coupling": 0.1},
     "hmf": {"penalty": 2.0},
 }
-# Samplers that need longer chains than usual (warm-up, steps for each draw), and those whose trees are cut, as
-# every replication of a block waits for the longest.
+# Samplers that need longer chains than usual (warm-up, steps for each draw), and those whose trees are cut,
+# as every replication of a block waits for the longest.
 LENGTHS: dict[tuple[str, str], dict[str, int]] = {
     ("heres", "gibbs"): {"warmup": 1000, "thin": 40},
     ("himls", "nuts"): {"max_tree_depth": 6, "thin": 20},
