@@ -40,8 +40,8 @@ def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, b
     for first, last in _blocks(data, fit.data.row_counts, draws, site, memory):
         told = _block(fit, data.of_users(first, last), draws, site, slice(first, last), memory)
         here = active[(first <= active) & (active < last)]
-        found = left_out(told[here - first], told[here - first], chains)
-        elpd[here], whole[here], k[here] = found
+        of_active = told[here - first]
+        elpd[here], whole[here], k[here] = left_out(of_active, of_active, chains)
     table = pd.DataFrame({"user": data.users[active], "ratings": fit.data.row_counts[active]})
     table = table.assign(elpd=elpd[active], p_loo=(whole - elpd)[active], pareto_k=k[active])
     return Loo(
@@ -91,7 +91,7 @@ def _blocks(
     """Users, as many at a time as fit: their ratings' gathered factors, K x K systems, and one number a
     draw with what smoothing takes."""
     chains, length, _, K = draws[site].shape
-    each = 8 * (4 * K * K + 2 * chains * length)
+    each = 8 * (4 * K * K + pointwise.ARRAYS * chains * length)
     cost = np.cumsum(each + 8 * np.asarray(counts, float) * K * (K + 4))
     first = 0
     while first < len(cost):
