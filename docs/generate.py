@@ -33,6 +33,7 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "reproduction.md",
+    "benchmarks/multilabel.md": "reproduction_multilabel.md",
     "bayesfac/models": "methods/index.md",
     "bayesfac/__init__.py": "api/index.md",
     "notebooks": "notebooks/index.md",

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import os
 import re
 import sys
 import warnings
@@ -173,6 +174,17 @@ def test_links_are_turned_towards_the_site():
         assert generate.relinked(page, f"[x]({before})") == f"[x]({after})"
     back = generate.relinked(ROOT / "benchmarks" / "README.md", "[x](../docs/calibration.md)")
     assert back == "[x](calibration.md)"
+
+
+def test_links_to_pages_lead_to_pages_of_the_site():
+    pages = generate.copied()
+    known = {*pages, "methods/index.md", "api/index.md", "notebooks/index.md"}
+    known |= {f"methods/{name}.md" for name in REGISTRY}
+    known |= {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.py")}
+    for name, text in pages.items():
+        for target in re.findall(r"\]\((?!\w+:)([^)\s#]+\.md)", text):
+            found = os.path.normpath(os.path.join(os.path.dirname(name), target))
+            assert found in known, f"{name} leads to {found}, which is no page"
 
 
 def test_a_link_to_nothing_is_an_error():
