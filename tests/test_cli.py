@@ -261,6 +261,12 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
         ("", "the following arguments are required: COMMAND"),
         ("fitt", "invalid choice: 'fitt'"),
         ("fit", "required: METHOD, DATA"),
+        (
+            "fit bpmf ratings --engin gibbs",
+            "--engin gibbs; did you mean --engine? (see bayesfac fit --help",
+        ),
+        ("fit bpmf ratings --rank=3", "unrecognized arguments: --rank=3 (see bayesfac fit"),
+        ("--versoin methods", "did you mean --version?"),
         ("fit bpmff ratings", "did you mean 'bpmf'"),
         ("fit bpmf ratings --engine gibs", "did you mean 'gibbs'"),
         ("fit bpmf ratings --set n_component=3", "did you mean 'n_components'"),

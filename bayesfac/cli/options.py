@@ -1,6 +1,7 @@
 """What can be typed, and the help. Imports nothing heavy."""
 
 import argparse
+import difflib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -105,6 +106,16 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "-q", "--quiet", action="store_true", default=unset, help="no progress, only results"
         )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse at once what this command does not know, with the nearest that it does."""
+        found, extra = super().parse_known_args(args, namespace)
+        if extra:
+            name = extra[0].partition("=")[0]
+            near = difflib.get_close_matches(name, self._option_string_actions, 1, 0.8)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
+        return found, extra
 
     def error(self, message: str) -> NoReturn:
         """Leave the printing to `main`."""
