@@ -109,7 +109,9 @@ def row_of(key: str, value: Numbers, seconds: float) -> Numbers:
     if engine.startswith("svi"):  # all p are nought there
         name = max(quantities, key=lambda q: abs(quantities[q]["90 % covers"] - 0.9))
     else:
-        name = min(quantities, key=lambda q: min(quantities[q]["chi-square"], quantities[q]["ecdf"]))
+        name = min(
+            quantities, key=lambda q: min(quantities[q]["chi-square"], quantities[q]["ecdf"])
+        )
     worst = quantities[name]
     notes = [f"{k} = {v:g}" for k, v in hyper.items()]
     if cut := value["settings"].get("max_tree_depth"):

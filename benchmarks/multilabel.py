@@ -3,18 +3,19 @@
 `--chapter 5` is Tables 5.9 and 5.10 of Kumar's thesis (Hyderabad 2018; ten folds), `--chapter 6` Table 6.2
 (five folds). Dense features are scaled to lie between 0 and 1; every method sees a feature of ones beside
 them. The thesis chooses settings by ten-fold cross-validation and does not say of which rows; ours are
-chosen in every training fold, on a third of its rows, by micro-F1 (MLC-HMF: by accuracy), from what METHODS
-lists. A score is a label above the method's middle, or for MLC-HMF and GroPLE above a threshold chosen on
-those same rows. About GroPLE's the thesis is silent, and its figures for corel5k and delicious need one; of
-MLC-HMF it prints the majority of hard votes, which has a line of its own, with the number of neighbours
-chosen; a third line chooses the threshold by the Hamming loss, which the tree itself goes by.
+chosen in every training fold, on a third of its rows, by micro-F1, from what METHODS lists. A score is a
+label above the method's middle; of MLC-HMF, as printed, with the majority of hard votes. Two more lines of it
+choose the kind of vote and a threshold of the share of votes, by accuracy and by the Hamming loss, which the
+tree itself goes by. GroPLE's labels are above a threshold chosen on those same rows: the thesis is silent
+about it, and its figures for corel5k and delicious need one.
 
 Every finished fold is kept in `--folder`, so that a run that was stopped goes on; all that came to an end
-together are in `results/multilabel_folds.json`, where the next run finds them. Results do not depend on
-`--jobs`. `--posterior` sets a point beside 2 x 200 draws of NUTS instead, on a fifth of the rows: log loss,
-Brier, ECE, the share of rows whose number of labels a 90 % interval holds (labels independent given their
-probabilities), micro-F1 with and without the least certain fifth, macro-F1 of labels that less than a tenth
-of the rows has.
+together are in `results/multilabel_folds.json`, where the next run finds them. `--page` runs nothing and
+writes `multilabel.md` from what is there. Results do not depend on `--jobs`.
+
+`--posterior` sets a point beside 2 x 200 draws of NUTS instead, on a fifth of the rows: log loss, Brier, ECE,
+the share of rows whose number of labels a 90 % interval holds (labels independent given their probabilities),
+micro-F1 with and without the least certain fifth, macro-F1 of labels that less than a tenth of the rows has.
 """
 
 import json
@@ -36,10 +37,17 @@ SETS = {
     6: ("genbase", "medical", "cal500", "corel5k", "rcv1subset1_top944", "bibtex", "delicious"),
 }  # fmt: skip
 FOLDS = {5: 10, 6: 5}
+TABLES = {5: "Tables 5.9 and 5.10", 6: "Table 6.2"}
+TITLES = {"hamming_loss": "Hamming loss", "accuracy": "accuracy", "micro_f1": "micro-F1"}
+MEASURED = [*TITLES, "subset_accuracy", "example_f1", "macro_f1"]
 NAMES = {"rcv1subset2_top944": "rcv1(subset2)", "rcv1subset1_top944": "rcv1(subset1)",
          "yahoo_science": "science", "yahoo_education": "education"}  # fmt: skip
 METHODS: dict[str, Any] = {
     "MLC-HMF": bf.Tuned(
+        ("mlc_hmf", {"threshold": 0.02}, bf.FixedPoint(20, tol=1e-4)),
+        {"penalty": [3.0, 10.0], "neighbours": [5, 20]},
+    ),
+    "MLC-HMF, by accuracy": bf.Tuned(
         ("mlc_hmf", {"threshold": 0.02, "neighbours": 20}, bf.FixedPoint(20, tol=1e-4)),
         {"penalty": [3.0, 10.0], "vote": ["hard", "soft"]},
         by="accuracy",
@@ -50,10 +58,6 @@ METHODS: dict[str, Any] = {
         {"penalty": [3.0, 10.0], "vote": ["soft"]},
         by="hamming_loss",
         threshold=True,
-    ),
-    "MLC-HMF, majority": bf.Tuned(
-        ("mlc_hmf", {"threshold": 0.02}, bf.FixedPoint(20, tol=1e-4)),
-        {"penalty": [3.0, 10.0], "neighbours": [5, 20]},
     ),
     "GroPLE": bf.Tuned(
         ("grople", {"n_components": 100}, bf.FixedPoint(60, tol=1e-5)),
@@ -135,6 +139,14 @@ POSTERIORS: dict[str, tuple[str, dict[str, Any]]] = {
     "LEML": ("leml", {"n_components": 3, "loss": "logistic"}),
 }
 KEPT = RESULTS / "multilabel_folds.json"
+PAGE = Path(__file__).with_suffix(".md")
+HEAD = """\
+# Multi-label classification, cross-validated, and the print
+
+Figures of `multilabel.py --page`: mean ± sd over the folds, the thesis's printed mean in brackets. An empty
+cell has not been run. What is chosen inside the folds, and how, is in the head of the script. The folds are
+in [multilabel_folds.json](results/multilabel_folds.json), where the next run finds them.
+"""
 QUICK = ("MLC-HMF", "LEML", "BSVM", "ML-kNN")
 
 
@@ -185,21 +197,49 @@ def packed(folder: Path) -> None:
 
 
 # -- the tables -----------------------------------------------------------------------------------
-def beside_print(found: Any, chapter: int, metric: str) -> str:
-    """Ours, mean ± sd and rank, and the printed mean."""
-    ours = found.table(metric)
+def beside_print(found: bf.evaluation.Evaluation, chapter: int, metric: str) -> str:
+    """Ours, mean ± sd, the printed mean in brackets; mean ranks where no cell is empty."""
+    mean, sd = found.mean(metric), found.sd(metric)
+    full = len(found.methods) > 1 and mean.notna().all(axis=None)
+    ranks = found.ranks(metric).mean() if full else None
     rows = []
-    for name in ours.columns:
-        row, called = {"method": name}, name.partition(",")[0]
+    for name in mean.columns[mean.notna().any()]:
+        row = {"": name}
         for data in found.datasets:
-            printed = PRINTED.get((chapter, metric), {}).get(data)
-            known = printed is not None and called in COLUMNS[chapter]
-            row[NAMES.get(data, data)] = ours.loc[data, name]
-            row[f"{NAMES.get(data, data)}, print"] = (
-                f"{printed[COLUMNS[chapter].index(called)]:.3f}" if known else ""
+            ours, spread = mean.loc[data, name], sd.loc[data, name]
+            print_ = printed(chapter, metric, data, name.partition(",")[0])
+            row[NAMES.get(data, data)] = (
+                f"{short(ours)} ± {short(spread)}{print_}" if np.isfinite(ours) else ""
             )
-        rows.append(row | {"mean rank": ours[name].get("mean rank", "")})
-    return f"{metric}, {found.folds} folds\n\n{table(rows)}"
+        rows.append(row | ({"mean rank": f"{ranks[name]:.2f}"} if full else {}))
+    return f"{TITLES[metric]}, {found.folds} folds\n\n{table(rows)}"
+
+
+def printed(chapter: int, metric: str, data: str, name: str) -> str:
+    known = PRINTED.get((chapter, metric), {}).get(data)
+    if known is None or name not in COLUMNS[chapter]:
+        return ""
+    return f" ({short(known[COLUMNS[chapter].index(name)])})"
+
+
+def short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def page(folder: Path) -> str:
+    """All tables, of the folds that are finished."""
+    parts = [HEAD]
+    for chapter, sets in SETS.items():
+        found = bf.evaluate(
+            METHODS, {name: load(name) for name in sets}, folds=FOLDS[chapter], metrics=MEASURED,
+            folder=folder, finished=True, progress=False,
+        )  # fmt: skip
+        parts += [
+            f"## {TABLES[chapter]}: {beside_print(found, chapter, metric)}\n"
+            for metric in TITLES
+            if (chapter, metric) in PRINTED
+        ]
+    return "\n".join(parts)
 
 
 # -- a point beside a posterior -------------------------------------------------------------------
@@ -269,11 +309,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (1)")
     parser.add_argument("--posterior", action="store_true", help="a point beside draws instead")
     parser.add_argument("--splits", type=int, default=5, metavar="N", help="of --posterior (5)")
+    parser.add_argument(
+        "--page", action="store_true", help="write multilabel.md of what is finished"
+    )
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where finished folds are kept")
     args = parser.parse_args()
     sets, folds = args.sets or SETS[args.chapter], FOLDS[args.chapter]
     if args.posterior:
         sets = args.sets or ("emotions",)
+    if args.page:
+        sets = {*SETS[5], *SETS[6]}
     if args.quick:
         sets, folds, args.methods = ("made up",), 2, QUICK
     elif absent := [name for name in sets if locate(name) is None]:
@@ -287,19 +332,21 @@ def main() -> None:
         report("multilabel_posterior", args, {"where": where, "results": cells.found}, text)
         return
     folder = args.folder or (None if args.quick else RESULTS / "multilabel")
-    metrics = ["hamming_loss", "accuracy", "micro_f1", "subset_accuracy", "example_f1", "macro_f1"]
     if folder is not None:
         unpacked(folder)
+    if args.page:
+        PAGE.write_text(page(folder), encoding="utf-8")
+        return
     found = bf.evaluate(
         {name: METHODS[name] for name in args.methods},
         {name: load(name) for name in sets},
-        folds=folds, metrics=metrics, folder=folder, jobs=args.jobs,
+        folds=folds, metrics=MEASURED, folder=folder, jobs=args.jobs,
     )  # fmt: skip
     if folder is not None:
         packed(folder)
-    text = "\n\n".join(beside_print(found, args.chapter, metric) for metric in metrics[:3])
+    text = "\n\n".join(beside_print(found, args.chapter, metric) for metric in TITLES)
     seconds = found.cells.groupby(["dataset", "method"])["seconds"].mean().round(1).unstack()
-    means = {metric: found.mean(metric).round(4).to_dict() for metric in metrics}
+    means = {metric: found.mean(metric).round(4).to_dict() for metric in MEASURED}
     record = {"where": where, "means": means, "seconds a fold": seconds.to_dict()}
     report(f"multilabel_{args.chapter}", args, record, text + f"\n\nSeconds a fold\n\n{seconds}")
 

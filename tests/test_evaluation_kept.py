@@ -91,7 +91,7 @@ def test_ctrl_c_gives_what_there_is_and_the_next_call_goes_on(tmp_path):
     counted = Counted(stop=3)
     ways = {"near": "ml_knn", "counted": counted.method()}
     cut = run(ways, folder=tmp_path)
-    assert cut.partial and len(cut.cells) == 5 and "interrupted" in repr(cut)
+    assert cut.partial and len(cut.cells) == 5 and "5 of 6 cells finished" in repr(cut)
     assert cut.mean()["counted"].isna().all() and cut.mean()["near"].notna().all()
     whole = run(ways, folder=tmp_path)
     assert not whole.partial and len(whole.cells) == 6 and counted.calls == 4
@@ -99,6 +99,19 @@ def test_ctrl_c_gives_what_there_is_and_the_next_call_goes_on(tmp_path):
     nothing = run({"counted": Counted(stop=1).method()})
     assert nothing.partial and nothing.cells.empty and nothing.mean().isna().all(axis=None)
     assert "–" in repr(nothing)
+
+
+def test_what_is_finished_is_shown_and_nothing_is_run(tmp_path):
+    counted = Counted(stop=3)
+    ways = {"near": "ml_knn", "counted": counted.method()}
+    cut = run(ways, folder=tmp_path)
+    seen = run(ways, folder=tmp_path, finished=True)
+    pd.testing.assert_frame_equal(seen.cells, cut.cells)
+    assert seen.partial and counted.calls == 3 and "5 of 6 cells" in repr(seen)
+    run(ways, folder=tmp_path)
+    assert not run(ways, folder=tmp_path, finished=True).partial
+    with pytest.raises(ValueError, match="a folder in which finished cells are"):
+        run(ways, finished=True)
 
 
 def test_a_fit_that_was_cut_short_is_no_finished_cell(tmp_path):

@@ -30,6 +30,7 @@ def evaluate(
     metrics: Sequence[Any] = DECISIONS,
     seed: int = 0,
     folder: Any = None,
+    finished: bool = False,
     jobs: int = 1,
     empty: float = 1.0,
     progress: bool = True,
@@ -60,6 +61,8 @@ def evaluate(
     folder : path, optional
         Where each finished cell is kept, in a file of its own: a second call goes on from there. A function
         is known by its name and code, not by what it refers to: change its label when that has changed.
+    finished : bool
+        Run nothing: show what `folder` has by now, as of a long run in another process.
     jobs : int
         Processes; -1 takes all cores. Results do not depend on it.
     empty : float
@@ -83,6 +86,8 @@ def evaluate(
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
     own = tuple(metric for metric in wanted if callable(metric))
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
+    if finished and folder is None:
+        raise ValueError("Expected a folder in which finished cells are, got None")
     cells = place(tasks, ways, settings, _folder(folder))
     done = _finished(cells)
     # every measure that has a name is kept: another choice of them needs no other run
@@ -92,9 +97,8 @@ def evaluate(
     calls = [
         partial(_run, i, cell, host[cell.dataset], ways[cell.method], dealt[cell.dataset], **how)
         for i, cell in enumerate(cells)
-        if i not in done
+        if i not in done and not finished
     ]
-    interrupted = False
     with bar(progress, len(cells), "evaluate") as shown:
         shown.update(len(done))
         try:
@@ -102,11 +106,10 @@ def evaluate(
                 done[i] = found
                 shown.update(1)
         except KeyboardInterrupt:
-            interrupted = True
             done = _finished(cells) | done
     names = tuple(map(name_of, wanted))
     frame = _frame({cells[i]: done[i] for i in sorted(done)}, names)
-    return Evaluation(frame, tuple(tasks), tuple(ways), names, folds, interrupted)
+    return Evaluation(frame, tuple(tasks), tuple(ways), names, folds, len(done) < len(cells))
 
 
 def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:

@@ -23,7 +23,7 @@ class Evaluation:
     datasets, methods, metrics : tuple
         Their names, in the order given.
     partial : bool
-        Whether it was interrupted and this is what there was.
+        Whether cells are missing, as it was interrupted or `finished=True` asked for no more.
     """
 
     cells: pd.DataFrame
@@ -125,7 +125,9 @@ class Evaluation:
     def _headline(self) -> str:
         some = {"method": len(self.methods), "data set": len(self.datasets), "fold": self.folds}
         said = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
-        said += ["interrupted"] * self.partial
+        if self.partial:
+            cells = len(self.methods) * len(self.datasets) * self.folds
+            said.append(f"{len(self.cells)} of {cells} cells finished")
         first, *more = (f"{m} (smaller is better)" if m in SMALLER else m for m in self.metrics)
         also = f"; also {', '.join(more)}" if more else ""
         return f"Evaluation({', '.join(said)}): {first}, mean ± sd (rank){also}"
