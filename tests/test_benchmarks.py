@@ -18,7 +18,7 @@ OPTIONS = {
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--posterior"],
-    "multilabel": ["--chapter", "--sets", "--methods", "--jobs", "--folder", "--posterior", "--page"],
+    "multilabel": "--chapter --sets --methods --jobs --folder --posterior --splits --page".split(),
     "label_cost": [],
     "trust": ["--parts"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
