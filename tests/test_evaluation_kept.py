@@ -110,8 +110,9 @@ def test_what_is_finished_is_shown_and_nothing_is_run(tmp_path):
     assert seen.partial and counted.calls == 3 and "5 of 6 cells" in repr(seen)
     run(ways, folder=tmp_path)
     assert not run(ways, folder=tmp_path, finished=True).partial
-    with pytest.raises(ValueError, match="a folder in which finished cells are"):
-        run(ways, finished=True)
+    for folder in (None, tmp_path / "mistyped"):
+        with pytest.raises(ValueError, match=f"finished cells are, got {folder}"):
+            run(ways, folder=folder, finished=True)
 
 
 def test_a_fit_that_was_cut_short_is_no_finished_cell(tmp_path):

@@ -86,8 +86,8 @@ def evaluate(
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
     own = tuple(metric for metric in wanted if callable(metric))
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
-    if finished and folder is None:
-        raise ValueError("Expected a folder in which finished cells are, got None")
+    if finished and (folder is None or not Path(folder).is_dir()):
+        raise ValueError(f"Expected a folder in which finished cells are, got {folder}")
     cells = place(tasks, ways, settings, _folder(folder))
     done = _finished(cells)
     # every measure that has a name is kept: another choice of them needs no other run
