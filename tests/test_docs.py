@@ -93,6 +93,14 @@ def test_every_page_is_in_a_table_of_contents():
         )
 
 
+def test_tables_have_a_rule_under_every_column():
+    for page in (*DOCS.glob("*.md"), *(ROOT / "benchmarks").glob("*.md"), ROOT / "README.md"):
+        for line in page.read_text("utf-8").splitlines():
+            if re.fullmatch(r"\|[\s|:-]*--[\s|:-]*\|", line):
+                rules = [rule.strip() for rule in line.strip("|").split("|")]
+                assert all(rules), f"{page.name} has a table that is none: {line}"
+
+
 # ---------------------------------------------------------------------- pages of methods
 
 

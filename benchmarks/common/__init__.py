@@ -157,7 +157,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table, columns as wide as their longest entry."""
     names = list(rows[0])
     cells = [names] + [[str(row.get(name, "")) for name in names] for row in rows]
-    width = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    # three: below an empty column a shorter rule is no rule, and the table none
+    width = [max(3, *(len(line[i]) for line in cells)) for i in range(len(names))]
     cells.insert(1, ["-" * w for w in width])
     lines = (" | ".join(c.ljust(w) for c, w in zip(line, width, strict=True)) for line in cells)
     return "\n".join(f"| {line} |" for line in lines)
