@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.core import kernels
-from bayesfac.core.cards import Card, describe
+from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES
@@ -104,7 +104,7 @@ class Fit:
             raise AttributeError(
                 "Expected draws, got a point fit: .params has it; SVI, NUTS or Gibbs sample"
             )
-        from bayesfac.report.idata import to_datatree
+        from bayesfac.report.datatree import to_datatree
 
         return to_datatree(self)
 
@@ -166,7 +166,7 @@ class Fit:
         thin : int
             Use every n-th draw.
         """
-        from bayesfac.report.loo import loo
+        from bayesfac.report.diagnostics.loo import loo
 
         found = contain(self.method, data)
         return loo(self, found, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
@@ -181,31 +181,31 @@ class Fit:
         self, data: Any, query: Any = None, alpha: tuple[float, float] = (0.8, 1.25)
     ) -> Any:
         """How much predictions would change with a weaker or stronger prior, or likelihood."""
-        from bayesfac.report.sensitivity import sensitivity
+        from bayesfac.report.diagnostics.sensitivity import sensitivity
 
         return sensitivity(self, contain(self.method, data), query, alpha)
 
     def diagnostics(self) -> Any:
         """A verdict in words, and the table behind it, on identified quantities only."""
-        from bayesfac.report.check import diagnostics
+        from bayesfac.report.diagnostics.diagnose import diagnostics
 
         return diagnostics(self)
 
     def aligned(self, reference: Any = None) -> Any:
         """Draws with their factors turned or relabelled into one frame, and how well that went."""
-        from bayesfac.report.align import align
+        from bayesfac.report.diagnostics.align import align
 
         return align(self, reference=reference)
 
     def to_html(self, path: str | os.PathLike[str]) -> str:
         """Write a self-contained report."""
-        from bayesfac.report.html import to_html
+        from bayesfac.report.pages.html import to_html
 
         return str(to_html(self, path))
 
     def to_netcdf(self, path: str | os.PathLike[str]) -> None:
         """Write the draws as an ArviZ NetCDF file with checksums, for other tools."""
-        from bayesfac.report.idata import to_netcdf
+        from bayesfac.report.datatree import to_netcdf
 
         to_netcdf(self.posterior, path)
 
@@ -229,7 +229,7 @@ class Fit:
         return f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
-        from bayesfac.report.html import fit_html
+        from bayesfac.report.pages.html import fit_html
 
         return fit_html(self)
 
@@ -282,7 +282,7 @@ def fit(
     _alone()
     try:
         begun = time.perf_counter()
-        with kernels.use(kernels.fitting(data)):
+        with sparse.use(sparse.fitting(data)):
             result = engine.run(
                 method,
                 data,

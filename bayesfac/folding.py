@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.api import Fit
-from bayesfac.core.cards import Card, describe
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims
-from bayesfac.core.reading import plain
-from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.views import Views
-from bayesfac.inference.descent import STUCK, advance, begin
 from bayesfac.inference.gradient import as_rows
+from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import Result, check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
 

@@ -8,11 +8,11 @@ import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.api import Fit
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
-from bayesfac.core.reading import plain
-from bayesfac.core.tasks import Tasks
-from bayesfac.report.align import align_draws
+from bayesfac.report.diagnostics.align import align_draws
 
 MOST = 2000  # rows that `together` puts in one table: 4 million pairs, 32 MB
 

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.api import Fit
-from bayesfac.core.cards import Card
+from bayesfac.core.data.cards import Card
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
 from bayesfac.core.method import from_sites, lookup, sites
 from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
-from bayesfac.inference.draws import StoredDraws
 from bayesfac.inference.result import Result
+from bayesfac.inference.stored_draws import StoredDraws
 
 FORMAT = "bayesfac fit 1"
 

@@ -11,7 +11,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from bayesfac.core.data import Ratings, Tasks, Views
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
 
 Container = TypeVar("Container", Ratings, Tasks, Views, Ratings | Tasks | Views)
 

@@ -31,10 +31,10 @@ import scipy.sparse as sp
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
-from bayesfac.baselines import coregularised, kmeans
-from bayesfac.core.starts import concatenated, scaled
-from bayesfac.core.views import Views
+from bayesfac.comparators.clusterings import coregularised, kmeans
+from bayesfac.core.data.views import Views, concatenated
 from bayesfac.datasets.fetch import VARIABLE, folders
+from bayesfac.models.topics._starts import scaled
 
 # fmt: off
 # of MGGM and its kin; found on one seed each, by their labels: penalty of 1, 3, 10, 30, joint or not, start

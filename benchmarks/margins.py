@@ -66,13 +66,13 @@ def evaluate(task: Numbers) -> Numbers:
     """Seconds per evaluation of ours and of the plain one, which must agree."""
     import jax
 
-    from bayesfac.core import kernels
+    from bayesfac.core.kernels import sparse
     from bayesfac.core.method import lookup, settle
-    from bayesfac.models import mmmf, pmmmf  # noqa: F401
+    from bayesfac.models.ratings import mmmf, pmmmf  # noqa: F401
 
     ratings, K, penalty = load(task), task["components"], 20.0
     found: Numbers = {}
-    with kernels.use("numba"):
+    with sparse.use("numba"):
         for name in ("mmmf", "pmmmf"):
             method = lookup(name)
             given = {"n_components": K, "penalty": penalty}

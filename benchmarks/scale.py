@@ -47,12 +47,12 @@ def made(n: int, seed: int = 0) -> list[sp.csr_matrix]:
 
 def run(task: Numbers) -> Numbers:
     import bayesfac as bf
-    from bayesfac.core import starts
+    from bayesfac.core.data.views import linked
     from bayesfac.inference import fixed_point
 
     views = bf.Views({f"view{t}": x for t, x in enumerate(made(task["rows"]))})
     begun = time.perf_counter()
-    views = starts.linked(views, 5, "euclidean")
+    views = linked(views, 5, "euclidean")
     graphs = time.perf_counter() - begun
     clock = Clock()
     with patch.object(fixed_point, "bar", lambda *_: clock):
@@ -74,15 +74,15 @@ def literal(task: Numbers) -> Numbers:
     import jax
 
     import bayesfac as bf
-    from bayesfac.core import kernels
-    from bayesfac.models.mvplsa import METHOD as mvplsa
+    from bayesfac.core.kernels import sparse
+    from bayesfac.models.topics.mvplsa import METHOD as mvplsa
 
     views = bf.Views({f"view{t}": x for t, x in enumerate(made(task["rows"]))})
     hyper = mvplsa.prepare(views, mvplsa.Hyper(CLUSTERS, task["topics"]))
     p = mvplsa.init(jax.random.key(0), views, hyper)
     update = mvplsa.update
     seconds = []
-    with kernels.use("numba"):
+    with sparse.use("numba"):
         for _ in range(6):
             begun = time.perf_counter()
             jax.block_until_ready(update(p, views, hyper))

@@ -15,7 +15,6 @@ import json
 import resource
 import sys
 import time
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -53,17 +52,18 @@ def run(task: Numbers) -> Numbers:
     import jax
 
     import bayesfac as bf
-    from bayesfac.core import kernels
+    from bayesfac.core.kernels import sparse
+    from bayesfac.core.method import lookup
 
     x, real = words(task)
     n = x.shape[0]
     y = (np.random.default_rng(1).random((n, 2)) < 0.4).astype(float)
     y[1::2] = np.nan
     data = bf.Tasks({"words": x}, y, task=np.arange(n) % 4)
-    method = import_module(f"bayesfac.models.{task['method']}").METHOD
+    method = lookup(task["method"])
     own = {"pretraining": 0} if task["method"] != "heres" else {}
     hyper = method.prepare(data, method.Hyper(**task["settings"], **own))
-    with kernels.use(kernels.fitting(data)):
+    with sparse.use(sparse.fitting(data)):
         p = method.init(jax.random.key(0), data, hyper)
         seconds = []
         for _ in range(task["sweeps"]):

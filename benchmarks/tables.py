@@ -22,7 +22,7 @@ import numpy as np
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.ratings import Ratings
 
 PRINTED_4_1 = {"ALS": (0.7899, 1.0838), "MMMF": (0.7355, 1.0426), "PMMMF": (0.7138, 1.0178)}
 PRINTED_3_19 = {

@@ -43,7 +43,7 @@ def largest(r_hat: np.ndarray) -> dict[str, float]:
 
 
 def identification(quick: bool) -> Numbers:
-    from bayesfac.report import az
+    from bayesfac.report import arviz_versions
 
     data = ratings("movielens-100k", quick)
     train, test = bf.split.holdout(data, 0.1, seed=0)
@@ -54,8 +54,8 @@ def identification(quick: bool) -> Numbers:
     probes = found.table.loc[found.table["quantity"] == "prediction", "r_hat"].to_numpy()
     aligned = fit.aligned()
     r_hat = {
-        "raw factors": largest(az.rhat(np.asarray(fit.draws["U"]))),
-        "aligned factors": largest(az.rhat(aligned.draws["U"])),
+        "raw factors": largest(arviz_versions.rhat(np.asarray(fit.draws["U"]))),
+        "aligned factors": largest(arviz_versions.rhat(aligned.draws["U"])),
         "predictions": largest(probes),
     }
     scores = bf.compare({"Gibbs": fit}, test).scores["Gibbs"]
@@ -116,7 +116,7 @@ def worst(fit: bf.Fit) -> float:
 
 # -- guides -----------------------------------------------------------------------------------------
 def guides(quick: bool) -> Numbers:
-    from bayesfac.report import psis
+    from bayesfac.report.diagnostics import psis
 
     train, test = made_up(quick)
     size = {"n_components": 2 if quick else 3, "progress": False}

@@ -52,7 +52,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "multilabel": ("bf.multilabel", "Scores of several labels at once.", "multilabel"),
     "ranks": ("bf.ranks", "Can methods be told apart over several data sets?", "ranks"),
     "comparators": ("bf.comparators", "Classifiers of several labels to stand beside.", "comparators"),
-    "baselines": ("bf.baselines", "Clusterings to stand beside.", "baselines"),
+    "clusterings": ("bf.comparators.clusterings", "Clusterings to compare with.", "comparators.clusterings"),
     "datasets": ("bf.datasets", "Data sets, readers, generators.", "datasets"),
     "sklearn": ("bf.sklearn", "Every method as an estimator: [the guide](../estimators.md).", "sklearn"),
     "testing": ("bayesfac.testing", "The contract, for methods of your own.", "testing"),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bayesfac.core.losses import BINARY, ordinal
+from bayesfac.core.laws.losses import BINARY, ordinal
 
 TARGET = Path(__file__).parent / "images" / "losses.png"
 LOOK = {  # with the colour, so that neither is needed alone

@@ -23,8 +23,8 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.cells import Cells, Grid, Query
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.math import pick
 from bayesfac.core.method import Method, register
 

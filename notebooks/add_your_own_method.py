@@ -34,7 +34,7 @@ import numpyro.distributions as dist
 
 import bayesfac as bf
 from bayesfac.core import checks
-from bayesfac.core.cells import Grid
+from bayesfac.core.data.cells import Grid
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.testing import contract

@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import smooth, topics
-from bayesfac.core.cells import Grid
-from bayesfac.core.graphs import degrees
-from bayesfac.core.kernels import ratio_step, spread
+from bayesfac.core.data.cells import Grid
+from bayesfac.core.data.graphs import degrees
+from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.math import normalise
-from bayesfac.core.wishart import normal_wishart_precision, rescale
-from bayesfac.models import bpmf, heres, himls, himlsd, lsa_mml, mggm, mvplsa, plsa, pmf
+from bayesfac.models.ratings import bpmf, pmf
+from bayesfac.models.ratings._normal_wishart import normal_wishart_precision, rescale
+from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
+from bayesfac.models.topics import _graph_smoothing as smooth
+from bayesfac.models.topics import _words as topics
+from bayesfac.models.topics import mggm, mvplsa, plsa
 
 MUTANTS = {}
 

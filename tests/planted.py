@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.groups import SharedRows
+from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
-from bayesfac.core.priors import GaussianRows
-from bayesfac.core.thresholds import rising
-from bayesfac.core.wishart import stretch
+from bayesfac.models.ratings._normal_wishart import stretch
+from bayesfac.models.ratings._thresholds import rising
+from bayesfac.models.tasks._row_groups import SharedRows
 
 # weak enough losses and light enough tails, for everything that Gibbs sweeps through
 HYPER = {

@@ -10,7 +10,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import membership
-from bayesfac.core.cards import describe
+from bayesfac.core.data.cards import describe
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, gauge_of, lookup, settle, site_dims, sites
 from bayesfac.inference.result import Result

@@ -7,15 +7,15 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests.models.test_bpmf import golden as golden_bpmf
-from tests.models.test_heres import golden as golden_heres
-from tests.models.test_himls import golden as golden_himls
-from tests.models.test_himlsd import golden as golden_himlsd
-from tests.models.test_lsa_mml import golden as golden_lsa_mml
-from tests.models.test_mggm import golden as golden_mggm
-from tests.models.test_mvplsa import golden as golden_mvplsa
-from tests.models.test_plsa import golden as golden_plsa
-from tests.models.test_pmf import golden as golden_pmf
+from tests.models.ratings.test_bpmf import golden as golden_bpmf
+from tests.models.ratings.test_pmf import golden as golden_pmf
+from tests.models.tasks.test_heres import golden as golden_heres
+from tests.models.tasks.test_himls import golden as golden_himls
+from tests.models.tasks.test_himlsd import golden as golden_himlsd
+from tests.models.tasks.test_lsa_mml import golden as golden_lsa_mml
+from tests.models.topics.test_mggm import golden as golden_mggm
+from tests.models.topics.test_mvplsa import golden as golden_mvplsa
+from tests.models.topics.test_plsa import golden as golden_plsa
 from tests.mutants import MUTANTS
 
 GOLDEN = {

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from bayesfac import datasets, split
-from bayesfac.core.data import Ratings, Tasks, Views
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
 
 
 @pytest.fixture(scope="module")

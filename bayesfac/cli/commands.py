@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesfac.core.data import Ratings, Views
+    from bayesfac.core.data.ratings import Ratings
+    from bayesfac.core.data.views import Views
 
 DONE, FAILED = 0, 1
 SETTINGS = (

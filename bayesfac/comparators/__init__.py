@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesfac.comparators import clusterings as clusterings
 from bayesfac.comparators.classifiers import (
     adaboost_mh,
     bp_mll,
@@ -59,7 +60,7 @@ from bayesfac.comparators.classifiers import (
 )
 from bayesfac.comparators.embeddings import cssp, plst
 from bayesfac.comparators.graphical import l2f, ls_ml, ml_knn, tram
-from bayesfac.core import reading
+from bayesfac.core.data import reading
 
 NOISE = 1e-6  # more than what a solver of linear systems leaves in a score
 CUTS: dict[str, float] = {

@@ -10,8 +10,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from bayesfac.comparators.shared import Rows, labels, nearest, numbers, pair, placed
 from bayesfac.core import checks
+from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.spectral import unit_rows
 
 SETTLED, LIMIT = 1e-10, 5000  # relative residual that ends conjugate gradients, and steps at most
 

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigvalsh
 
 from bayesfac.comparators.shared import CELLS
+from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.spectral import unit_rows
 
 TOL, STEPS = 1e-6, 10_000  # of machines: relative slope that ends them, and steps at most
 WIDE = 4  # features for each row beyond which the dual problem is by far the faster one

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core import reading
-from bayesfac.core.graphs import METRICS
-from bayesfac.core.spectral import unit_rows
+from bayesfac.core.clustering import unit_rows
+from bayesfac.core.data import reading
+from bayesfac.core.data.graphs import METRICS
 
 CELLS = 4_000_000  # numbers of a table made on the way that are held at once
 SEEDS = 2**32

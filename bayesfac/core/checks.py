@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from bayesfac.core.losses import SMOOTH
-from bayesfac.core.reading import plain
+from bayesfac.core.data.reading import plain
+from bayesfac.core.laws.losses import SMOOTH
 
 NONNEGATIVE = {"negative": "its factors are not below zero, so the data must not be"}
 

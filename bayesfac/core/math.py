@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core import events, kernels
-from bayesfac.core.cells import Cells, Grid, Query, Rows
+from bayesfac.core import events
+from bayesfac.core.data.cells import Cells, Grid, Query, Rows
+from bayesfac.core.kernels import sparse
 
 
 def inner(U: jax.Array, V: jax.Array, at: Cells | Query | Grid) -> jax.Array:
@@ -37,17 +38,17 @@ def entries(table: jax.Array, at: Query | Grid) -> jax.Array:
 
 @jax.custom_vjp
 def _cell_dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
-    return kernels.dots(cells, U, V)
+    return sparse.dots(cells, U, V)
 
 
 def _forward(cells: Cells, U: jax.Array, V: jax.Array) -> tuple[jax.Array, tuple]:
-    return kernels.dots(cells, U, V), (cells, U, V)
+    return sparse.dots(cells, U, V), (cells, U, V)
 
 
 def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
     # the sparse gradient of any loss on the observed cells: sorted sums, no unsorted scatter
     cells, U, V = kept
-    return None, kernels.spread(cells.by_row, slope, V), kernels.spread(cells.by_col, slope, U)
+    return None, sparse.spread(cells.by_row, slope, V), sparse.spread(cells.by_col, slope, U)
 
 
 _cell_dots.defvjp(_forward, _backward)

@@ -10,7 +10,8 @@ import os
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators

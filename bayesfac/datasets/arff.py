@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core import reading
-from bayesfac.core.tasks import LABELS, Tasks
+from bayesfac.core.data import reading
+from bayesfac.core.data.tasks import LABELS, Tasks
 
 VIEW = "features"
 NO_YES = (("0", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))

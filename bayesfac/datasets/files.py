@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data")

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import Ratings, Tasks, Views
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
 
 SWEEPS = 10_000  # the error of the fit falls at every sweep on a finite set: it ends far sooner
 

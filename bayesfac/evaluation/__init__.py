@@ -11,14 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.reading import plain
-from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.evaluation.cells import Cell, place, precise, read, write
+from bayesfac.evaluation.kept_trials import Cell, place, precise, read, write
+from bayesfac.evaluation.methods_and_measures import (
+    DECISIONS,
+    METRICS,
+    Way,
+    name_of,
+    read_metric,
+    read_way,
+)
+from bayesfac.evaluation.methods_and_measures import Tuned as Tuned
 from bayesfac.evaluation.results import Evaluation as Evaluation
 from bayesfac.evaluation.trials import trial
-from bayesfac.evaluation.ways import DECISIONS, METRICS, Way, name_of, read_metric, read_way
-from bayesfac.evaluation.ways import Tuned as Tuned
 from bayesfac.inference.result import bar
 
 

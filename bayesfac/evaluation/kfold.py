@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from bayesfac.api import Fit, fit
-from bayesfac.core.cards import check_same
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cards import check_same
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.inference import pointwise
 from bayesfac.inference.result import bar
-from bayesfac.report.elpd import Loo
-from bayesfac.report.loo import MEMORY, UNITS, cells_of, what_is_scored
+from bayesfac.report.diagnostics.elpd import Loo
+from bayesfac.report.diagnostics.loo import MEMORY, UNITS, cells_of, what_is_scored
 from bayesfac.split import k_fold
 
 

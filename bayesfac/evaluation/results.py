@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac import ranks as ranking
-from bayesfac.evaluation.ways import METRICS, SMALLER
+from bayesfac.evaluation.methods_and_measures import METRICS, SMALLER
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,8 @@ class Evaluation:
 
     def cd_diagram(self, metric: str | None = None, *, alpha: float = 0.05, **how: Any) -> Any:
         """The critical-difference diagram with a caption; `bf.ranks.cd_diagram` draws into other axes."""
-        from bayesfac.report.picture import Picture
-        from bayesfac.report.words import Finding
+        from bayesfac.report.diagnostics.findings import Finding
+        from bayesfac.report.plots.figure import Picture
 
         name, ranks = self._metric(metric), self.ranks(metric, **how)
         figure = ranking.cd_diagram(ranks, alpha, title=name).figure

@@ -14,11 +14,18 @@ import scipy.sparse as sp
 
 from bayesfac import comparators, multilabel
 from bayesfac.api import fit as run_fit
+from bayesfac.core.data.reading import check_finite
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.method import lookup
-from bayesfac.core.reading import check_finite
-from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.evaluation.ways import DECISIONS, METRICS, SMALLER, Way, name_of, options_of
+from bayesfac.evaluation.methods_and_measures import (
+    DECISIONS,
+    METRICS,
+    SMALLER,
+    Way,
+    name_of,
+    options_of,
+)
 
 CELLS = 2_000_000  # rows x labels that are predicted at once
 

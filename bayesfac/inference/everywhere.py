@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bayesfac.core.cells import Grid
+from bayesfac.core.data.cells import Grid
 from bayesfac.core.method import Method
 from bayesfac.inference.predict import param_blocks
 

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from bayesfac.core import kernels
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, laws_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.draws import Writer
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -22,6 +21,7 @@ from bayesfac.inference.result import (
     seconds_setting,
     start_point,
 )
+from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import scattered
 
 
@@ -141,7 +141,7 @@ def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
     laws = {site: partial(law, f) for site, f in laws_of(method, like).items()}
     blocks = {site: partial(_draw, law, _sample) for site, law in laws.items()}
     moves: dict[str, Any] = {name: partial(f, hyper=hyper) for name, f in method.moves.items()}
-    if kernels.backend() == "numba":
+    if sparse.backend() == "numba":
         key = jax.random.key(0)
         given = jax.eval_shape(auxiliary, like, data, key)
         auxiliary = _ready(auxiliary, like, data, key)
@@ -169,12 +169,12 @@ def _draw(law: Any, sample: Any, p: Any, data: Any, key: jax.Array, *given: Any)
 
 def _ready(step: Any, *args: Any) -> Any:
     """Compiled, or as it is where it asks for a sparse loop."""
-    return step if kernels.needs_loops(step, *args) else jax.jit(step)
+    return step if sparse.needs_loops(step, *args) else jax.jit(step)
 
 
 def _ready_block(law: Any, *args: Any) -> Any:
     """The same for a block; the draw is a program of its own, which laws of one kind and size share
     (bpmf at K = 32: the first call takes 9.5 s instead of 10.3)."""
     plain = partial(_draw, law, _sample)
-    looped = kernels.needs_loops(plain, *args)
+    looped = sparse.needs_loops(plain, *args)
     return plain if looped else partial(_draw, jax.jit(law), jax.jit(_sample))

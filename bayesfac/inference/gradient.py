@@ -8,19 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core import kernels
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.descent import (
-    SPENT,
-    STUCK,
-    WAITING,
-    Descent,
-    advance,
-    begin,
-    frozen,
-    resumed,
-)
+from bayesfac.inference.lbfgs import SPENT, STUCK, WAITING, Descent, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -178,7 +169,7 @@ def _looker(
     both = compiled(jax.value_and_grad(total, has_aux=True))
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if kernels.backend() == "numba":
+        if sparse.backend() == "numba":
             (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), data)
             return np.asarray(terms), np.asarray(slope)
         # loops look only at the problems asked for; a compiled program keeps one shape instead

@@ -13,7 +13,6 @@ from numpyro.infer.reparam import TransformReparam
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
-from bayesfac.inference.draws import Writer
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -24,6 +23,7 @@ from bayesfac.inference.result import (
     seconds_setting,
     start_point,
 )
+from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import require_proper, shaken, supports, unconstrain
 
 STATISTICS = {  # ours -> NumPyro's

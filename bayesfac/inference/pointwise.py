@@ -16,15 +16,15 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core.cells import Query
-from bayesfac.core.data import Ratings
-from bayesfac.core.embedding import Scores
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.kernels.tables import Table
 from bayesfac.core.method import Method, sites
-from bayesfac.core.tables import Table
-from bayesfac.core.tasks import LABELS
-from bayesfac.inference.levels import codes, log_mass
+from bayesfac.inference.level_masses import codes, log_mass
 from bayesfac.inference.predict import param_blocks
+from bayesfac.models.labels._embedding import Scores
 
 CELLS = 2**13  # at a time, where only sums over the draws are kept
 ARRAYS = 5  # as large as draws x cells that a block takes: factors, scores, what makes and what smooths them

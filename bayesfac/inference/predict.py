@@ -11,11 +11,11 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 
-from bayesfac.core.cells import Query
+from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import Method, from_sites
-from bayesfac.core.ordinal import Levels
-from bayesfac.inference.levels import CELLS, Tally, codes, tally
+from bayesfac.inference.level_masses import CELLS, Tally, codes, tally
 
 MEMORY = 512 * 2**20  # bytes of intermediate results that one block may take
 OUTCOMES = 2000  # simulated outcomes per cell behind intervals and CRPS, at least

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from bayesfac.core import kernels
 from bayesfac.core.errors import NumericalError
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 
 
@@ -43,7 +43,7 @@ def bar(progress: bool, total: int, what: str) -> Any:
 
 def compiled(function: Any) -> Any:
     """Jitted; as it is where Numba loops do the work, which a trace could not call."""
-    return function if kernels.backend() == "numba" else jax.jit(function)
+    return function if sparse.backend() == "numba" else jax.jit(function)
 
 
 def check_sites(params: Any, where: str) -> None:

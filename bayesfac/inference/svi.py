@@ -17,6 +17,7 @@ from numpyro.infer import Trace_ELBO, autoguide, init_to_value
 
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
+from bayesfac.inference.guide_weights import log_weights
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -29,7 +30,6 @@ from bayesfac.inference.result import (
     start_point,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
-from bayesfac.inference.weights import log_weights
 
 
 class Flow(autoguide.AutoIAFNormal):

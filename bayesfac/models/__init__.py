@@ -1,29 +1,8 @@
-"""One file per published method; importing this registers them all."""
+"""The methods: one file each, in a folder for each kind of data. Importing this package registers them."""
 
-from bayesfac.models import attitude as attitude
-from bayesfac.models import bmmmf as bmmmf
-from bayesfac.models import bpmf as bpmf
-from bayesfac.models import concat_ltm as concat_ltm
-from bayesfac.models import cplst as cplst
-from bayesfac.models import emmmf as emmmf
-from bayesfac.models import faie as faie
-from bayesfac.models import gibbs_mmmf as gibbs_mmmf
-from bayesfac.models import grople as grople
-from bayesfac.models import heres as heres
-from bayesfac.models import himls as himls
-from bayesfac.models import himlsd as himlsd
-from bayesfac.models import hmf as hmf
-from bayesfac.models import ipmmmf as ipmmmf
-from bayesfac.models import leml as leml
-from bayesfac.models import lsa_mml as lsa_mml
-from bayesfac.models import lsml as lsml
-from bayesfac.models import ltm as ltm
-from bayesfac.models import mggm as mggm
-from bayesfac.models import mlc_hmf as mlc_hmf
-from bayesfac.models import mmmf as mmmf
-from bayesfac.models import mvplsa as mvplsa
-from bayesfac.models import ordinal_mf as ordinal_mf
-from bayesfac.models import plsa as plsa
-from bayesfac.models import pmf as pmf
-from bayesfac.models import pmmmf as pmmmf
-from bayesfac.models import urp as urp
+from importlib import import_module
+from pkgutil import walk_packages
+
+for _found in walk_packages(__path__, f"{__name__}."):
+    if not _found.name.rpartition(".")[2].startswith("_"):
+        import_module(_found.name)

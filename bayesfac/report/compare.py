@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.report.calibration import (
+from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
+from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,
     LEVELS,
     WORDS,
@@ -19,8 +20,7 @@ from bayesfac.report.calibration import (
     paired_difference,
     score,
 )
-from bayesfac.report.check import Diagnostics, diagnostics
-from bayesfac.report.pages import number, render
+from bayesfac.report.pages.templates import number, render
 
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
@@ -121,7 +121,7 @@ class Comparison:
         return [f"{name} against {first}: {', '.join(parts)}." for name, parts in said.items()]
 
     def _repr_html_(self) -> str:
-        from bayesfac.report.html import score_rows
+        from bayesfac.report.pages.html import score_rows
 
         shown = {"columns": list(self.fits), "rows": score_rows(self)}
         return render("compare.html.j2", comparison=self, **shown)
@@ -141,7 +141,7 @@ class Comparison:
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write one self-contained HTML file."""
-        from bayesfac.report.html import to_html
+        from bayesfac.report.pages.html import to_html
 
         return to_html(self, path)
 

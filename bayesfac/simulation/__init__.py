@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.core import kernels
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, lookup, settle, unknown
 from bayesfac.inference import ENGINES
 from bayesfac.inference.result import bar
-from bayesfac.report import az
+from bayesfac.report import arviz_versions
 from bayesfac.simulation import joint
 from bayesfac.simulation.quantities import identified, probes
 from bayesfac.simulation.results import Calibration as Calibration
@@ -88,7 +88,7 @@ def sbc(
     length = _length(engine, warmup, draws, thin)
     _count("replications", replications, 10)
     _count("seed", seed, 0)
-    with jax.enable_x64(True), kernels.use("jax"):
+    with jax.enable_x64(True), sparse.use("jax"):
         example, full = _example(method, data, hyper)
         said = made.guide if engine == "SVI" else ""
         name = f"{engine} ({said})" if said else engine
@@ -197,7 +197,7 @@ def ranked(true: np.ndarray, drawn: np.ndarray, rng: np.random.Generator) -> np.
 def effective(drawn: np.ndarray) -> float:
     """How many independent draws those of a replication are worth: the mean over the first hundred, and all
     where none moves."""
-    each = az.ess(drawn[:100].T[None])
+    each = arviz_versions.ess(drawn[:100].T[None])
     count = drawn.shape[1]
     return (
         float(np.minimum(each[np.isfinite(each)], count).mean())

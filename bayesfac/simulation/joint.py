@@ -13,11 +13,11 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.handlers import seed, substitute, trace
 
-from bayesfac.core.cells import full_table
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cells import full_table
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.core.views import Views
 
 POOL = 400  # draws of the prior for every one that is wanted, where they have weights
 ENOUGH = 5  # effective draws of that pool for every one that is wanted

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import log_density
 
-from bayesfac.core.cards import describe
-from bayesfac.core.cells import Query
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
-from bayesfac.core.tasks import Tasks
 from bayesfac.simulation.joint import observed
 
 Numbers = dict[str, jax.Array]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core import uniformity
-from bayesfac.report import az
-from bayesfac.report.picture import Picture, canvas, short
-from bayesfac.report.words import Finding
+from bayesfac.report import arviz_versions
+from bayesfac.report.diagnostics import uniformity
+from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.plots.figure import Picture, canvas, short
 
 LEVEL = 0.01  # p-values at or below this say that something is wrong
 SURE = 3.29  # standard errors, two-sided p = .001: from here on a direction is named
@@ -135,7 +135,7 @@ class Calibration:
         total, at = self.replications, np.arange(1, self.draws + 1) / (self.draws + 1)
         columns = min(3, len(names))
         rows = -(-len(names) // columns)
-        with az.style():
+        with arviz_versions.style():
             figure, axes = canvas(rows, columns, (2.7 * columns + 0.4, 2.1 * rows + 0.4))
             for axis in axes[len(names) :]:
                 axis.remove()
@@ -144,7 +144,9 @@ class Calibration:
                 seen = uniformity.below(self.ranks[name].to_numpy(), self.draws) / total - at
                 out = (seen < low - 1e-12) | (seen > high + 1e-12)
                 axis.fill_between(at, low, high, color="#d9e6f2", step="mid")
-                axis.step(at, seen, where="mid", color=az.COLOURS[1 if out.any() else 0])
+                axis.step(
+                    at, seen, where="mid", color=arviz_versions.COLOURS[1 if out.any() else 0]
+                )
                 axis.set_title(short(name))
                 axis.set_xlim(0, 1)
             figure.supxlabel("rank of the true value among the draws, as a share")

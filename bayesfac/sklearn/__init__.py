@@ -3,7 +3,7 @@
 What an estimator does follows from the data that its method takes:
 
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
-              `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
+              `bayesfac.sklearn.regressors.NAME` is the same method as a regressor of (user, item) pairs
     Views     a transformer: X has no missing cells; or several views of the same rows
     Tasks     a classifier of several labels, or of several classes
 
@@ -20,9 +20,9 @@ Examples
 array([-9., -6.])
 """
 
-from bayesfac.sklearn.factors import Cells, Topics
-from bayesfac.sklearn.labels import Labels
-from bayesfac.sklearn.made import shelf
+from bayesfac.sklearn.base import shelf
+from bayesfac.sklearn.classifiers import Labels
+from bayesfac.sklearn.transformers import Cells, Topics
 
 __getattr__, __dir__ = shelf(
     __name__, globals(), {"Ratings": Cells, "Views": Topics, "Tasks": Labels}

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from bayesfac.core import kernels
-from bayesfac.core.cells import Rows
-from bayesfac.core.data import Ratings
+from bayesfac.core.data.cells import Rows
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
-from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.views import Views
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import axes, likelihood, listed, points, require, same
 
@@ -64,7 +64,7 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
         new = method.update(p, data, hyper) if method.update else None
         return {"objective": cost, "gradient": slope, "update": new}
 
-    with kernels.use("numba"):
+    with sparse.use("numba"):
         expected = answers(data)
     in_jax = jax.jit(answers)
     for name, value in in_jax(data).items():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import log_density
 
-from bayesfac.core import kernels
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, sites
 from bayesfac.inference import LBFGS
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
@@ -26,7 +26,7 @@ def listed(function: Check) -> Check:
     def check(method: Method, key: jax.Array) -> str | None:
         if name in method.waived:
             return method.waived[name]
-        with jax.enable_x64(True), kernels.use("jax"):
+        with jax.enable_x64(True), sparse.use("jax"):
             return function(method, key)
 
     CHECKS[name] = check

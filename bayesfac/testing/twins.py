@@ -10,8 +10,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-from bayesfac.core.cards import describe
-from bayesfac.core.cells import Grid, Query
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.method import (
     Method,
     from_sites,

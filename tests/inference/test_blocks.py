@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.inference import levels, predict
-from bayesfac.report import loo_rows, sensitivity
+from bayesfac.inference import level_masses, predict
+from bayesfac.report.diagnostics import loo_users, sensitivity
 
 
 @jax.jit
@@ -30,8 +30,8 @@ def fit(data):
 
 ASKED = {
     "predictions": (predict, predict, "_look", lambda fit, data: fit.predict(data).mean),
-    "levels": (predict, levels, "_add", lambda fit, data: fit.predict(data).probabilities),
-    "users": (loo_rows, loo_rows, "_marginal", lambda fit, data: fit.loo(data, by="user")),
+    "levels": (predict, level_masses, "_add", lambda fit, data: fit.predict(data).probabilities),
+    "users": (loo_users, loo_users, "_marginal", lambda fit, data: fit.loo(data, by="user")),
     "priors": (sensitivity, sensitivity, "_by_site", lambda fit, data: fit.sensitivity(data)),
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from bayesfac.inference.descent import STUCK, advance, begin
+from bayesfac.inference.lbfgs import STUCK, advance, begin
 
 
 def rosenbrock(z):

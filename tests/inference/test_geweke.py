@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesfac.core import kernels
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.gibbs import sweep_of
 from bayesfac.simulation.joint import log_weight, prior_draw, redrawn
@@ -49,7 +49,7 @@ def z_scores(method, changes, key=0):
         one = jax.random.categorical(pick, weigh(some))
         return jax.tree.map(lambda x: x[one], some)
 
-    with kernels.use("jax"):
+    with sparse.use("jax"):
         like = method.init(jax.random.key(0), data, hyper)
         sweep = sweep_of(method, hyper, data, like)
 

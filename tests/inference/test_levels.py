@@ -13,10 +13,10 @@ from scipy import stats
 
 import bayesfac as bf
 from bayesfac import metrics
-from bayesfac.core.cells import Query
+from bayesfac.core.data.cells import Query
+from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import REGISTRY, from_sites, sites
-from bayesfac.core.ordinal import Levels
-from bayesfac.inference.levels import Tally, choice, log_mass, log_masses
+from bayesfac.inference.level_masses import Tally, choice, log_mass, log_masses
 from bayesfac.inference.predict import Prediction
 from bayesfac.inference.result import Result
 

@@ -9,7 +9,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.gauge import random_copy
-from bayesfac.models import bpmf
+from bayesfac.models.ratings import bpmf
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from numpyro.infer.util import log_density
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY, sites
+from bayesfac.inference.guide_weights import log_weights
 from bayesfac.inference.svi import GUIDES
-from bayesfac.inference.weights import log_weights
-from bayesfac.report import psis
+from bayesfac.report.diagnostics import psis
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesfac.core.cards import describe
-from bayesfac.core.data import Views
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.views import Views
 from bayesfac.core.method import from_sites
 from tests.report.fakes import TOPIC, FakeFit, FixedPoint, Gibbs
 

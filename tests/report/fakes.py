@@ -10,8 +10,9 @@ import pandas as pd
 from scipy.special import ndtr
 
 from bayesfac import metrics
-from bayesfac.core.cards import Card, describe
-from bayesfac.core.data import Ratings, Views
+from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, Permutation, Rotation, from_sites
 from bayesfac.core.method import sites as site_values
 

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from bayesfac.core.method import Permutation, Rotation
-from bayesfac.report.align import align, align_permutation, align_rotation
-from bayesfac.report.match import readable_axes
+from bayesfac.report.diagnostics.align import align, align_permutation, align_rotation
+from bayesfac.report.diagnostics.matching import readable_axes
 from tests.report.fake_topics import sampled_views
 from tests.report.fakes import (
     ratings_draws,

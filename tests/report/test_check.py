@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesfac.core.method import Permutation
-from bayesfac.report.align import align
-from bayesfac.report.check import diagnostics, identified, shares, singular_values
+from bayesfac.report.diagnostics.align import align
+from bayesfac.report.diagnostics.diagnose import diagnostics, identified, shares, singular_values
 from tests.report import fake_topics, fakes
 
 
@@ -61,7 +61,9 @@ def test_every_stage_has_a_spectrum_of_its_own() -> None:
 def test_many_entries_are_looked_at_a_few_draws_at_a_time(monkeypatch) -> None:
     draws = fakes.staged_draws(2, 10)
     whole = singular_values(draws["U"], draws["V"])
-    monkeypatch.setattr("bayesfac.report.check.BLOCK", 2)  # fewer than the three stages
+    monkeypatch.setattr(
+        "bayesfac.report.diagnostics.diagnose.BLOCK", 2
+    )  # fewer than the three stages
     np.testing.assert_array_equal(singular_values(draws["U"], draws["V"]), whole)
 
 

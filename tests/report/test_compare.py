@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bayesfac import metrics
-from bayesfac.core.cards import describe
-from bayesfac.report.calibration import (
+from bayesfac.core.data.cards import describe
+from bayesfac.report.compare import compare
+from bayesfac.report.diagnostics.held_out import (
     LevelScores,
     Scores,
     TokenScores,
@@ -15,8 +16,7 @@ from bayesfac.report.calibration import (
     paired_difference,
     score,
 )
-from bayesfac.report.compare import compare
-from bayesfac.report.plots import reliability
+from bayesfac.report.plots.held_out_plots import reliability
 from tests.report import fake_topics, fakes
 
 

@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from bayesfac.core.cards import describe
-from bayesfac.report.chains import posterior_pictures, replicates
-from bayesfac.report.check import diagnostics
+from bayesfac.core.data.cards import describe
 from bayesfac.report.compare import compare
-from bayesfac.report.html import fit_html, page, score_rows, to_html
-from bayesfac.report.pages import render
-from bayesfac.report.plots import held_out
-from bayesfac.report.way import objective
+from bayesfac.report.diagnostics.diagnose import diagnostics
+from bayesfac.report.pages.html import fit_html, page, score_rows, to_html
+from bayesfac.report.pages.templates import render
+from bayesfac.report.plots.chain_plots import posterior_pictures, replicates
+from bayesfac.report.plots.held_out_plots import held_out
+from bayesfac.report.plots.trace_plot import objective
 from tests.report import fake_topics, fakes
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}

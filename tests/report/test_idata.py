@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from bayesfac.core.errors import BayesfacError, CorruptFile
-from bayesfac.report import az
-from bayesfac.report.idata import from_netcdf, labels, to_datatree, to_netcdf
+from bayesfac.report import arviz_versions
+from bayesfac.report.datatree import from_netcdf, labels, to_datatree, to_netcdf
 from tests.report.fake_topics import sampled_views
 from tests.report.fakes import (
     SVI,
@@ -103,7 +103,9 @@ def test_xarray_reads_our_file_and_we_read_its(tmp_path) -> None:
         assert theirs.posterior.load().identical(tree.posterior)
     tree.to_netcdf(tmp_path / "theirs.nc", engine="h5netcdf")
     assert from_netcdf(tmp_path / "theirs.nc").posterior["U"].shape == tree.posterior["U"].shape
-    table = az.summary(from_netcdf(tmp_path / "theirs.nc"), var_names=["alpha"], kind="diagnostics")
+    table = arviz_versions.summary(
+        from_netcdf(tmp_path / "theirs.nc"), var_names=["alpha"], kind="diagnostics"
+    )
     assert table.loc["alpha", "r_hat"] < 1.1
 
 

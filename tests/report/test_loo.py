@@ -14,8 +14,8 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 from bayesfac.inference import pointwise
-from bayesfac.report.elpd import estimate
-from bayesfac.report.loo import cells_of
+from bayesfac.report.diagnostics.elpd import estimate
+from bayesfac.report.diagnostics.loo import cells_of
 from bayesfac.testing.tools import likelihood, points
 from tests.report.loo_data import GIBBS, PMF, few
 

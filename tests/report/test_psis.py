@@ -6,8 +6,8 @@ from arviz_stats.base import array_stats
 from scipy.stats import norm
 
 from bayesfac.core.errors import BayesfacError
-from bayesfac.report import psis
-from bayesfac.report.loo import left_out
+from bayesfac.report.diagnostics import psis
+from bayesfac.report.diagnostics.loo import left_out
 
 
 # ArviZ 1.x does not fit a tail of five, which is what 25 draws have

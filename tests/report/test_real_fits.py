@@ -12,11 +12,11 @@ import bayesfac as bf
 import bayesfac.models
 from bayesfac.core.method import REGISTRY, Rotation, gauge_of, sites
 from bayesfac.inference.result import Result, derived
-from bayesfac.report.align import align
-from bayesfac.report.check import diagnostics, identified
 from bayesfac.report.compare import compare
-from bayesfac.report.html import fit_html, page
-from bayesfac.report.idata import from_netcdf, to_datatree, to_netcdf
+from bayesfac.report.datatree import from_netcdf, to_datatree, to_netcdf
+from bayesfac.report.diagnostics.align import align
+from bayesfac.report.diagnostics.diagnose import diagnostics, identified
+from bayesfac.report.pages.html import fit_html, page
 
 METHODS = sorted(REGISTRY)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

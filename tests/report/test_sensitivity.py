@@ -8,8 +8,8 @@ from arviz_stats.base import array_stats
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
-from bayesfac.report import sensitivity as power
-from bayesfac.report.sensitivity import CONFLICT, FINE, STRONG
+from bayesfac.report.diagnostics import sensitivity as power
+from bayesfac.report.diagnostics.sensitivity import CONFLICT, FINE, STRONG
 
 NEAR = (0.8, 1.25)
 

@@ -1,0 +1,1 @@
+"""The data containers, their checks, and the coordinates of observed cells."""

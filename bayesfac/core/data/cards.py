@@ -1,0 +1,252 @@
+"""What a fit remembers of its data: labels, sizes and a probe set, never the values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.views import Views
+
+PROBES = 100  # cells that diagnostics look at
+COLUMNS = {
+    "Ratings": ["user", "item"],
+    "Views": ["row", "view", "feature"],
+    "Tasks": ["row", "label"],
+}  # what names a cell
+
+
+@dataclass(eq=False)
+class Card:
+    """The identity of a training set.
+
+    kind        "Ratings", "Views" or "Tasks"
+    coords      {axis: labels}
+    summary     {what: number}
+    levels      the ordinal scale, or None
+    row_counts  observed cells per row (ratings per user), col_counts per column
+    probe       labels of about 100 cells, spread over rarely and often seen rows, seen and unseen cells
+    """
+
+    kind: str
+    coords: dict[str, pd.Index]
+    summary: dict[str, float]
+    levels: tuple[float, ...] | None
+    row_counts: np.ndarray
+    col_counts: np.ndarray
+    probe: pd.DataFrame
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows by columns; columns of several views one after the other."""
+        return len(self.row_counts), len(self.col_counts)
+
+    def locate(self, query: Any) -> tuple[Query, pd.DataFrame, np.ndarray]:
+        """Codes (-1: unknown), labels, and which cells can only be answered from the prior."""
+        if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
+            query = query.grid(self.coords[f"feature.{LABELS}"])
+        labels = _labels(self.kind, query)
+        row_axis = COLUMNS[self.kind][0]
+        row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
+        col = self._columns(labels)
+        known = (row >= 0) & (col >= 0)
+        seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind != "Ratings"))
+        return Query(row, col), labels, ~(known & seen)
+
+    def _columns(self, labels: pd.DataFrame) -> np.ndarray:
+        if self.kind == "Ratings":
+            return _codes(self.coords["item"], labels["item"], "item")
+        if self.kind == "Tasks":
+            code = _codes(self.coords[f"feature.{LABELS}"], labels["label"], "label")
+            if (code < 0).any():
+                bad = labels["label"].iloc[int(np.flatnonzero(code < 0)[0])]
+                raise ValueError(f"Expected a label that training knew, got {plain(bad)!r}")
+            return code
+        col, offset = np.full(len(labels), -1), 0
+        axes = {
+            name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
+        }
+        unknown = sorted(set(labels["view"]) - set(axes))
+        if unknown:
+            raise ValueError(f"Expected views among {list(axes)}, got {unknown[0]!r}")
+        for name, index in axes.items():
+            here = (labels["view"] == name).to_numpy()
+            code = _codes(index, labels["feature"][here], f"feature of {name}")
+            if (code < 0).any():
+                bad = labels["feature"][here].iloc[int(np.flatnonzero(code < 0)[0])]
+                raise ValueError(f"Expected a feature of view {name!r}, got {plain(bad)!r}")
+            col[here] = offset + code
+            offset += len(index)
+        return col
+
+
+def describe(data: Ratings | Views | Tasks) -> Card:
+    """The card of a training set."""
+    if isinstance(data, Tasks):
+        return _tasks_card(data)
+    return _ratings_card(data) if isinstance(data, Ratings) else _views_card(data)
+
+
+def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
+    """Refuse data that cannot be those the card describes: by labels, levels, sizes, counts and means.
+
+    A card keeps no values, so the same sums of other values would pass.
+    """
+    if type(data).__name__ != card.kind:
+        raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
+    new = describe(data)
+    for axis, labels in card.coords.items():
+        if not labels.equals(new.coords.get(axis, pd.Index([]))):
+            mine, others = len(labels), len(new.coords.get(axis, ()))
+            raise ValueError(f"Expected the {mine} {axis} labels of training, got {others} others")
+    if new.levels != card.levels:
+        raise ValueError(f"Expected the levels of training, {card.levels}, got {new.levels}")
+    for what, number in card.summary.items():
+        if not np.isclose(new.summary.get(what, np.nan), number, rtol=1e-6, atol=1e-9):
+            got = new.summary.get(what)
+            raise ValueError(f"Expected the training data, with {what} {number:g}, got {got:g}")
+    counts = ((card.row_counts, new.row_counts), (card.col_counts, new.col_counts))
+    if not all(np.array_equal(*pair) for pair in counts):
+        raise ValueError("Expected the training data, got as many cells in other places")
+
+
+def _ratings_card(data: Ratings) -> Card:
+    rows = np.bincount(data.user, minlength=data.n_users)
+    cols = np.bincount(data.item, minlength=data.n_items)
+    n = len(data)
+    summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
+    summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
+    summary |= {"sd": float(data.value.std()), "lowest": float(data.value.min())}
+    summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
+    summary |= {"most per user": int(rows.max())}
+    rng = np.random.default_rng(0)
+    seen = _stratified(rows[data.user], min(n, 3 * PROBES // 5), rng)
+    users = _stratified(rows, 2 * PROBES // 5, rng)
+    items = rng.integers(data.n_items, size=len(users))
+    user = np.concatenate([data.user[seen], users])
+    item = np.concatenate([data.item[seen], items])
+    probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
+    return Card(
+        "Ratings",
+        data.coords(),
+        summary,
+        data.levels,
+        rows,
+        cols,
+        probe.drop_duplicates(ignore_index=True),
+    )
+
+
+def _views_card(data: Views) -> Card:
+    per_row = {
+        name: np.bincount(np.asarray(c.row), minlength=data.n_rows)
+        for name, c in data.cells.items()
+    }
+    cols = [np.bincount(np.asarray(c.col), minlength=c.shape[1]) for c in data.cells.values()]
+    rows = np.sum(list(per_row.values()), 0)
+    summary: dict[str, float] = {"rows": data.n_rows, "views": len(data.names)}
+    for name, cells in data.cells.items():
+        summary[f"features of {name}"] = cells.shape[1]
+        summary[f"stored in {name}"] = len(cells)
+        summary[f"sum of {name}"] = float(np.sum(np.asarray(data.y[name], np.float64)))
+    if data.graphs is not None:
+        for name, parts in data.graphs.components().items():
+            summary[f"edges of graph {name}"] = data.graphs.n_edges(name)
+            summary[f"components of graph {name}"] = parts
+    frame = data.frame()
+    rng = np.random.default_rng(0)
+    code = np.concatenate([np.asarray(c.row) for c in data.cells.values()])
+    probe = frame.iloc[_stratified(rows[code], min(len(frame), PROBES), rng)]
+    probe = probe[["row", "view", "feature"]].reset_index(drop=True)
+    return Card("Views", data.coords(), summary, None, rows, np.concatenate(cols), probe)
+
+
+def _tasks_card(data: Tasks) -> Card:
+    summary: dict[str, float] = {"rows": data.n_rows, "tasks": data.n_tasks}
+    summary |= {"labelled rows": int(data.labelled.sum()), "labels": len(data.labels)}
+    stored = np.zeros(data.n_rows, int)
+    for name in data.names:
+        cells = data.cells[name]
+        summary[f"features of {name}"] = cells.shape[1]
+        summary[f"stored in {name}"] = len(cells)
+        stored += np.bincount(np.asarray(cells.row), minlength=data.n_rows)
+    positive = np.zeros(len(data.labels), int)
+    if LABELS in data.blocks and data.y is not None:
+        col = np.asarray(data.cells[LABELS].col)[data.known]
+        positive = np.bincount(col, minlength=len(data.labels))
+        summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
+    rng = np.random.default_rng(0)
+    row = _stratified(stored, PROBES, rng)
+    label = _stratified(positive, len(row), rng) if len(positive) else row[:0]
+    label = rng.permutation(np.resize(label, len(row))) if len(label) else label
+    probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
+    return Card(
+        "Tasks",
+        data.coords(),
+        summary,
+        data.levels,
+        stored,
+        positive,
+        probe.drop_duplicates(ignore_index=True),
+    )
+
+
+def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Positions in equal numbers from the least active to the most."""
+    order = np.lexsort((rng.random(len(activity)), activity))
+    strata = np.array_split(order, max(1, min(size, len(order))))
+    return np.array([rng.choice(part) for part in strata])
+
+
+def _labels(kind: str, query: Any) -> pd.DataFrame:
+    wanted = COLUMNS[kind]
+    if isinstance(query, Ratings | Views | Tasks):
+        if not isinstance(query, {"Ratings": Ratings, "Views": Views, "Tasks": Tasks}[kind]):
+            raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
+        query = query.frame()
+    if isinstance(query, tuple | list) and len(query) == len(wanted):
+        query = dict(zip(wanted, query, strict=True))
+    if isinstance(query, Mapping):
+        query = _table(query)
+    if not isinstance(query, pd.DataFrame):
+        raise TypeError(
+            f"Expected {kind} or a table with columns {wanted}, got {type(query).__name__}"
+        )
+    if all(name in query.columns for name in wanted):
+        frame = query[wanted]
+    elif query.shape[1] >= len(wanted) and kind == "Ratings":
+        frame = query.iloc[:, : len(wanted)].set_axis(wanted, axis=1)
+    else:
+        raise ValueError(f"Expected a query with columns {wanted}, got {list(query.columns)}")
+    return frame.reset_index(drop=True)
+
+
+def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
+    """Columns beside each other in their order, whatever index they bring."""
+    for name, column in columns.items():
+        if not np.ndim(column):
+            raise ValueError(f"Expected a column of labels as {name!r}, got {column!r}")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Expected columns of one length, got {lengths}")
+    return pd.DataFrame({name: pd.Index(column) for name, column in columns.items()})
+
+
+def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
+    codes = known.get_indexer(pd.Index(asked))
+    if len(codes) and (codes < 0).all() and _texts(known) != _texts(pd.Index(asked)):
+        ours, theirs = plain(known[0]), plain(asked.iloc[0])
+        raise TypeError(
+            f"Expected {what} labels like {ours!r} ({type(ours).__name__}), "
+            f"got {theirs!r} ({type(theirs).__name__})"
+        )
+    return codes
+
+
+def _texts(index: pd.Index) -> bool:
+    return isinstance(index[0], str)

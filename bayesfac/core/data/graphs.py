@@ -1,0 +1,201 @@
+"""Graphs over the rows of views: built from neighbours or given, on their common edges; never N x N dense."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from bayesfac.core import checks
+from bayesfac.core.clustering import unit_rows
+from bayesfac.core.data.cells import Cells
+from bayesfac.core.kernels import sparse
+from bayesfac.core.math import row_sums
+
+FEW = 15  # columns up to which a tree finds exact neighbours faster than brute force does
+BLOCK = 4096  # rows whose distances are held at once
+
+METRICS = ("euclidean", "cosine")
+
+
+@jax.tree_util.register_pytree_node_class
+class Graphs:
+    """Undirected weighted graphs over the same n rows, as one list of edges with a weight in each graph.
+
+    Parameters
+    ----------
+    named : mapping
+        name -> n x n sparse matrix of weights above 0; (i, s) or (s, i) is enough, and of two different
+        weights the larger counts. The diagonal is left out.
+
+    Examples
+    --------
+    >>> Graphs({"ring": sp.csr_matrix([[0, 1, 0], [0, 0, 1], [1, 0, 0]])})
+    Graphs(3 rows, ring: 3 edges, 1 component)
+    """
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        if not named:
+            raise ValueError("Expected at least one graph, got none")
+        sides = {name: _upper(matrix, name) for name, matrix in sorted(named.items())}
+        n = next(iter(sides.values())).shape[0]
+        if any(side.shape[0] != n for side in sides.values()):
+            sizes = {name: side.shape[0] for name, side in sides.items()}
+            raise ValueError(f"Expected graphs over the same rows, got {sizes}")
+        self.names, self.n_rows = tuple(sides), n
+        code = {name: _code(side) for name, side in sides.items()}
+        union = np.unique(np.concatenate(list(code.values())))
+        left, right = np.divmod(union, n)
+        ends = np.r_[left, right], np.r_[right, left]  # both directions of every edge
+        order = np.lexsort(ends[::-1])
+        self.cells = Cells(ends[0][order], ends[1][order], (n, n))
+        self.edge = _whole(np.tile(np.arange(len(union)), 2)[order])  # which edge each of these is
+        self.left, self.right = _whole(left), _whole(right)
+        weight = np.zeros((len(sides), len(union)))
+        for number, (name, side) in enumerate(sides.items()):
+            weight[number, np.searchsorted(union, code[name])] = side.data
+        self.weight = jnp.asarray(weight, jnp.result_type(float))  # graphs x edges
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        children = (self.cells, self.edge, self.left, self.right, self.weight)
+        return children, (self.names, self.n_rows)
+
+    @classmethod
+    def tree_unflatten(cls, host: tuple, children: tuple) -> "Graphs":
+        self = object.__new__(cls)
+        self.names, self.n_rows = host
+        self.cells, self.edge, self.left, self.right, self.weight = children
+        return self
+
+    def __getitem__(self, name: str) -> sp.csr_matrix:
+        """One graph as a symmetric sparse matrix (a copy)."""
+        weight = np.asarray(self.weight[self.names.index(name)])
+        kept = weight > 0
+        ends = np.asarray(self.left)[kept], np.asarray(self.right)[kept]
+        half = sp.csr_matrix((weight[kept], ends), shape=(self.n_rows, self.n_rows))
+        return (half + half.T).tocsr()
+
+    def take(self, rows: Any) -> "Graphs":
+        """The graphs among some of the rows."""
+        kept = np.arange(self.n_rows)[rows]
+        return Graphs({name: self[name][kept][:, kept] for name in self.names})
+
+    def only(self, name: str) -> "Graphs":
+        """One of them alone."""
+        if name not in self.names:
+            raise ValueError(f"Expected one of the graphs {list(self.names)}, got {name!r}")
+        return Graphs({name: self[name]})
+
+    def n_edges(self, name: str) -> int:
+        """How many edges one graph has."""
+        return int((self.weight[self.names.index(name)] > 0).sum())
+
+    def components(self) -> dict[str, int]:
+        """How many parts of each graph no edge connects."""
+        return {
+            name: int(sp.csgraph.connected_components(self[name], directed=False)[0])
+            for name in self.names
+        }
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, several in self.components().items():
+            edges = self.n_edges(name)
+            parts.append(f"{name}: {edges} edges, {several} component{'s' * (several > 1)}")
+        return f"Graphs({self.n_rows} rows, {'; '.join(parts)})"
+
+
+def _whole(numbers: np.ndarray) -> jax.Array:
+    return jnp.asarray(numbers.astype(np.int32))
+
+
+def _code(side: sp.csr_matrix) -> np.ndarray:
+    """One number for every stored cell, row-major."""
+    row = np.repeat(np.arange(side.shape[0], dtype=np.int64), np.diff(side.indptr))
+    return row * side.shape[0] + side.indices
+
+
+def _upper(matrix: Any, name: str) -> sp.csr_matrix:
+    """The half of a checked graph above its diagonal."""
+    if not sp.issparse(matrix):
+        raise TypeError(
+            f"Expected graph {name!r} as a scipy sparse matrix, got {type(matrix).__name__}"
+        )
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"Expected graph {name!r} to be square, got shape {matrix.shape}")
+    found = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
+    found.sum_duplicates()
+    fine = np.isfinite(found.data) & (found.data >= 0)
+    if not fine.all():
+        row = int(np.searchsorted(found.indptr, np.flatnonzero(~fine)[0], "right") - 1)
+        raise ValueError(
+            f"Expected finite weights of at least 0 in graph {name!r}, "
+            f"got {found.data[~fine][0]} in row {row}"
+        )
+    both = sp.triu(found.maximum(found.T), k=1, format="csr")
+    both.eliminate_zeros()
+    both.sort_indices()
+    return both
+
+
+def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
+    """The 0/1 graph of p nearest neighbours: an edge where either row is among the other's (eq. 5 of Wang
+    et al. 2017). Exact: by a tree where there are few columns, else by brute force in blocks of rows.
+
+    Examples
+    --------
+    >>> neighbours(np.array([[0.0], [1.0], [3.0], [3.5]]), 1).toarray().astype(int).tolist()
+    [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    n, m = x.shape
+    if metric not in METRICS:
+        raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
+    checks.whole("neighbours", p, n - 1, "one less than rows")
+    if metric == "cosine":  # among rows of length one the nearest are those of the smallest angle
+        x = unit_rows(sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x, float))
+    way = "kd_tree" if m <= FEW else "brute"
+    if way == "kd_tree" or (sp.issparse(x) and x.nnz > 0.2 * n * m):
+        x = x.toarray() if sp.issparse(x) else x
+    index = NearestNeighbors(n_neighbors=p + 1, algorithm=way).fit(x)
+    near = np.concatenate(
+        [index.kneighbors(x[at : at + BLOCK], return_distance=False) for at in range(0, n, BLOCK)]
+    )
+    own = near == np.arange(n)[:, None]
+    own[~own.any(1), -1] = True  # more than p copies of a row: it is not even among its own nearest
+    found = near[~own].reshape(n, p)
+    ends = np.repeat(np.arange(n), p), found.ravel()
+    half = sp.csr_matrix((np.ones(n * p), ends), shape=(n, n))
+    return half.maximum(half.T).tocsr()
+
+
+@jax.custom_vjp
+def differences(graphs: Graphs, A: jax.Array, B: jax.Array) -> jax.Array:
+    """(a_i - a_s) . (b_i - b_s) for every edge; weighted and summed it is Tr A' L B."""
+    return sparse.differences(graphs.left, graphs.right, A, B)
+
+
+def _forward(graphs: Graphs, A: jax.Array, B: jax.Array) -> tuple[jax.Array, tuple]:
+    return differences(graphs, A, B), (graphs, A, B)
+
+
+def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
+    graphs, A, B = kept
+    return None, laplacian(graphs, slope, B), laplacian(graphs, slope, A)
+
+
+differences.defvjp(_forward, _backward)
+
+
+def degrees(graphs: Graphs, weight: jax.Array) -> jax.Array:
+    """The weights of its edges, summed for every row."""
+    return row_sums(graphs.cells.by_row, weight[graphs.edge])
+
+
+def laplacian(graphs: Graphs, weight: jax.Array, A: jax.Array) -> jax.Array:
+    """(D - E) A for these weights of the edges."""
+    beside = sparse.spread(graphs.cells.by_row, weight[graphs.edge], A)
+    return degrees(graphs, weight)[:, None] * A - beside

@@ -1,0 +1,222 @@
+"""Tasks as users write them, turned into pieces that agree, or an error that says which does not."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data import reading
+from bayesfac.core.data.views import Views
+
+LABELS = "labels"  # the block of labels, among those of the views
+CONSTANT = "(constant)"  # the feature of ones
+
+
+class Piece(NamedTuple):
+    """One task as it was read: its blocks, and which rows have labels."""
+
+    blocks: dict[str, sp.csr_matrix]
+    known: np.ndarray
+    rows: pd.Index
+
+    def sorted(self) -> "Piece":
+        """Labelled rows first; nothing is left of the labels of the others."""
+        order = np.argsort(~self.known, kind="stable")
+        blocks, known = (
+            {name: table[order] for name, table in self.blocks.items()},
+            self.known[order],
+        )
+        if LABELS in blocks:
+            labels = blocks[LABELS]
+            labels.data[~np.repeat(known, np.diff(labels.indptr))] = 0
+            labels.eliminate_zeros()
+        return Piece(blocks, known, self.rows[order])
+
+
+def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str, pd.Index]]:
+    """The tasks one by one, and the columns of every block."""
+    nested = list(views.items()) if isinstance(views, Mapping) else views
+    if not _by_task(nested):
+        return _pooled(_views(views), labels, task)
+    if task is not None:
+        raise ValueError("Expected `task` only where views hold all rows together, got both")
+    if labels is not None and not isinstance(labels, Mapping):
+        raise TypeError(f"Expected labels as task -> matrix, got {type(labels).__name__}")
+    names = [name for name, _ in nested]
+    if again := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"Expected distinct names of tasks, got {again[0]!r} twice")
+    answers = labels or {}
+    if strange := [name for name in answers if name not in names]:
+        raise ValueError(f"Expected labels of the tasks {names}, got some of {strange[0]!r}")
+    pieces: dict[Any, Piece] = {}
+    features: dict[str, pd.Index] = {}
+    for name, own in nested:
+        try:
+            read = _views(own)
+        except (TypeError, ValueError) as wrong:
+            raise type(wrong)(f"Task {name!r}: {wrong}") from wrong
+        pieces[name], found = _piece(read, answers.get(name), f"labels of task {name!r}")
+        _agree(features, found, name)
+    return _told_apart(pieces), features
+
+
+def _by_task(nested: Any) -> bool:
+    """Whether these are pairs of a task and its views, not the views of all rows."""
+    if not isinstance(nested, list) or not nested:
+        return False
+    pair = [isinstance(part, tuple) and len(part) == 2 for part in nested]
+    own = [p and isinstance(part[1], Mapping | Views) for p, part in zip(pair, nested, strict=True)]
+    if any(own) and not all(own):
+        odd, two = nested[own.index(False)], pair[own.index(False)]
+        what = f"{type(odd[1]).__name__} for task {odd[0]!r}" if two else type(odd).__name__
+        raise TypeError(f"Expected the views of every task as view -> matrix, got {what}")
+    return all(own)
+
+
+def _told_apart(pieces: dict[Any, Piece]) -> dict[Any, Piece]:
+    """Rows that are only counted become "task:number", unless the numbers tell those of all tasks apart."""
+    rows = [piece.rows for piece in pieces.values()]
+    every = rows[0].append(rows[1:])
+    if every.is_unique and every.dtype.kind in "iu":
+        return pieces
+    counted = {name: isinstance(piece.rows, pd.RangeIndex) for name, piece in pieces.items()}
+    return {
+        name: piece._replace(rows=pd.Index([f"{name}:{i}" for i in piece.rows]))
+        if counted[name]
+        else piece
+        for name, piece in pieces.items()
+    }
+
+
+def _views(data: Any) -> Views:
+    if isinstance(data, Mapping) and not data:
+        raise ValueError("Expected at least one view, got none")
+    views = data if isinstance(data, Views) else Views(data)
+    if LABELS in views.names:
+        raise ValueError(f"Expected views by other names than that of the labels, got {LABELS!r}")
+    return views
+
+
+def _piece(views: Views, labels: Any, what: str) -> tuple[Piece, dict[str, pd.Index]]:
+    """Some rows with their labels, and the columns of every block."""
+    blocks, features = {view: views[view] for view in views.names}, dict(views.features)
+    table, known, columns = _answers(labels, views.rows, what)
+    if columns is not None:
+        blocks[LABELS], features[LABELS] = table, columns
+    return Piece(blocks, known, views.rows), features
+
+
+def _pooled(views: Views, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str, pd.Index]]:
+    """Rows of all tasks together, cut by the task of each."""
+    whole, features = _piece(views, labels, "labels")
+    if task is None:
+        return {"all": whole}, features
+    if isinstance(task, str) or not hasattr(task, "__len__"):
+        raise TypeError(f"Expected the task of every row, got {task!r}")
+    code, names = reading.labels(task, "task")
+    if len(code) != views.n_rows:
+        raise ValueError(f"Expected a task for each of {views.n_rows} rows, got {len(code)}")
+    pieces = {}
+    for i, name in enumerate(names):
+        at = np.flatnonzero(code == i)
+        own = {block: table[at] for block, table in whole.blocks.items()}
+        pieces[reading.plain(name)] = Piece(own, whole.known[at], whole.rows[at])
+    return pieces, features
+
+
+def _answers(
+    raw: Any, rows: pd.Index, what: str
+) -> tuple[sp.csr_matrix, np.ndarray, pd.Index | None]:
+    """Labels (NaN where unknown in a row that has some), which rows have any, and the labels' names."""
+    if raw is None:
+        return sp.csr_matrix((len(rows), 0)), np.zeros(len(rows), bool), None
+    table, names = _table(raw, rows, what), raw.columns if isinstance(raw, pd.DataFrame) else None
+    if table.shape[0] != len(rows):
+        raise ValueError(f"Expected {what} for {len(rows)} rows, got {table.shape[0]}")
+    hidden = np.isnan(table.data)
+    known = np.bincount(table.row[hidden], minlength=len(rows)) < table.shape[1]
+    gaps = hidden & known[table.row]
+    table.data[hidden] = 0
+    csr, _, numbers = reading.matrix(table, what)
+    if gaps.any():
+        cells = table.row[gaps], table.col[gaps]
+        csr = sp.csr_matrix(csr + sp.csr_matrix((np.full(gaps.sum(), np.nan), cells), csr.shape))
+    names = numbers if names is None else names
+    if not names.is_unique:
+        again = reading.plain(names[names.duplicated()][0])
+        raise ValueError(f"Expected distinct names in {what}, got {again!r} twice")
+    return csr, known, names
+
+
+def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
+    """Labels as numbers, NaN among them, no cell twice."""
+    if isinstance(raw, pd.DataFrame):
+        for column, kind in zip(raw.columns, raw.dtypes, strict=True):
+            if kind.kind not in "biuf":
+                raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")
+        if len(raw) == len(rows) and not raw.index.equals(rows) and _named(raw.index, rows):
+            row = int(np.flatnonzero(np.asarray(raw.index != rows))[0])
+            raise ValueError(
+                f"Expected {what} in the order of the views' rows: {reading.plain(rows[row])!r} in row "
+                f"{row}, got {reading.plain(raw.index[row])!r}"
+            )
+        raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
+    if isinstance(raw, Mapping):
+        raise TypeError(f"Expected {what} as one matrix for all rows, got {type(raw).__name__}")
+    try:
+        table = raw if sp.issparse(raw) else reading.array(raw)
+    except ValueError as ragged:
+        raise ValueError(f"Expected as many {what} in every row, got more in some") from ragged
+    if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "biuf":
+        raise ValueError(
+            f"Expected numbers in {what}, rows x labels, got {table.dtype} of shape {table.shape}"
+        )
+    csr = sp.csr_matrix(table, dtype=np.float64, copy=True)
+    csr.sum_duplicates()
+    return csr.tocoo()
+
+
+def _named(*rows: pd.Index) -> bool:
+    """None of these only counts from 0."""
+    return not any(isinstance(r, pd.RangeIndex) and r.equals(pd.RangeIndex(len(r))) for r in rows)
+
+
+def _agree(features: dict[str, pd.Index], found: Mapping[str, pd.Index], task: Any) -> None:
+    """Every task has the same columns in a block."""
+    for block, columns in found.items():
+        if not features.setdefault(block, columns).equals(columns):
+            raise ValueError(
+                f"Expected the same columns of {block!r} in every task ({len(features[block])}), "
+                f"got others in task {task!r} ({len(columns)})"
+            )
+
+
+def clusters_by_position(given: Any, tasks: list) -> dict[str, tuple[int, ...]]:
+    """{cluster: where its tasks stand in the list of all}."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"Expected clusters as name -> tasks, got {type(given).__name__}")
+    found = {}
+    for name, members in (given or {}).items():
+        one = isinstance(members, str) or not hasattr(members, "__iter__")
+        members = [members] if one else list(members)
+        at = {tasks.index(member) for member in members if member in tasks}
+        if not members or len(at) < len(members):
+            raise ValueError(
+                f"Expected cluster {name!r} to list some of the tasks {tasks}, each once, got {members}"
+            )
+        found[str(name)] = tuple(sorted(at))
+    return dict(sorted(found.items()))
+
+
+def add_constant(pieces: dict[Any, Piece], features: dict[str, pd.Index]) -> None:
+    """A feature of ones in every view."""
+    for view in set(features) - {LABELS}:
+        if CONSTANT in features[view]:
+            raise ValueError(f"Expected no feature called {CONSTANT!r} in {view!r} yet, got one")
+        features[view] = features[view].append(pd.Index([CONSTANT]))
+        for piece in pieces.values():
+            if view in piece.blocks:
+                one = sp.csr_matrix(np.ones((len(piece.rows), 1)))
+                piece.blocks[view] = sp.csr_matrix(sp.hstack([piece.blocks[view], one]))

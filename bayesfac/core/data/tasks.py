@@ -1,0 +1,400 @@
+"""Several tasks, each with its views and its labels, checked once, here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data import reading
+from bayesfac.core.data.cells import Cells, full_table
+from bayesfac.core.data.task_pieces import LABELS as LABELS
+from bayesfac.core.data.task_pieces import Piece, add_constant, clusters_by_position, read
+
+
+@dataclass(frozen=True, eq=False)
+class TasksFrame:
+    """What a set of tasks keeps on the host. Rows stand task by task, the labelled ones of a task first."""
+
+    rows: pd.Index
+    tasks: pd.Index
+    features: dict[str, pd.Index]  # of every block: the views, and the labels
+    start: tuple[int, ...]  # where each task's rows begin; one more at the end
+    labelled: tuple[int, ...]  # how many of a task's rows have labels
+    present: dict[str, tuple[bool, ...]]  # which tasks have the view
+    clusters: dict[str, tuple[int, ...]]  # tasks (positions) of each cluster
+
+
+@jax.tree_util.register_pytree_node_class
+class Tasks:
+    """Rows of several tasks, seen in several views, some of them with labels.
+
+    Parameters
+    ----------
+    views : mapping, Views, list or matrix
+        task -> {view -> matrix (dense, scipy sparse or DataFrame)}, where a task may lack a view; or, for
+        one task or with `task`, whatever `Views` takes, all rows together. Zeros need not be stored.
+    labels : mapping or matrix, optional
+        task -> rows x labels, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN has no
+        labels yet; a task that is not listed has none at all. Single cells may be NaN (for `leml`).
+    task : sequence, optional
+        The task of every row, where `views` holds all rows together.
+    clusters : mapping, optional
+        name -> tasks that may be alike; they may overlap (`heres` uses them).
+    constant : bool
+        Whether every view gets a feature of ones, an intercept. New rows need it too.
+
+    Rows are kept task by task, those with labels first: `rows` and `frame()` say which is which.
+
+    Examples
+    --------
+    >>> x = [[1, 0], [0, 2], [1, 1]]
+    >>> Tasks({"words": x}, [[1, 0], [0, 1], [np.nan, np.nan]], task=["a", "b", "b"])
+    Tasks(3 rows in 2 tasks, words: 2 features; 2 labels of 2 rows)
+    """
+
+    cells: Any  # {block: Cells over all rows}
+    y: Any  # {block: values, row-major}; None where they are to be sampled
+    host: TasksFrame
+
+    def __init__(
+        self,
+        views: Any,
+        labels: Any = None,
+        *,
+        task: Any = None,
+        clusters: Any = None,
+        constant: bool = False,
+    ) -> None:
+        pieces, features = read(views, labels, task)
+        if constant:
+            add_constant(pieces, features)
+        self._build(pieces, features, clusters_by_position(clusters, list(pieces)))
+
+    def _build(
+        self,
+        pieces: Mapping[Any, Piece],
+        features: dict[str, pd.Index],
+        clusters: dict[str, tuple[int, ...]],
+    ) -> None:
+        parts = [piece.sorted() for piece in pieces.values()]
+        sizes = [len(part.rows) for part in parts]
+        self.cells, self.y = {}, {}
+        for block in sorted(features):
+            tables = [part.blocks.get(block) for part in parts]
+            empty = [sp.csr_matrix((n, len(features[block]))) for n in sizes]
+            whole = sp.vstack([e if t is None else t for t, e in zip(tables, empty, strict=True)])
+            whole = sp.coo_matrix(whole)
+            self.cells[block] = Cells(whole.row, whole.col, whole.shape)
+            self.y[block] = reading.real(whole.data)
+        rows = parts[0].rows.append([part.rows for part in parts[1:]])
+        if not rows.is_unique:
+            again = reading.plain(rows[rows.duplicated()][0])
+            where = [name for name, part in zip(pieces, parts, strict=True) if again in part.rows]
+            raise ValueError(f"Expected distinct row labels, got {again!r} twice (tasks {where})")
+        views = [name for name in sorted(features) if name != LABELS]
+        self.host = TasksFrame(
+            rows,
+            pd.Index(list(pieces)),
+            features,
+            (0, *np.cumsum(sizes).tolist()),
+            tuple(int(part.known.sum()) for part in parts),
+            {view: tuple(view in part.blocks for part in parts) for view in views},
+            clusters,
+        )
+
+    @classmethod
+    def _of(cls, *parts: Any) -> "Tasks":
+        """From pieces that agree."""
+        self = object.__new__(cls)
+        self._build(*parts)
+        return self
+
+    def tree_flatten(self) -> tuple[tuple, TasksFrame]:
+        return (self.cells, self.y), self.host
+
+    @classmethod
+    def tree_unflatten(cls, host: TasksFrame, children: tuple) -> "Tasks":
+        self = object.__new__(cls)
+        self.host = host
+        self.cells, self.y = children
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The views, sorted by name."""
+        return tuple(self.host.present)
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The views and, where there are any, the labels."""
+        return tuple(self.cells)
+
+    @property
+    def rows(self) -> pd.Index:
+        return self.host.rows
+
+    @property
+    def tasks(self) -> pd.Index:
+        return self.host.tasks
+
+    @property
+    def labels(self) -> pd.Index:
+        """Names of the labels."""
+        return self.host.features.get(LABELS, pd.Index([]))
+
+    @property
+    def features(self) -> dict[str, pd.Index]:
+        """The column labels of every block."""
+        return self.host.features
+
+    @property
+    def clusters(self) -> dict[str, tuple[int, ...]]:
+        return self.host.clusters
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.host.rows)
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.host.tasks)
+
+    @property
+    def n_features(self) -> dict[str, int]:
+        """Columns of every block."""
+        return {name: self.cells[name].shape[1] for name in self.blocks}
+
+    @property
+    def size(self) -> int:
+        """Stored cells."""
+        return sum(cells.row.shape[0] for cells in self.cells.values())
+
+    @property
+    def cells_by_view(self) -> tuple[int, ...]:
+        """Rows times features of every view, where it was taken."""
+        rows = (sum(at.stop - at.start for _, at in self.spans(v)) for v in self.names)
+        return tuple(n * self.n_features[v] for n, v in zip(rows, self.names, strict=True))
+
+    @property
+    def task(self) -> np.ndarray:
+        """The task (position) of every row."""
+        return np.repeat(np.arange(self.n_tasks), np.diff(self.host.start))
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Which rows have labels."""
+        found = np.zeros(self.n_rows, bool)
+        for i in range(self.n_tasks):
+            found[self.span(LABELS, i)] = True
+        return found
+
+    def span(self, block: str, i: int) -> slice:
+        """The rows of task i that the block has: all, none, or those with labels."""
+        first, last = self.host.start[i : i + 2]
+        if block == LABELS:
+            return slice(first, first + self.host.labelled[i])
+        return slice(first, last if self.host.present[block][i] else first)
+
+    def spans(self, block: str) -> Iterator[tuple[int, slice]]:
+        """(task, rows) of every task that has the block."""
+        for i in range(self.n_tasks):
+            if (at := self.span(block, i)).start < at.stop:
+                yield i, at
+
+    @property
+    def bounds(self) -> tuple[slice, ...]:  # rows of each task
+        return tuple(slice(*self.host.start[i : i + 2]) for i in range(self.n_tasks))
+
+    def parts(self) -> list[tuple[int, slice, tuple[str, ...]]]:
+        """(task, rows, their blocks): the labelled and the unlabelled rows of every task."""
+        found = []
+        for i, every in enumerate(self.bounds):
+            views = tuple(b for b in self.names if self.host.present[b][i])
+            known = self.span(LABELS, i)
+            found += [(i, known, (*views, LABELS)), (i, slice(known.stop, every.stop), views)]
+        return [part for part in found if part[1].start < part[1].stop]
+
+    def seen(self, block: str, table: jax.Array) -> jax.Array:
+        """The table's rows that have the block; zeros elsewhere."""
+        found = jnp.zeros_like(table)
+        for _, at in self.spans(block):
+            found = found.at[at].set(table[at])
+        return found
+
+    @property
+    def bare(self) -> list[Any]:
+        """Tasks without a labelled row."""
+        return [t for t, n in zip(self.tasks, self.host.labelled, strict=True) if not n]
+
+    def unlabelled(self) -> list[str]:
+        """In words: tasks without a labelled row, and labels that no row has."""
+        said = []
+        if self.bare:
+            named = ", ".join(map(str, self.bare))
+            said.append(f"no row of {named} has labels: theirs come from the other tasks alone")
+        if LABELS in self.blocks:
+            col = np.asarray(self.cells[LABELS].col)[self.known]
+            seen = np.bincount(col, minlength=len(self.labels))
+            if never := [str(label) for label in self.labels[seen == 0]]:
+                named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
+                said.append(f"no row has the label {named}: it is never predicted")
+        return said
+
+    @property
+    def binary(self) -> bool:
+        """Every label is 0 or 1."""
+        return LABELS in (self.y or {}) and bool(np.isin(self.value, (0, 1)).all())
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which stored labels are numbers: a cell that is NaN in a labelled row is stored as such."""
+        return ~np.isnan(self.y[LABELS])
+
+    @property
+    def levels(self) -> tuple[float, ...] | None:
+        return (0.0, 1.0) if self.binary else None
+
+    @property
+    def value(self) -> np.ndarray:
+        """Labels of the labelled rows, one row after the other: the last column of `frame()`."""
+        if LABELS not in self.blocks:
+            return np.zeros(0)
+        every = self[LABELS][self.labelled].toarray().ravel()
+        return every[~np.isnan(every)]
+
+    def __len__(self) -> int:
+        gaps = int((~self.known).sum()) if LABELS in (self.y or {}) else 0
+        return int(self.labelled.sum()) * len(self.labels) - gaps
+
+    def __getitem__(self, block: str) -> sp.csr_matrix:
+        """One view, or the labels, as a scipy sparse matrix over all rows (a copy)."""
+        cells = self.cells[block]
+        entries = (
+            np.array(self.y[block], np.float64),
+            (np.asarray(cells.row), np.asarray(cells.col)),
+        )
+        return sp.csr_matrix(entries, shape=cells.shape)
+
+    def __repr__(self) -> str:
+        views = "; ".join(f"{v}: {len(self.host.features[v])} features" for v in self.names)
+        many = f"{self.n_tasks} task{'s' * (self.n_tasks > 1)}"
+        some = f"{len(self.labels)} labels of {int(self.labelled.sum())} rows"
+        return f"Tasks({self.n_rows} rows in {many}, {views}; {some})"
+
+    def frame(self) -> pd.DataFrame:
+        """The labels that are known as a long table: row, label, value."""
+        if LABELS not in self.blocks:
+            return self.grid().assign(value=np.zeros(0))
+        every = self.grid()[np.repeat(self.labelled, len(self.labels))]
+        values = self[LABELS][self.labelled].toarray().ravel()
+        return every.assign(value=values)[~np.isnan(values)].reset_index(drop=True)
+
+    def grid(self, labels: Any = None) -> pd.DataFrame:
+        """Every row with every label, as a query: where nothing is known yet."""
+        labels = pd.Index(self.labels if labels is None else labels)
+        row = np.repeat(np.asarray(self.rows), len(labels))
+        return pd.DataFrame({"row": row, "label": np.tile(np.asarray(labels), self.n_rows)})
+
+    def coords(self) -> dict[str, pd.Index]:
+        """Labels of the axes that parameters may have."""
+        features = {f"feature.{name}": index for name, index in self.host.features.items()}
+        return {"row": self.rows, "task": self.tasks, **features}
+
+    def take(self, rows: Any, labelled: Any = None) -> "Tasks":
+        """Some of the rows (positions or a mask), with the labels of those in `labelled` only (a mask over
+        all rows; by default all that have some). Tasks without rows are left out, also of clusters."""
+        wanted = np.sort(np.arange(self.n_rows)[reading.positions(rows)])
+        mask = np.ones(self.n_rows, bool) if labelled is None else np.asarray(labelled)
+        if mask.dtype != bool or mask.shape != (self.n_rows,):
+            raise ValueError(
+                f"Expected `labelled` as a mask over {self.n_rows} rows, got {mask.dtype} of {mask.shape}"
+            )
+        known = self.labelled & mask
+        tables = {block: self[block] for block in self.blocks}
+        pieces = {}
+        for i, name in enumerate(self.tasks):
+            at = wanted[self.task[wanted] == i]
+            if len(at):
+                own = {
+                    b: t[at] for b, t in tables.items() if b == LABELS or self.host.present[b][i]
+                }
+                pieces[name] = Piece(own, known[at], self.rows[at])
+        if not pieces:
+            raise ValueError("Expected at least one row, got none")
+        kept = {
+            c: [self.tasks[i] for i in own if self.tasks[i] in pieces]
+            for c, own in self.clusters.items()
+        }
+        left = {c: tasks for c, tasks in kept.items() if tasks}
+        return Tasks._of(pieces, self.host.features, clusters_by_position(left, list(pieces)))
+
+    def pooled(self) -> "Tasks":
+        """The rows of all tasks as those of one. Every task must have every view."""
+        self._complete()
+        whole = Piece({block: self[block] for block in self.blocks}, self.labelled, self.rows)
+        return Tasks._of({"all": whole}, self.host.features, {})
+
+    def concatenated(self) -> "Tasks":
+        """All views side by side as one, "all", its features labelled "view: feature". Every task must have
+        every view: what a task lacks is no zero."""
+        self._complete()
+        names = [f"{v}: {label}" for v in self.names for label in self.host.features[v]]
+        blocks = {"all": sp.hstack([self[v] for v in self.names]).tocsr()}
+        features = {"all": pd.Index(names)}
+        if LABELS in self.blocks:
+            blocks[LABELS], features[LABELS] = self[LABELS], self.labels
+        pieces = {}
+        for name, at in zip(self.tasks, self.bounds, strict=True):
+            own = {block: table[at] for block, table in blocks.items()}
+            pieces[name] = Piece(own, self.labelled[at], self.rows[at])
+        return Tasks._of(pieces, features, self.clusters)
+
+    def _complete(self) -> None:
+        for view, present in self.host.present.items():
+            if not all(present):
+                task = reading.plain(self.tasks[present.index(False)])
+                raise ValueError(
+                    f"Expected every view in every task, got none of {view!r} in {task!r}"
+                )
+
+    def fingerprint(self) -> str:
+        """A digest of labels and values."""
+        host = self.host
+        parts: list[Any] = [host.rows, host.tasks, host.start, host.labelled]
+        for name, cells in self.cells.items():
+            present = host.present.get(name, ())
+            parts += [name, host.features[name], present, cells.row, cells.col, self.y[name]]
+        for name, tasks in host.clusters.items():
+            parts += [name, tasks]
+        return reading.digest(parts)
+
+    def hide(self, views: bool = True) -> "Tasks":
+        """The same shapes without values, which the model then samples; or without labels alone."""
+        kept = None if views else {name: self.y[name] for name in self.names}
+        return Tasks.tree_unflatten(self.host, (self.cells, kept))
+
+    def fill(self, draw: Mapping[str, Any]) -> "Tasks":
+        """What a model drew at its sites `view.NAME`, for the rows that have that block."""
+        cells, y = dict(self.cells), dict(self.y or {})
+        for name in self.blocks:
+            if f"view.{name}" in draw:
+                table = self.seen(name, jnp.asarray(draw[f"view.{name}"]))
+                cells[name], y[name] = full_table(table)
+        return Tasks.tree_unflatten(self.host, (cells, y))
+
+    def like(self, tables: Mapping[str, jax.Array]) -> "Tasks":
+        """Other numbers for the same tasks and blocks: dense tables (task, row, column), all labelled."""
+        T, n, _ = next(iter(tables.values())).shape
+        features: dict[str, pd.Index] = {n: pd.RangeIndex(t.shape[2]) for n, t in tables.items()}
+        host = TasksFrame(
+            pd.RangeIndex(T * n), self.tasks, features, tuple(range(0, T * n + 1, n)), (n,) * T,
+            {name: (True,) * T for name in self.names}, self.clusters,
+        )  # fmt: skip
+        full = {name: full_table(jnp.reshape(t, (T * n, -1))) for name, t in tables.items()}
+        cells, y = ({name: pair[k] for name, pair in full.items()} for k in (0, 1))
+        return Tasks.tree_unflatten(host, (cells, y))

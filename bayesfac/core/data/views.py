@@ -1,0 +1,261 @@
+"""Several views of the same instances, checked once, here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data import reading
+from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.data.graphs import Graphs, neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class ViewsFrame:
+    """Labels of a multi-view set."""
+
+    rows: pd.Index
+    features: dict[str, pd.Index]
+    totals: dict[str, np.ndarray]  # row sums of every view
+
+
+@jax.tree_util.register_pytree_node_class
+class Views:
+    """The same instances seen several ways: non-missing matrices with the rows in common.
+
+    Parameters
+    ----------
+    data : mapping, list or matrix
+        name -> matrix (dense, scipy sparse or DataFrame); a list gets the names view0, view1, ...;
+        one matrix alone is one view. Zeros need not be stored. NaN is an error: views have no
+        missing cells.
+    rows : sequence, optional
+        Labels of the rows; by default those of the first DataFrame, else 0, 1, ...
+    graphs : mapping, optional
+        name -> sparse rows x rows matrix of weights: citations, co-authors, neighbours. Methods that use
+        graphs take these; without any they connect each row to its nearest neighbours in every view.
+
+    Examples
+    --------
+    >>> Views({"words": [[1, 0], [0, 2]], "links": [[1], [1]]})
+    Views(2 rows, links: 1 features, 2 stored; words: 2 features, 2 stored)
+    """
+
+    cells: Any  # {view: Cells}; in a minibatch {view: Query}
+    y: Any  # {view: values, row-major}; None where they are to be sampled
+    graphs: Graphs | None
+    host: ViewsFrame
+
+    def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:
+        named = _named_views(data)
+        index, features, totals, self.cells, self.y = None, {}, {}, {}, {}
+        for name in sorted(named):  # JAX orders dictionaries by key; so do we
+            csr, row_labels, columns = reading.matrix(named[name], f"view {name!r}")
+            if isinstance(named[name], pd.DataFrame):
+                if index is not None and not index.equals(row_labels):
+                    raise ValueError(
+                        f"Expected the same row labels in every view, got others in {name!r}"
+                    )
+                index = row_labels
+            if not columns.is_unique:
+                again = reading.plain(columns[columns.duplicated()][0])
+                raise ValueError(
+                    f"Expected distinct features in view {name!r}, got {again!r} twice"
+                )
+            features[name] = columns
+            coo = csr.tocoo()
+            self.cells[name] = Cells(coo.row, coo.col, csr.shape)
+            self.y[name] = reading.real(coo.data)
+            totals[name] = np.asarray(csr.sum(1)).ravel()
+        sizes = {name: cells.shape[0] for name, cells in self.cells.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"Expected as many rows in every view, got {sizes}")
+        n = next(iter(sizes.values()))
+        if rows is not None:
+            index = pd.Index(rows)
+        index = pd.RangeIndex(n) if index is None else index
+        if len(index) != n or not index.is_unique:
+            raise ValueError(
+                f"Expected {n} distinct row labels, got {index.nunique()} of {len(index)}"
+            )
+        self.host = ViewsFrame(index, features, totals)
+        self.graphs = Graphs(graphs) if isinstance(graphs, Mapping) else graphs
+        if self.graphs is not None and self.graphs.n_rows != n:
+            raise ValueError(f"Expected graphs over {n} rows, got {self.graphs.n_rows}")
+
+    def tree_flatten(self) -> tuple[tuple, ViewsFrame]:
+        return (self.cells, self.y, self.graphs), self.host
+
+    @classmethod
+    def tree_unflatten(cls, host: ViewsFrame, children: tuple) -> "Views":
+        self = object.__new__(cls)
+        self.host = host
+        self.cells, self.y, self.graphs = children
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The views, sorted by name."""
+        return tuple(self.cells)
+
+    @property
+    def rows(self) -> pd.Index:
+        """The row labels."""
+        return self.host.rows
+
+    @property
+    def features(self) -> dict[str, pd.Index]:
+        """The feature labels of every view."""
+        return self.host.features
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.host.rows)
+
+    @property
+    def n_features(self) -> dict[str, int]:
+        return {name: len(index) for name, index in self.host.features.items()}
+
+    @property
+    def size(self) -> int:
+        """Observed cells."""
+        return sum(cells.row.shape[0] for cells in self.cells.values())
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, name: str) -> sp.csr_matrix:
+        """One view as a scipy sparse matrix (a copy)."""
+        cells = self.cells[name]
+        entries = (np.array(self.y[name]), (np.asarray(cells.row), np.asarray(cells.col)))
+        return sp.csr_matrix(entries, shape=(self.n_rows, len(self.features[name])))
+
+    def __repr__(self) -> str:
+        views = (
+            f"{v}: {m} features, {len(self.cells[v])} stored" for v, m in self.n_features.items()
+        )
+        graphs = "" if self.graphs is None else f"; {self.graphs}"
+        return f"Views({self.n_rows} rows, {'; '.join(views)}{graphs})"
+
+    def frame(self) -> pd.DataFrame:
+        """The stored cells as a long table: row, view, feature, value."""
+        parts = [
+            pd.DataFrame(
+                {
+                    "row": self.rows[np.asarray(cells.row)],
+                    "view": name,
+                    "feature": self.features[name][np.asarray(cells.col)].astype(object),
+                    "value": np.asarray(self.y[name], np.float64),
+                }
+            )
+            for name, cells in self.cells.items()
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def coords(self) -> dict[str, pd.Index]:
+        """Labels of the axes that parameters may have."""
+        return {"row": self.rows, **{f"feature.{n}": i for n, i in self.features.items()}}
+
+    def take(self, rows: Any) -> "Views":
+        """Some of the rows (positions or a mask)."""
+        kept = np.arange(self.n_rows)[reading.positions(rows)]
+        graphs = None if self.graphs is None else self.graphs.take(kept)
+        views = {name: self[name][kept] for name in self.names}
+        part = Views(views, rows=self.rows[kept], graphs=graphs)
+        part.host = replace(part.host, features=self.features)
+        return part
+
+    def fingerprint(self) -> str:
+        """A digest of labels and values."""
+        parts: list[Any] = [self.rows]
+        for name, cells in self.cells.items():
+            parts += [name, self.features[name], cells.row, cells.col, self.y[name]]
+        if self.graphs is not None:
+            parts += [self.graphs.names, self.graphs.left, self.graphs.right, self.graphs.weight]
+        return reading.digest(parts)
+
+    def totals(self, name: str) -> np.ndarray:
+        """Words per row of one view, which a draw of new counts keeps."""
+        return self.host.totals[name]
+
+    def hide(self) -> "Views":
+        """The same shapes without values: the model then samples them."""
+        return Views.tree_unflatten(self.host, (self.cells, None, self.graphs))
+
+    def fill(self, draw: Mapping[str, Any]) -> "Views":
+        """The counts that a model drew at its sites `view.NAME`."""
+        views = {name: np.asarray(draw[f"view.{name}"]) for name in self.names}
+        drawn = Views(views, rows=self.rows, graphs=self.graphs)
+        drawn.host = self.host
+        return drawn
+
+    def batch(self, key: jax.Array, size: int) -> tuple["Views", dict[str, float]]:
+        """About `size` cells at random, each view's share of them, and what each counts for."""
+        stored = {name: len(y) for name, y in self.y.items()}
+        cells, y, weight = {}, {}, {}
+        for name, sub in zip(stored, jax.random.split(key, len(stored)), strict=True):
+            take = max(1, round(size * stored[name] / sum(stored.values())))
+            at = jax.random.randint(sub, (take,), 0, stored[name])
+            cells[name] = Query(self.cells[name].row[at], self.cells[name].col[at])
+            y[name] = self.y[name][at]
+            weight[f"view.{name}"] = stored[name] / take
+        return Views.tree_unflatten(self.host, (cells, y, self.graphs)), weight
+
+
+def _named_views(data: Any) -> dict[str, Any]:
+    if isinstance(data, Views):
+        data = {name: data[name] for name in data.names}
+    is_rows = isinstance(data, list | tuple) and len(data) and np.ndim(data[0]) == 1
+    if is_rows or isinstance(data, pd.DataFrame) or hasattr(data, "shape"):
+        data = {"x": data}
+    elif isinstance(data, list | tuple):
+        data = {f"view{i}": part for i, part in enumerate(data)}
+    if not isinstance(data, Mapping) or not data:
+        raise TypeError(
+            "Expected views as a mapping name -> matrix, a list of matrices or one matrix, "
+            f"got {type(data).__name__}"
+        )
+    for name in data:
+        if not isinstance(name, str) or not name or set("/.{}") & set(name):
+            raise ValueError(f"Expected view names without '/', '.', '{{' or '}}', got {name!r}")
+    return dict(data)
+
+
+def concatenated(views: Views) -> Views:
+    """One view of all features side by side, labelled "view: feature"; one view alone is itself."""
+    if len(views.names) == 1:
+        return views
+    names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
+    found = Views({"all": side_by_side(views)}, rows=views.rows, graphs=views.graphs)
+    found.host = replace(found.host, features={"all": pd.Index(names)})
+    return found
+
+
+def side_by_side(views: Views) -> sp.csr_matrix:
+    """All features in one table."""
+    return sp.hstack([views[name] for name in views.names]).tocsr()
+
+
+def linked(
+    views: Views, p: int, metric: str, only: str | None = None, joint: bool = False
+) -> Views:
+    """The views with their own graphs, or else with one of nearest neighbours for each of them; `joint` adds
+    one of neighbours over all features, called "all"."""
+    graphs = views.graphs
+    if graphs is None:
+        if only is not None and only not in views.names:
+            raise ValueError(f"Expected one of the views {list(views.names)}, got {only!r}")
+        wanted = views.names if only is None else (only,)
+        graphs = Graphs({name: neighbours(views[name], p, metric) for name in wanted})
+    elif only is not None:
+        graphs = graphs.only(only)
+    if joint:
+        if "all" in graphs.names:
+            raise ValueError("Expected no graph called 'all' where joint adds one, got one")
+        named = {name: graphs[name] for name in graphs.names}
+        graphs = Graphs(named | {"all": neighbours(side_by_side(views), p, metric)})
+    return Views.tree_unflatten(views.host, (views.cells, views.y, graphs))

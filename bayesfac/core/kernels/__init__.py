@@ -1,0 +1,1 @@
+"""The sparse loops: dispatch, the Numba loops, and sparse tables against two factors."""

@@ -1,0 +1,80 @@
+"""Sparse tables against two factors: products, errors and distributions that never build the table."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.kernels import sparse
+from bayesfac.core.math import inner, safe_log
+
+
+@jax.custom_vjp
+def product(cells: Cells, y: jax.Array, C: jax.Array) -> jax.Array:
+    """X C of the sparse table X that has `y` in `cells`."""
+    return sparse.spread(cells.by_row, y, C)
+
+
+def _forward(cells: Cells, y: jax.Array, C: jax.Array) -> tuple[jax.Array, tuple]:
+    return product(cells, y, C), (cells, y)
+
+
+def _backward(kept: tuple, slope: jax.Array) -> tuple[None, None, jax.Array]:
+    # X' by its columns: sorted sums, where a gradient through the gather would scatter
+    cells, y = kept
+    return None, None, sparse.spread(cells.by_col, y, slope)
+
+
+product.defvjp(_forward, _backward)
+
+
+def transposed(cells: Cells, y: jax.Array, A: jax.Array) -> jax.Array:
+    """X' A."""
+    return sparse.spread(cells.by_col, y, A)
+
+
+def squared_error(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Array:
+    """|X - A C'|^2 over the whole table, zeros included, in O((nnz + n + d) q)."""
+    cross = jnp.sum(A * product(cells, y, C))
+    return jnp.sum(y**2) - 2 * cross + jnp.sum((A.T @ A) * (C.T @ C))
+
+
+def divergence(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Array:
+    """The generalised Kullback-Leibler divergence D(X || A C')."""
+    seen = jnp.sum(y * (safe_log(y) - safe_log(inner(A, C, cells))) - y)
+    return seen + jnp.sum(A, 0) @ jnp.sum(C, 0)
+
+
+class Table(dist.Distribution):
+    """A whole table with density exp(-w error(X, A C')): w |X - A C'|^2 makes it normal with precision 2 w,
+    w D(X || A C') Poisson-like. A value is the list in `cells`, all else zero; a sample is the table."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real_vector
+    pytree_data_fields = ("A", "C", "cells")
+    pytree_aux_fields = ("weight", "how")
+
+    def __init__(self, A: jax.Array, C: jax.Array, cells: Cells, weight: float, how: str) -> None:
+        self.A, self.C, self.cells, self.weight, self.how = A, C, cells, weight, how
+        super().__init__((), (cells.row.shape[0],))
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        error = squared_error if self.how == "squared" else divergence
+        return -self.weight * error(self.cells, value, self.A, self.C)
+
+    def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
+        """The parts of single cells, zeros among them, in `log_prob`."""
+        mean = inner(self.A, self.C, query)
+        if self.how == "squared":
+            return -self.weight * (value - mean) ** 2
+        return -self.weight * (value * (safe_log(value) - safe_log(mean)) - value + mean)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        mean = self.A @ self.C.T
+        shape = (*sample_shape, *mean.shape)
+        if self.how == "squared":
+            return mean + jax.random.normal(key, shape, mean.dtype) / (2 * self.weight) ** 0.5
+        return jax.random.poisson(key, self.weight * mean, shape) / self.weight

@@ -1,0 +1,1 @@
+"""Probability laws and losses that NumPyro lacks."""

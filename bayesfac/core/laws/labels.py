@@ -1,0 +1,78 @@
+"""What methods for tasks say of labels, and what they cannot do."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.laws.ordinal import Levels
+
+CERTAIN = 1e-3  # a label's probability stays so far from 0 and 1
+WAIVED = {
+    "mask": "tasks have no missing cells: a cell that is not stored is zero",
+    "minibatch": "the error of a whole table is one number of all its rows",
+}
+
+
+def check(data: Tasks, gaps: bool = False) -> None:
+    """There is something to learn from; `gaps` allows rows of which some labels are unknown."""
+    if not data.labelled.any():
+        raise ValueError("Expected labels of at least one row, got none")
+    if not gaps and not data.known.all():
+        at = int(np.argmin(data.known))
+        row = plain(data.rows[int(data.cells[LABELS].row[at])])
+        label = plain(data.labels[int(data.cells[LABELS].col[at])])
+        raise ValueError(
+            f"Expected all labels of a row or none, got NaN for {label!r} in row {row!r} (see leml)"
+        )
+
+
+def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
+    """A label whose mean is the score: 1 where that is above one half, or a real number of that variance."""
+    if not binary:
+        return dist.Normal(score, jnp.sqrt(variance))
+    one = jnp.clip(score, CERTAIN, 1 - CERTAIN)
+    return Levels((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
+
+
+def of_odds(score: jax.Array) -> dist.Distribution:
+    """A label with these log odds."""
+    return Levels(
+        (0.0, 1.0), jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
+    )
+
+
+def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
+    """Of a factor that costs ridge |F|^2; flat where that is 0."""
+    if ridge == 0:
+        return dist.ImproperUniform(dist.constraints.real_matrix, (), (rows, columns))
+    return dist.Normal(0, (2 * ridge) ** -0.5).expand((rows, columns)).to_event(2)
+
+
+def remarks(p: Any, data: Tasks, hyper: Any) -> list[str]:
+    """What the labels could not tell."""
+    return data.unlabelled()
+
+
+def few_tasks(key: jax.Array) -> Tasks:
+    """Nine rows in two tasks with a row each whose labels are unknown; the second task lacks a view."""
+    x = np.array(jax.random.gamma(key, 2.0, (9, 9)), float)
+    x[:, 4] *= np.arange(9) % 3 > 0  # some cells are zero
+    y = np.array([[1, 0], [0, 1], [1, 1], [0, 0], [1, 0], [1, 1], [0, 1], [1, 0], [0, 0]], float)
+    y[[3, 8]] = np.nan
+    first = {"words": x[:5, :5], "topics": x[:5, 5:]}
+    return Tasks({"a": first, "b": {"words": x[5:, :5]}}, {"a": y[:5], "b": y[5:]})
+
+
+def one_view(key: jax.Array, gaps: bool = False) -> Tasks:
+    """Nine rows of five features, two of them without labels; `gaps` hides one label more."""
+    data = few_tasks(key)
+    y = data[LABELS].toarray()
+    y[~data.labelled] = np.nan
+    if gaps:
+        y[1, 1] = np.nan
+    return Tasks({"words": data["words"]}, y)

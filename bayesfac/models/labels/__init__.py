@@ -1,0 +1,1 @@
+"""Methods that predict several labels from one view of features."""

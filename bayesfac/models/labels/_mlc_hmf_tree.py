@@ -1,0 +1,160 @@
+"""Rows cut into the nodes of a tree by how well these classify them: grown once, then plain data."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from bayesfac.core.clustering import kmeans_labels
+from bayesfac.core.data import reading
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.models.labels._mlc_hmf_nodes import Level, level
+
+Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
+
+
+@jax.tree_util.register_pytree_node_class
+class Tree(Tasks):
+    """Tasks with the tree that was grown on their labelled rows.
+
+    nodes    by depth from 1: the rows that a node was fitted to
+    votes    by depth: each row with the nodes that its nearest neighbours stayed in
+    start    by depth: U and V of every node as they were when it grew
+    """
+
+    nodes: dict[str, Level]
+    votes: dict[str, Level]
+    start: dict[str, tuple[jax.Array, jax.Array]]
+
+    @classmethod
+    def of(cls, data: Tasks, *parts: Any) -> "Tree":
+        """These data with this tree."""
+        return cls.tree_unflatten(data.host, (data.cells, data.y, *parts))
+
+    def tree_flatten(self) -> tuple[tuple, Any]:
+        return (self.cells, self.y, self.nodes, self.votes, self.start), self.host
+
+    @classmethod
+    def tree_unflatten(cls, host: Any, children: tuple) -> "Tree":
+        self = object.__new__(cls)
+        self.host = host
+        self.cells, self.y, self.nodes, self.votes, self.start = children
+        return self
+
+    def hide(self, views: bool = True) -> "Tree":
+        return Tree.of(super().hide(views), self.nodes, self.votes, self.start)
+
+    def fill(self, draw: Any) -> "Tree":
+        return Tree.of(super().fill(draw), self.nodes, self.votes, self.start)
+
+
+@dataclass
+class Growing:
+    """A tree while it grows: items and nodes by depth, and the node that every row stayed in (-1: none)."""
+
+    row: list[np.ndarray] = field(default_factory=list)
+    node: list[np.ndarray] = field(default_factory=list)
+    pairs: list[list[Pair]] = field(default_factory=list)
+    home: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
+
+
+def grow(data: Tasks, hyper: Any) -> Tree:
+    """Algorithm 5: split in two, fit, keep the rows that are classified well, go on with the others."""
+    with threadpool_limits(1, "blas"):  # a node's products are too small to share
+        return _grown(data, hyper)
+
+
+def _grown(data: Tasks, hyper: Any) -> Tree:
+    (view,) = data.names
+    x, y = sp.csr_matrix(data[view]), data[LABELS].toarray() * 2 - 1
+    labelled = np.flatnonzero(data.labelled)
+    found = Growing(home=np.full(data.n_rows, -1))
+    groups, number = _halves(x, labelled, hyper), 0
+    for depth in range(1, hyper.depth + 1):
+        pairs: list[Pair] = []
+        next_groups: list[np.ndarray] = []
+        for at in groups:
+            rng = np.random.default_rng([hyper.seed, number + len(pairs)])
+            U, V = fit_node(x[at], y[at], hyper.n_components, hyper.penalty, rng)
+            lost = np.mean((x[at] @ U @ V.T > 0) != (y[at] > 0), 1)
+            stays = lost <= hyper.threshold
+            found.home[at[stays]] = number + len(pairs)
+            pairs.append((U, V))
+            if depth < hyper.depth:
+                next_groups += _halves(x, at[~stays], hyper)
+        if not pairs:
+            break
+        found.row.append(np.concatenate(groups))
+        found.node.append(np.repeat(np.arange(len(groups)), [len(at) for at in groups]))
+        found.pairs.append(pairs)
+        number, groups = number + len(pairs), next_groups
+    return planted(data, x, found, hyper)
+
+
+def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
+    """Two clusters of these rows, without those that are too small."""
+    if len(at) < max(2, hyper.minimum):
+        return []
+    distinct = sp.csr_matrix(x[at] - sp.csr_matrix(np.ones((len(at), 1))) @ x[at[:1]])
+    same = not abs(distinct).sum()  # copies of one row cannot be told apart
+    code = np.zeros(len(at), int) if same else kmeans_labels(x[at], 2, hyper.seed)
+    return [half for k in (0, 1) if len(half := at[code == k]) >= hyper.minimum]
+
+
+def planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
+    """The data with what has grown, and with who asks which node."""
+    nodes, votes, start = {}, {}, {}
+    homes = _votes(x, found.home, hyper)
+    row, seat = np.repeat(np.arange(data.n_rows), homes.shape[1]), homes.ravel()
+    number = 0
+    for depth, (rows, node, pairs) in enumerate(
+        zip(found.row, found.node, found.pairs, strict=True), 1
+    ):
+        here = (seat >= number) & (seat < number + len(pairs))
+        nodes[f"{depth}"] = level(x, rows, node, len(pairs))
+        if here.any():  # a depth in which nobody stayed is asked by nobody
+            votes[f"{depth}"] = level(x, row[here], seat[here] - number, len(pairs))
+        start[f"{depth}"] = tuple(reading.real(np.stack(side)) for side in zip(*pairs, strict=True))
+        number += len(pairs)
+    return Tree.of(data, nodes, votes, start)
+
+
+def _votes(x: sp.csr_matrix, home: np.ndarray, hyper: Any) -> np.ndarray:
+    """The nodes of every row's nearest neighbours among the rows that stayed somewhere."""
+    from sklearn.neighbors import NearestNeighbors
+
+    stayed = np.flatnonzero(home >= 0)
+    if not len(stayed):
+        raise ValueError(
+            f"Expected rows that a node classifies with a Hamming loss of at most {hyper.threshold}, got "
+            "none: a higher threshold or a lower penalty keeps some"
+        )
+    index = NearestNeighbors(n_neighbors=min(hyper.neighbours, len(stayed)), algorithm="brute")
+    near = index.fit(x[stayed]).kneighbors(x, return_distance=False)
+    return home[stayed[near]]
+
+
+def fit_node(
+    x: sp.csr_matrix, y: np.ndarray, K: int, penalty: float, rng: np.random.Generator
+) -> Pair:
+    """(5.19) on some rows by L-BFGS, y being -1 and 1: U and V (labels x K)."""
+    from scipy.optimize import minimize
+
+    d, L = x.shape[1], y.shape[1]
+    begin = rng.normal(size=(d + L) * K) * min(1.0, penalty**-0.5) / (d + L) ** 0.25
+
+    def cost(z: np.ndarray) -> tuple[float, np.ndarray]:
+        U, V = z[: d * K].reshape(d, K), z[d * K :].reshape(L, K)
+        A = x @ U
+        short = 1 - y * (A @ V.T)
+        part = np.clip(short, 0, 1)
+        slope = -y * part
+        value = np.sum(part * short - part**2 / 2) + penalty / 2 * (z @ z)
+        to_U, to_V = x.T @ (slope @ V), slope.T @ A
+        return float(value), np.concatenate([to_U.ravel(), to_V.ravel()]) + penalty * z
+
+    z = minimize(cost, begin, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-6}).x
+    return z[: d * K].reshape(d, K), z[d * K :].reshape(L, K)

@@ -1,0 +1,171 @@
+r"""Conditional principal label space transformation (CPLST): ridge regression of low rank, solved exactly.
+
+Chen & Lin, "Feature-aware label space dimension reduction for multi-label classification", NIPS 2012; after
+PLST of Tai & Lin, "Multilabel classification with principal label space transformation", Neural Computation
+2012.
+
+    J = weight |Y - 1 b' - X W V'|^2 (labelled rows) + penalty |W|^2 + |b|^2 / (2 scale^2),     V'V = I
+
+    paper          here       shape
+    V'             V          labels x d     labels are columns of V in the paper
+    W              W[view]    features x d
+    y-bar          b          labels
+    Z              Y - 1 b'   rows x labels
+    M              n_components
+
+The paper's bound is the error of encoding, |Z - Z V V'|^2, plus that of learning the codes, |X W - Z V|^2. As
+V'V = I the two add up to |Z - X W V'|^2 (Pythagoras), which is J, but for the ridge that keeps W regular.
+PLST takes the V that is best for the first error alone.
+
+b is the labels' mean in the paper, which centres Y; here its prior is Normal(0, scale), and it is the mean,
+nearly, if X is centred too. Given V, W and b follow in closed form. Let C take from a table of labelled rows
+the share of its column sums that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y: then
+J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So a sweep
+ends at the global minimum, up to conjugate gradients. A feature of ones (`Tasks(..., constant=True)`) gives
+an intercept too, one that costs its penalty and lies in the span of V.
+
+Twin: V = polar(site), the site a free matrix with a law (`_frames.Frame`) under which polar(site) is
+uniform; at an optimum the site is its own frame. Normal W, b, and labels with precision 2 weight; features
+are given. Gauge: W and V turn together. Tasks do not matter here.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels import _frames as frames
+from bayesfac.models.labels._frames import Frame, polar
+
+
+class Params(NamedTuple):
+    W: dict[str, jax.Array]
+    V: jax.Array
+    b: jax.Array
+    A: jax.Array | None = None  # derived: X W
+
+
+class Hyper(NamedTuple):
+    n_components: int | None = None  # d; None: half the labels
+    weight: float = 1.0
+    penalty: float = 1.0
+    scale: float = 10.0
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data)
+    L = len(data.labels)
+    d = -(-L // 2) if hyper.n_components is None else hyper.n_components
+    checks.whole("n_components", d, L, "the number of labels")
+    checks.positive(hyper, "weight", "penalty", "scale")
+    return hyper._replace(n_components=d, binary=data.binary)
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """A uniform frame of the labels; W and b to match."""
+    V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
+    return given_V(V, regression(data, hyper)[0], data, hyper)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    A, C = sides(p, data)
+    total = hyper.weight * embedding.squared_error(data, A @ C.T)
+    total += hyper.penalty * embedding.squared(p.W)
+    total += jnp.sum(p.b**2) / (2 * hyper.scale**2)
+    return total - Frame(*p.V.shape).log_prob(p.V)
+
+
+def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
+    """Two factors of the mean: [X W, 1] over labelled rows, and [V, b]."""
+    A = jnp.hstack([embedding.codes(p, data), jnp.ones((data.n_rows, 1))])
+    return data.seen(LABELS, A), jnp.hstack([polar(p.V), p.b[:, None]])
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """The best V, turned to the old one; W and b to match."""
+    B, S = regression(data, hyper)
+    V = frames.turned(frames.leading(S, hyper.n_components), p.V)
+    return given_V(V, B, data, hyper)
+
+
+def centred(A: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
+    """C A."""
+    A = data.seen(LABELS, A)
+    return data.seen(LABELS, A - mean_of(A, data, hyper))
+
+
+def mean_of(A: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
+    """b for these rows: weight n / (weight n + 1 / (2 scale^2)) of their mean."""
+    ridge = 1 / (2 * hyper.scale**2)
+    return hyper.weight * jnp.sum(A, 0) / (hyper.weight * int(data.labelled.sum()) + ridge)
+
+
+def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    """B and S."""
+    w, (Y, _) = hyper.weight, embedding.answers_of(data, data.y[LABELS])
+
+    def apply(W: jax.Array) -> jax.Array:
+        rows = centred(embedding.times(data, W), data, hyper)
+        return w * embedding.back(data, rows) + hyper.penalty * W
+
+    right = w * embedding.back(data, centred(Y, data, hyper))
+    B = embedding.conjugate(apply, right, w * embedding.squares(data) + hyper.penalty)
+    return B, right.T @ B
+
+
+def given_V(V: jax.Array, B: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """The best W = B V, and b."""
+    (view,) = data.names
+    p = Params({view: B @ V}, V, jnp.zeros(len(V)))
+    Y, _ = embedding.answers_of(data, data.y[LABELS])
+    fitted = data.seen(LABELS, embedding.codes(p, data)) @ V.T
+    return p._replace(b=mean_of(Y - fitted, data, hyper))
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    (view,), L, d = data.names, len(data.labels), hyper.n_components
+    W = numpyro.sample(f"W.{view}", labels.ridge_law(data.n_features[view], d, hyper.penalty))
+    V = numpyro.sample("V", Frame(L, d))
+    b = numpyro.sample("b", dist.Normal(0, hyper.scale).expand((L,)).to_event(1))
+    A, C = sides(Params({view: W}, V, b), data)
+    law = tables.Table(A, C, data.cells[LABELS], hyper.weight, "squared")
+    numpyro.sample(f"view.{LABELS}", law, obs=data.y.get(LABELS))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    score = inner(p.A, polar(p.V), query) + p.b[query.col]
+    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    turning = dict.fromkeys((name for name in names if name in ("V", "A") or name[:2] == "W."), 1)
+    return tuple(Rotation((W, "V"), turning) for W in names if W.startswith("W."))
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows, two of them without labels; two directions of three labels."""
+    data = frames.few_rows(key)
+    return data, prepare(data, Hyper(2, 0.8, 0.6, 1.5))
+
+
+# fmt: off
+METHOD = register(Method(
+    "cplst", "chen2012cplst", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    remarks=labels.remarks, gauge=gauge,
+    dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
+          "b": ("feature.labels",), "A": ("row", "component")},
+    views_given=True, waived=labels.WAIVED,
+))
+# fmt: on

@@ -1,0 +1,168 @@
+r"""Feature-aware implicit label space encoding (FaIE): codes of rows that labels and features agree on.
+
+Lin, Ding, Hu & Wang, "Multi-label classification via feature-aware implicit label space encoding", ICML 2014.
+
+    J = weight |Y - C D'|^2 + alpha (|C - X W|^2 + penalty |W|^2) + ridge |D|^2,     C'C = I
+
+    paper        here         shape
+    C            C            rows x d
+    D'           D            labels x d
+    W            W[view]      features x d     of the regression that predicts codes
+    alpha        alpha
+
+The paper maximises tr C'(Y Y' + alpha H) C, H = X (X'X + penalty I)^-1 X': how well labels are recovered from
+the codes, and codes from the features. That is J with D and W put in: with weight 1 and ridge 0 (the paper's;
+a small one makes the law of D proper) J = |Y|^2 + alpha d - tr C'(Y Y' + alpha H) C, and C spans the first d
+eigenvectors. A sweep finds the best C in the span of the columns of C, Y and X W (Rayleigh-Ritz), then D and
+W in closed form. As Y is in the span, and H at most I, that takes sweeps by the handful, unless alpha is as
+large as eigenvalue d of Y Y', or d exceeds the rank of Y.
+
+All rows need labels: C has a row for each, and a row without would have the code X W that a new row gets from
+`fold_in`. A feature of ones (`Tasks(..., constant=True)`) gives codes an intercept; Y is not centred.
+
+Twin: C = polar(site), a free matrix with a law (`_frames.Frame`) under which polar(site) is uniform;
+normal W, D and labels, features given, and the factor exp(-alpha |C - X W|^2), which makes the prior of C and
+W a joint one, known up to its constant: a generalised posterior. Gauge: C, D and W turn together. Tasks do
+not matter here.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels import _frames as frames
+from bayesfac.models.labels._frames import Frame, polar
+
+
+class Params(NamedTuple):
+    C: jax.Array
+    D: jax.Array
+    W: dict[str, jax.Array]
+    A: jax.Array | None = None  # derived: codes of the rows asked for
+
+
+class Hyper(NamedTuple):
+    n_components: int | None = None  # d; None: half the labels
+    alpha: float = 1.0
+    penalty: float = 1.0
+    weight: float = 1.0
+    ridge: float = 1e-3
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data)
+    if not data.labelled.all():
+        row = plain(data.rows[int(np.argmin(data.labelled))])
+        raise ValueError(
+            f"Expected labels of every row (a row without any comes by fold_in), got none of {row!r}"
+        )
+    d = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
+    checks.whole("n_components", d, data.n_rows, "the number of rows")
+    checks.positive(hyper, "alpha", "penalty", "weight")
+    checks.positive(hyper, *(["ridge"] if hyper.ridge != 0 else []))
+    return hyper._replace(n_components=d, binary=data.binary)
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """A uniform frame; D and W to match."""
+    C = frames.nearest(jax.random.normal(key, (data.n_rows, hyper.n_components)))
+    return given_C(C, regression(C, data, hyper), data, hyper)
+
+
+def regression(C: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
+    """(X'X + penalty I)^-1 X'C."""
+    return embedding.ridge(data, embedding.back(data, C), hyper.penalty)
+
+
+def given_C(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """The best D = Y'C, less the ridge."""
+    share, (view,) = hyper.weight / (hyper.weight + hyper.ridge), data.names
+    D = share * tables.transposed(data.cells[LABELS], data.y[LABELS], C)
+    return Params(C, D, {view: W})
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    C, (W,) = polar(p.C), p.W.values()
+    total = hyper.weight * embedding.squared_error(data, C @ p.D.T)
+    total += hyper.ridge * jnp.sum(p.D**2)
+    total += misfit(C, W, data, hyper) + hyper.alpha * hyper.penalty * jnp.sum(W**2)
+    return total - Frame(*p.C.shape).log_prob(p.C)
+
+
+def misfit(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
+    return hyper.alpha * jnp.sum((C - embedding.times(data, W)) ** 2)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """The best C in a span, turned to the old one; D and W to match."""
+    (W,), (Y, _) = p.W.values(), embedding.answers_of(data, data.y[LABELS])
+    span = jnp.linalg.qr(jnp.hstack([polar(p.C), Y, embedding.times(data, W)]))[0]
+    W = regression(span, data, hyper)
+    share = hyper.weight**2 / (hyper.weight + hyper.ridge)
+    of_labels, of_features = span.T @ Y, span.T @ embedding.times(data, W)
+    gain = share * of_labels @ of_labels.T + hyper.alpha * of_features
+    best = frames.leading(gain, hyper.n_components)
+    turn = frames.turned(best, span.T @ p.C)
+    return given_C(span @ turn, W @ turn, data, hyper)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    (view,), d = data.names, hyper.n_components
+    C = polar(numpyro.sample("C", Frame(data.n_rows, d)))
+    D = numpyro.sample("D", labels.ridge_law(len(data.labels), d, hyper.ridge))
+    law = labels.ridge_law(data.n_features[view], d, hyper.alpha * hyper.penalty)
+    W = numpyro.sample(f"W.{view}", law)
+    numpyro.factor("codes", -misfit(C, W, data, hyper))
+    table = tables.Table(C, D, data.cells[LABELS], hyper.weight, "squared")
+    numpyro.sample(f"view.{LABELS}", table, obs=data.y.get(LABELS))
+
+
+def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
+    return {"A": polar(p.C)}
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """The codes of new rows are X W."""
+    (W,) = p.W.values()
+    A = embedding.times(data, W)
+    return p._replace(C=A, A=A)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return labels.of_labels(inner(p.A, p.D, query), hyper.binary, 0.5 / hyper.weight)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    turning = dict.fromkeys((n for n in names if n in ("C", "D", "A") or n.startswith("W.")), 1)
+    return (Rotation(("C", "D"), turning),)
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows; codes of two numbers for three labels."""
+    data = frames.few_rows(key, every=True)
+    return data, prepare(data, Hyper(2, 0.7, 0.6, 0.8, 0.1))
+
+
+# fmt: off
+METHOD = register(Method(
+    "faie", "lin2014faie", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
+          "W": ("feature.{key}", "component"), "A": ("row", "component")},
+    views_given=True, waived=labels.WAIVED,
+))
+# fmt: on

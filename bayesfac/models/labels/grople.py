@@ -1,0 +1,194 @@
+r"""Group preserving label embedding (GroPLE), by accelerated proximal gradients.
+
+Kumar, Pujari, Padmanabhan & Kagita, "Group preserving label embedding for multi-label classification",
+Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
+
+    J = |2Y - 1 - U V'|^2 + ridge |U|^2 (labelled rows) + sparsity sum_k sum_r |V[group k, r]|
+        + coupling (|X Z - U|^2 + tr((alpha R + gamma I) Z'Z) + beta |Z|_1),     R = 1 - corr(U)
+
+    paper                  here              shape
+    U                      U                 rows x d
+    V = (V^1, ..., V^K)    V                 labels x d: transposed; V^k is the rows of group k
+    Z                      Z[view]           features x d
+    lambda_1, lambda_2     ridge, sparsity
+    alpha, beta            the same; gamma is ours
+    R                      core.correlations, over labelled rows
+
+The thesis lowers (6.1), then (6.11) with that U. Here both are one J: for a small coupling U and V know
+nothing of X, which is the thesis; otherwise features have a say in the embedding. R has a zero diagonal, so
+unless it is zero it has an eigenvalue -r < 0, with an eigenvector q; and where X w = 0 for some w, as with
+more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which has no
+minimum then, for any alpha > 0. gamma mends that. It defaults to alpha d, as -R <= corr(U) <= d I; `remarks`
+says where a smaller one leaves the problem of Z not convex. The printed slope alpha Z R lacks a 2. (6.14)
+adds a D x D and a d x d table; what bounds the curvature is 2 X'X + 2 lambda_max(alpha R + gamma I), and X'X
+lies below the row sums of |X|'|X|: a step of its own for every feature. The printed start of Z lacks X'U;
+here Z begins at zero, U and V at the first singular vectors of 2Y - 1.
+
+V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, the minimum
+if alpha is 0, halved until J does not rise. Before them every column takes its best length (s U, V / s, s Z);
+after them all go on along the way of the sweep, twice as far as long as J falls, for U M and V M^-T fit the
+labels alike, whatever M, and steps in turn are slow in that direction. Zeros of V and Z stay out of it, so
+that they are exact. A row without labels lies at its x Z and changes nothing else; so do new rows.
+
+Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
+normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
+posterior. Gauge: columns may be relabelled; signs are not free, as R knows them. Tasks do not matter here.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks, events
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels as answers
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels import _grople_groups as label_groups
+from bayesfac.models.labels import _grople_steps as steps
+from bayesfac.models.labels._grople_groups import GroupLaplace
+
+STEPS_Z, FIRST_Z = 10, 50  # in a sweep, at the start
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    Z: dict[str, jax.Array]
+
+
+class Hyper(NamedTuple):
+    n_components: int | None = None  # d; None: 100, or as many as labels
+    n_groups: int | None = None  # K; None: 10, or as many as labels
+    ridge: float = 1e-3
+    sparsity: float = 1.0
+    coupling: float = 0.1
+    alpha: float = 0.01
+    beta: float = 0.1
+    gamma: float | None = None  # None: alpha d
+    groups: tuple[int, ...] | None = None  # of every label; None: by spectral clustering
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data)
+    d = hyper.n_components
+    d = min(100, len(data.labels)) if d is None else d
+    checks.whole("n_components", d, 100_000, "columns of the embedding")
+    if hyper.alpha != 0:
+        checks.positive(hyper, "alpha")
+    gamma = hyper.alpha * d if hyper.gamma is None else hyper.gamma
+    groups = label_groups.settled(data, hyper.groups, hyper.n_groups)
+    hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
+    checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
+    return hyper._replace(binary=data.binary)
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Singular vectors of 2Y - 1, as long as `ridge` and `sparsity` alone would have them; Z to match."""
+    U, V = steps.singular(key, data, hyper.n_components)
+    norms = hyper.sparsity * jnp.sum(label_groups.norms(V, hyper.groups), 0)
+    size = 2 * hyper.ridge * jnp.sum(U**2, 0)
+    s = jnp.cbrt(jnp.where(size > 0, norms / jnp.where(size > 0, size, 1), 1))
+    (view,) = data.names
+    none = jnp.zeros((data.n_features[view], V.shape[1]), V.dtype)
+    Z = steps.step_Z(none, s * U, data, hyper, FIRST_Z)
+    return Params(jnp.where(steps.rows(data), s * U, embedding.times(data, Z)), V / s, {view: Z})
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    (Z,), y, known = p.Z.values(), data.y[LABELS], steps.rows(data)
+    at = steps.Point(p.U, p.V, Z, steps.forth(data, p.V), embedding.times(data, Z))
+    away = jnp.where(known, 0, at.XZ - p.U)
+    still = 4 * jnp.sum(y**2 - y) + hyper.coupling * jnp.sum(away**2)
+    return still + steps.cost(at, known, hyper)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """Lengths of the columns, V (6.4), U (6.3), Z (6.11); then on along the way of the three."""
+    (view,), known = data.names, steps.rows(data)
+    old = steps.Point(p.U, p.V, p.Z[view], steps.forth(data, p.V), embedding.times(data, p.Z[view]))
+    old = steps.stretched(old, known, hyper)
+    V = steps.step_V(old, steps.signs_back(data, old.U), known, hyper)
+    new = old._replace(V=V, YV=steps.forth(data, V))
+    U, short = steps.step_U(new, known, hyper)
+    events.tell("the step of (6.3) was shortened", short)
+    Z = steps.step_Z(old.Z, U, data, hyper, STEPS_Z)
+    new = new._replace(U=U, Z=Z, XZ=embedding.times(data, Z))
+    dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)  # zeros stay
+    way = steps.Point(U - old.U, dV, dZ, steps.forth(data, dV), embedding.times(data, dZ))
+    new = steps.onward(new, way, known, hyper)
+    return Params(jnp.where(known, new.U, new.XZ), new.V, {view: new.Z})
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    (view,), d = data.names, hyper.n_components
+    rate = hyper.coupling * hyper.beta
+    law = dist.Laplace(0, 1 / rate).expand((data.n_features[view], d))
+    Z = numpyro.sample(f"Z.{view}", law.to_event(2))
+    V = numpyro.sample("V", GroupLaplace(hyper.groups, d, hyper.sparsity))
+    near = dist.Normal(embedding.times(data, Z), (2 * hyper.coupling) ** -0.5)
+    U = numpyro.sample("U", near.to_event(2))
+    numpyro.factor("bound", -steps.bound(U, Z, steps.rows(data), hyper))
+    scores = data.seen(LABELS, jnp.pad(U, ((0, 0), (0, 1)), constant_values=1)) / 2
+    sides = jnp.pad(V, ((0, 0), (0, 1)), constant_values=1)  # Y is near (U V' + 1) / 2
+    labels = tables.Table(scores, sides, data.cells[LABELS], 4.0, "squared")
+    numpyro.sample(f"view.{LABELS}", labels, obs=data.y.get(LABELS))
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """New rows at their x Z; those with labels at the least of their own terms."""
+    (Z,) = p.Z.values()
+    XZ = embedding.times(data, Z)
+    if LABELS not in data.blocks:
+        return p._replace(U=XZ)
+    A = p.V.T @ p.V + (hyper.ridge + hyper.coupling) * jnp.eye(p.V.shape[1])
+    known = steps.rows(data)
+    right = steps.signs(steps.forth(data, p.V), p.V, known) + hyper.coupling * XZ
+    return p._replace(U=jnp.where(known, jnp.linalg.solve(A, right.T).T, XZ))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return answers.of_labels((inner(p.U, p.V, query) + 1) / 2, hyper.binary, 0.125)
+
+
+def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
+    """What the labels could not tell, and where the problem of Z is not convex."""
+    said = answers.remarks(p, data, hyper)
+    least = float(jnp.linalg.eigvalsh(steps.curvature(p.U, steps.rows(data), hyper))[0])
+    if least < -1e-6 * hyper.alpha * p.V.shape[1]:
+        worst = f"alpha R + gamma I has an eigenvalue of {least:.3g}"
+        said.append(f"{worst}: J may have no minimum, and this is a local one at best; see gamma")
+    return said
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    return tuple(Permutation({"U": 1, "V": 1, Z: 1}) for Z in names if Z.startswith("Z."))
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows, two of them without labels."""
+    data = answers.one_view(key)
+    return data, prepare(data, Hyper(2, 1, 0.3, 0.5, 0.6, 0.2, 0.4))
+
+
+WAIVED = answers.WAIVED | {
+    "optimum": "V and Z have exact zeros, where J has kinks; its test file checks the subgradients",
+    "map": "gradient engines do not stop at kinks, they cross them",
+}
+
+# fmt: off
+METHOD = register(Method(
+    "grople", "kumar2019grople", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, fold_in=fold_in, prepare=prepare, remarks=remarks, gauge=gauge,
+    dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
+          "Z": ("feature.{key}", "component")},
+    views_given=True, waived=WAIVED,
+))
+# fmt: on

@@ -1,0 +1,145 @@
+r"""Low-rank empirical risk minimisation of several labels, some unknown (LEML), by alternating ridges.
+
+Yu, Jain, Kar & Dhillon, "Large-scale multi-label learning with missing labels", ICML 2014, eq. 4-9.
+
+    J(W, H) = sum_(i,l) known loss(y_il, x_i W h_l) + penalty/2 (|W|^2 + |H|^2)
+
+    squared    (y - s)^2
+    logistic   log(1 + e^s) - y s
+
+    paper        here          shape
+    W            W[view]       features x K
+    H            H             labels x K
+    lambda       penalty
+    Omega        the cells of labelled rows that are not NaN
+
+Every loss lies below a parabola that touches it at the present score, of curvature c = 2 (squared: the loss
+itself) or 1/4 (logistic); an unknown cell costs nothing, and lies below that parabola too. So all labels
+share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1 with A = X W and G the slopes in the
+scores. In the eigenvectors of H'H = Q E Q' the columns of W fall apart, (c e_k X'X + penalty I) systems by
+conjugate gradients where the paper runs them on vec W. The parabola is wide where logistic scores are large:
+`bf.LBFGS()` is quicker there. The paper's third loss, the squared hinge, is left out: it is no likelihood.
+A feature of ones (`Tasks(..., constant=True)`) is the intercept.
+
+Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out, so the
+posterior fills them in. Gauge: W and H turn together.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.labels import _embedding as embedding
+
+
+class Params(NamedTuple):
+    W: dict[str, jax.Array]
+    H: jax.Array
+    A: jax.Array | None = None  # derived: X W
+
+
+class Hyper(NamedTuple):
+    n_components: int = 20  # K
+    penalty: float = 1.0
+    loss: str = "squared"
+    gaps: bool = False  # filled in: labels of some rows are partly unknown
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    checks.whole("n_components", hyper.n_components, 100_000, "columns of the embedding")
+    checks.positive(hyper, "penalty")
+    checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
+    embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
+    return hyper._replace(gaps=not data.known.all(), binary=data.binary)
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Random directions of the labels; W to match."""
+    H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
+    (view,) = data.names
+    W = {view: jnp.zeros((data.n_features[view], hyper.n_components))}
+    return update_W(Params(W, H), data, hyper)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    law = scores(embedding.codes(p, data), p, data, hyper)
+    return law.loss(data.y[LABELS]) + hyper.penalty / 2 * (embedding.squared(p.W, p.H))
+
+
+def scores(A: jax.Array, p: Params, data: Tasks, hyper: Hyper) -> embedding.Scores:
+    return embedding.Scores(A, p.H, data, hyper.loss, hyper.gaps)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """H, then W."""
+    return update_W(update_H(p, data, hyper), data, hyper)
+
+
+def update_H(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    A = data.seen(LABELS, embedding.codes(p, data))
+    slope = scores(A, p, data, hyper).to_labels(data.y[LABELS]) + hyper.penalty * p.H
+    eye = jnp.eye(A.shape[1])
+    step = jnp.linalg.solve(
+        embedding.CURVATURE[hyper.loss] * A.T @ A + hyper.penalty * eye, slope.T
+    ).T
+    return p._replace(H=p.H - step)
+
+
+def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    A = embedding.codes(p, data)
+    pull = scores(A, p, data, hyper).to_rows(data.y[LABELS])
+    (view,) = data.names
+    slope = embedding.back(data, pull) + hyper.penalty * p.W[view]
+    value, Q = jnp.linalg.eigh(p.H.T @ p.H)
+    weight = embedding.CURVATURE[hyper.loss] * jnp.maximum(value, 0)
+    step = embedding.ridge(data, slope @ Q, hyper.penalty, weight) @ Q.T
+    return p._replace(W={view: p.W[view] - step})
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    K, ridge = hyper.n_components, hyper.penalty / 2
+    (view,) = data.names
+    W = numpyro.sample(f"W.{view}", labels.ridge_law(data.n_features[view], K, ridge))
+    H = numpyro.sample("H", labels.ridge_law(len(data.labels), K, ridge))
+    law = embedding.Scores(embedding.times(data, W), H, data, hyper.loss, hyper.gaps)
+    numpyro.sample(f"view.{LABELS}", law, obs=data.y.get(LABELS))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    score = inner(p.A, p.H, query)
+    if hyper.loss == "squared":
+        return labels.of_labels(score, hyper.binary, 0.5)
+    return labels.of_odds(score)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    turning = dict.fromkeys((name for name in names if name in ("H", "A") or name[:2] == "W."), 1)
+    return tuple(Rotation((W, "H"), turning) for W in names if W.startswith("W."))
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows, two of them without labels and one with a label unknown."""
+    data = labels.one_view(key, gaps=True)
+    return data, prepare(data, Hyper(2, 0.6, "logistic"))
+
+
+# fmt: off
+METHOD = register(Method(
+    "leml", "yu2014leml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    remarks=labels.remarks, gauge=gauge,
+    dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
+          "A": ("row", "component")},
+    views_given=True, waived=labels.WAIVED,
+))
+# fmt: on

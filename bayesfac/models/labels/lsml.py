@@ -1,0 +1,159 @@
+r"""Least squares with a subspace of the features that all labels share (LS-ML), solved exactly.
+
+Ji, Tang, Yu & Ye, "Extracting shared subspace for multi-label classification", KDD 2008; "A shared-subspace
+learning framework for multi-label classification", ACM TKDD 2010.
+
+    J = sum_l weight |X u_l - y_l|^2 (labelled rows) + alpha |u_l - T v_l|^2 + beta |u_l|^2,     T'T = I
+
+    paper        here                    shape
+    u_l          column of U[view]       features x labels
+    Theta'       T[view]                 features x r
+    v_l          row of V                labels x r
+    1/n          weight                  n labelled rows
+    alpha, beta  alpha, beta
+    r            n_components
+
+With R(c) = (weight X'X + c I)^-1 weight X'Y, ridge regression of all labels, and Q the first r eigenvectors
+of the labels x labels matrix R(alpha + beta)'R(beta), the global minimum is
+
+    U = R(alpha + beta) + (R(beta) - R(alpha + beta)) Q Q',     T spans R(beta) Q,     V = U'T
+    J = weight |Y|^2 - weight tr Y'X R(alpha + beta) - alpha (sum of the first r eigenvalues)
+
+a penalty of beta in r directions of the labels, of alpha + beta in all others. (V and U are closed forms of
+T. Put in, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X + (alpha + beta) I, S1 = I -
+alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features, which T = R(beta) Q turns
+into that of the labels.) So one sweep ends there, up to conjugate gradients. X and Y are not centred: a
+feature of ones (`Tasks(..., constant=True)`) gives an intercept, which has its penalty and its part in T.
+
+`weight` is 1/n unless it is given, as J is per row. Labels of precision 2/n say little: for a posterior, take
+weight = 1 and n times the alpha and beta, which have the same minimum.
+
+Twin: T = polar(site), a free matrix with a law (`_frames.Frame`) under which polar(site) is uniform; the
+penalties are those of V, of precision 2 alpha beta / (alpha + beta), and of U about s T V', of precision
+2 (alpha + beta), s = alpha / (alpha + beta). Normal labels; features are given. Gauge: T and V turn together.
+Tasks do not matter here.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import entries
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels import _frames as frames
+from bayesfac.models.labels._frames import Frame, polar
+
+
+class Params(NamedTuple):
+    U: dict[str, jax.Array]
+    T: dict[str, jax.Array]
+    V: jax.Array
+    A: jax.Array | None = None  # derived: X U
+
+
+class Hyper(NamedTuple):
+    n_components: int | None = None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features
+    alpha: float = 0.01
+    beta: float = 1e-4
+    weight: float | None = None  # None: 1 / n
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data)
+    L, (view,) = len(data.labels), data.names
+    limit, some = min(L, data.n_features[view]), max(1, (L - 1) // 5 * 5)
+    r = min(some, limit) if hyper.n_components is None else hyper.n_components
+    checks.whole("n_components", r, limit, "the smaller of labels and features")
+    weight = 1 / int(data.labelled.sum()) if hyper.weight is None else hyper.weight
+    hyper = hyper._replace(n_components=r, weight=weight, binary=data.binary)
+    checks.positive(hyper, "weight", "alpha", "beta")
+    return hyper
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """A uniform frame of the features beside ridge regression."""
+    (view,) = data.names
+    U = regression(data, hyper)(hyper.alpha + hyper.beta)
+    T = frames.nearest(jax.random.normal(key, (len(U), hyper.n_components)))
+    return Params({view: U}, {view: T}, U.T @ T)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    (U,), (T,) = p.U.values(), p.T.values()
+    total = hyper.weight * embedding.squared_error(data, embedding.times(data, U))
+    total += hyper.alpha * jnp.sum((U - polar(T) @ p.V.T) ** 2)
+    return total + hyper.beta * jnp.sum(U**2) - Frame(*T.shape).log_prob(T)
+
+
+def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
+    """R."""
+    Y, _ = embedding.answers_of(data, data.y[LABELS])
+    right = hyper.weight * embedding.back(data, Y)
+    return lambda c: embedding.ridge(data, right, c, hyper.weight)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """The minimum, T turned to the old one."""
+    ridge, (view,) = regression(data, hyper), data.names
+    U, free = ridge(hyper.alpha + hyper.beta), ridge(hyper.beta)
+    Q = frames.leading(U.T @ free, hyper.n_components)
+    T = frames.turned(frames.nearest(free @ Q), p.T[view])
+    U = U + (free - U) @ Q @ Q.T
+    return Params({view: U}, {view: T}, U.T @ T)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    (view,), L, a, b = data.names, len(data.labels), hyper.alpha, hyper.beta
+    T = numpyro.sample(f"T.{view}", Frame(data.n_features[view], hyper.n_components))
+    V = numpyro.sample("V", labels.ridge_law(L, hyper.n_components, a * b / (a + b)))
+    about = dist.Normal(a / (a + b) * polar(T) @ V.T, (2 * (a + b)) ** -0.5)
+    U = numpyro.sample(f"U.{view}", about.to_event(2))
+    A = data.seen(LABELS, embedding.times(data, U))
+    law = tables.Table(A, jnp.eye(L), data.cells[LABELS], hyper.weight, "squared")
+    numpyro.sample(f"view.{LABELS}", law, obs=data.y.get(LABELS))
+
+
+def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
+    (U,) = p.U.values()
+    return {"A": embedding.times(data, U)}
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """New rows have no parameters of their own."""
+    return p._replace(**derive(p, data, hyper))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return labels.of_labels(entries(p.A, query), hyper.binary, 0.5 / hyper.weight)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    return tuple(Rotation((T, "V"), {T: 1, "V": 1}) for T in names if T.startswith("T."))
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows, two of them without labels; two directions of three labels."""
+    data = frames.few_rows(key)
+    return data, prepare(data, Hyper(2, 0.6, 0.2, 0.7))
+
+
+# fmt: off
+METHOD = register(Method(
+    "lsml", "ji2010lsml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
+          "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
+    views_given=True, waived=labels.WAIVED,
+))
+# fmt: on

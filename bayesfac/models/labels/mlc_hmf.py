@@ -1,0 +1,155 @@
+r"""Multi-label classification by hierarchical embedding (MLC-HMF): a tree of margin embeddings that vote.
+
+Kumar, Pujari, Padmanabhan, Sahu & Kagita, "Multi-label classification using hierarchical embedding", Expert
+Systems with Applications 2018; as in Kumar's thesis, Hyderabad 2018, eq. 5.19-5.24, Algorithm 5.
+
+    J = sum_nodes [ sum_{i in node} sum_l h(y_il x_i U v_l) + penalty/2 (|U|^2 + |V|^2) ],   y = -1 or 1
+    h(z) = 0 above 1, (1 - z)^2 / 2 between 0 and 1, 1/2 - z below
+
+    paper       here             shape
+    U           U[depth]         nodes x features x K
+    V'          V[depth]         nodes x labels x K
+    lambda      penalty
+    T, h        threshold, depth
+    X^i         data.nodes[depth]: the items of its nodes
+
+The tree grows once, in `ready`: labelled rows fall into two clusters (k-means), each of which gets a node;
+rows that it classifies with a Hamming loss of at most `threshold` stay, all others fall into two clusters
+again, until these have less than `minimum` rows or the tree is `depth` deep. (Algorithm 5 says less than T;
+with T = 0, on the thesis's own grid, nobody would ever stay.) A row asks the nodes that its nearest rows
+stayed in for sign(x U V'), and takes the majority; a row that never stayed anywhere is asked by nobody. Rows
+to be predicted are rows without labels of the data: only their neighbours need them.
+
+Given the tree, J falls into the problems of its nodes, and all of one depth are one batch: the features of a
+row stand in the block of columns of its node, so that one sparse product serves all. h lies below a parabola
+of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1, and the columns of U in the
+eigenvectors of V'V likewise, by conjugate gradients. (5.21) and (5.22) are right but for their indices.
+
+Twin: normal U and V in every node, and exp(-h): a generalised posterior, given the tree. Gauge: U and V of a
+node turn together.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.laws import labels
+from bayesfac.core.math import entries
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels import _mlc_hmf_nodes as nodes
+from bayesfac.models.labels._mlc_hmf_tree import Tree, grow
+
+
+class Params(NamedTuple):
+    U: dict[str, jax.Array]
+    V: dict[str, jax.Array]
+    share: jax.Array | None = None  # derived: of the votes, for every row and label
+
+
+class Hyper(NamedTuple):
+    n_components: int | None = None  # K; half of the labels
+    penalty: float = 10.0
+    threshold: float = 0.04
+    depth: int = 5
+    minimum: int = 5
+    neighbours: int = 5
+    vote: str = "hard"  # sign(x U V'), or "soft": how much more likely 1 is than -1
+    seed: int = 0  # of the tree
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data, binary=True)
+    K = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
+    checks.whole("n_components", K, 100_000, "columns of an embedding")
+    checks.whole("depth", hyper.depth, 20, "levels of the tree")
+    checks.whole("minimum", hyper.minimum, data.n_rows, "the number of rows")
+    checks.whole("neighbours", hyper.neighbours, data.n_rows, "the number of rows")
+    checks.whole("seed + 1", hyper.seed + 1, 2**32, "a seed")
+    checks.positive(hyper, "penalty", *(["threshold"] if hyper.threshold != 0 else []))
+    checks.one_of(hyper, "vote", ("hard", "soft"))
+    return hyper._replace(n_components=K)
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tree:
+    return grow(data, hyper)
+
+
+def init(key: jax.Array, data: Tree, hyper: Hyper) -> Params:
+    """The nodes as they were when the tree grew."""
+    U, V = ({depth: pair[side] for depth, pair in data.start.items()} for side in (0, 1))
+    return Params(U, V)
+
+
+def objective(p: Params, data: Tree, hyper: Hyper) -> jax.Array:
+    loss = nodes.Margins(p.U, p.V, data).loss(data.y[LABELS])
+    return loss + hyper.penalty / 2 * embedding.squared(p.U, p.V)
+
+
+def update(p: Params, data: Tree, hyper: Hyper) -> Params:
+    """V, then U, all nodes of a depth at once."""
+    U, V = dict(p.U), dict(p.V)
+    Y = embedding.answers_of(data, data.y[LABELS])[0] * 2 - 1
+    for depth, level in data.nodes.items():
+        V[depth] = nodes.step_V(level, level.codes(U[depth]), V[depth], Y, hyper.penalty)
+        U[depth] = nodes.step_U(level, U[depth], V[depth], Y, hyper.penalty)
+    return Params(U, V)
+
+
+def model(data: Tree, hyper: Hyper) -> None:
+    U: dict[str, jax.Array] = {}
+    V: dict[str, jax.Array] = {}
+    for depth, pair in data.start.items():
+        for found, name, like in ((U, "U", pair[0]), (V, "V", pair[1])):
+            law = dist.Normal(0, hyper.penalty**-0.5).expand(like.shape).to_event(3)
+            found[depth] = numpyro.sample(f"{name}.{depth}", law)
+    numpyro.sample(f"view.{LABELS}", nodes.Margins(U, V, data), obs=data.y.get(LABELS))
+
+
+def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
+    """The votes."""
+    total, asked = jnp.zeros((data.n_rows, len(data.labels))), jnp.zeros((data.n_rows, 1))
+    for depth, level in data.votes.items():
+        A = level.codes(p.U[depth])
+        said, heard = nodes.votes(level, A, p.V[depth], data.n_rows, hyper.vote == "soft")
+        total, asked = total + said, asked + heard
+    return {"share": total / asked}
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return labels.of_labels(entries(p.share, query), binary=True, variance=0.25)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    depths = [name.removeprefix("U.") for name in names if name.startswith("U.")]
+    return tuple(
+        Rotation((f"U.{k}", f"V.{k}"), {f"U.{k}": 2, f"V.{k}": 2}, each=True) for k in depths
+    )
+
+
+def example(key: jax.Array) -> tuple[Tree, Hyper]:
+    """Nine rows, two of them without labels, in a tree of two levels."""
+    data = labels.one_view(key)
+    hyper = prepare(data, Hyper(2, 0.4, threshold=0.1, depth=2, minimum=2, neighbours=3))
+    return grow(data, hyper), hyper
+
+
+WAIVED = labels.WAIVED | {
+    "relabelling": "the tree stands with the rows in their order; its test file grows it on rows in another",
+}
+
+# fmt: off
+METHOD = register(Method(
+    "mlc_hmf", "kumar2018mlchmf", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=derive, prepare=prepare, ready=ready, remarks=labels.remarks, gauge=gauge,
+    dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
+          "share": ("row", "feature.labels")},
+    views_given=True, waived=WAIVED,
+))
+# fmt: on

@@ -1,0 +1,1 @@
+"""Methods for ratings: users times items, most cells missing."""

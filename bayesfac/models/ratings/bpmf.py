@@ -1,0 +1,150 @@
+r"""Bayesian probabilistic matrix factorization, Normal-Wishart priors.
+
+Salakhutdinov & Mnih, "Bayesian Probabilistic Matrix Factorization using Markov Chain Monte Carlo",
+ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes it (the paper: 2).
+
+    J = sum_ij [ alpha/2 (y_ij - m - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
+      + sum over both sides of
+        1/2 sum_i (u_i - mu)' Lambda (u_i - mu) - n/2 log|Lambda|                      (eq. 3-4)
+      + beta0/2 mu' Lambda mu - 1/2 log|Lambda|                                       (eq. 5-6)
+      + 1/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                            (W0 = I, nu0 = K)
+
+    paper             here               shape
+    U_i, V_j          U, V               users x K, items x K
+    mu_U, mu_V        mu_U, mu_V         K
+    Lambda_U, _V      Lambda_U, _V       K x K, positive definite
+    alpha             alpha              scalar   (None where fixed)
+    mu0, beta0        0, beta0;  nu0, W0 are K, I
+
+The solver (`update`) is iterated conditional modes on the same J. The joint mode is a poor summary: with
+U and Lambda free together the density rewards small U under large Lambda. A Gibbs sweep also redraws the
+scale that U and V share (`rescale`): the ratings say nothing of it, and block by block it only creeps.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.math import bilinear, inner
+from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _normal_wishart as wishart
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    mu_U: jax.Array
+    Lambda_U: jax.Array
+    mu_V: jax.Array
+    Lambda_V: jax.Array
+    alpha: jax.Array | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    alpha: float | None = None  # a number fixes the noise precision (the paper: 2)
+    alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
+    alpha_rate: float = 1.0
+    beta0: float = 2.0
+    offset: float | None = None  # None: the mean rating
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0")
+    if hyper.alpha is not None:
+        checks.positive(hyper, "alpha")
+    return hyper if hyper.offset is not None else hyper._replace(offset=data.mean)
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Factors whose products spread half as much as the ratings do; priors at their means."""
+    K, (ku, kv) = hyper.n_components, jax.random.split(key)
+    scale = (data.spread / 2) ** 0.5 / K**0.25
+    U = scale * jax.random.normal(ku, (data.n_users, K))
+    V = scale * jax.random.normal(kv, (data.n_items, K))
+    zero, precision = jnp.zeros(K), jnp.eye(K) / scale**2
+    alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
+    return Params(U, V, zero, precision, zero, precision, alpha)
+
+
+def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
+    return hyper.alpha if p.alpha is None else p.alpha
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    alpha = precision_of_noise(p, hyper)
+    residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
+    fit = 0.5 * alpha * jnp.sum(residual**2) - 0.5 * len(residual) * jnp.log(alpha)
+    if p.alpha is not None:
+        fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
+    return fit + wishart.energy(p, hyper.beta0)
+
+
+def conditional_U(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
+    """Eq. 11-13: precision Lambda + alpha sum_j v_j v_j'."""
+    given = (data.y - hyper.offset, p.V, precision_of_noise(p, hyper), p.Lambda_U)
+    return GaussianRows(data.cells.by_row, *given, p.Lambda_U @ p.mu_U)
+
+
+def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
+    given = (data.y - hyper.offset, p.U, precision_of_noise(p, hyper), p.Lambda_V)
+    return GaussianRows(data.cells.by_col, *given, p.Lambda_V @ p.mu_V)
+
+
+def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
+    residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
+    shape = hyper.alpha_shape + 0.5 * len(residual)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
+
+
+CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"alpha": conditional_alpha}
+
+
+def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """Each block jumps to the mode of its conditional; a Gibbs sweep samples the same ones."""
+    for site, conditional in CONDITIONALS.items():
+        if getattr(p, site) is not None:
+            p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
+    return wishart.stretch(p, wishart.lowest_scale(p))
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    alpha = hyper.alpha
+    if alpha is None:
+        alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
+    mean = hyper.offset + inner(U, V, data.cells)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    """The rating; a user or item without training data is still a draw from N(mu, Lambda^-1)."""
+    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
+    noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
+    return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, three cells in four."""
+    data = few_ratings(key)
+    return data, prepare(data, Hyper(2, alpha_shape=2.0))
+
+
+# fmt: off
+METHOD = register(Method(
+    "bpmf", "salakhutdinov2008bpmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    update=update, prepare=prepare,
+    conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
+    gauge=(wishart.GAUGE,),
+    dims=wishart.DIMS | {"alpha": ()},
+))
+# fmt: on

@@ -1,0 +1,155 @@
+r"""An ensemble of maximum margin factorizations: restarts and bags, a poor man's posterior.
+
+DeCoste, "Collaborative Prediction using Ensembles of Maximum Margin Matrix Factorizations", ICML 2006, on the
+objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
+
+    J = sum_{e=1}^{E} [ sum_ij w_ij^e loss(y_ij, u_i^e.v_j^e, theta_i^e) + lambda/2 (|U^e|^2 + |V^e|^2)
+                        + 1/(2 s^2) |theta_i^e - c|^2 ]
+
+    paper       here                shape
+    U, V        U, V                members x users x K, members x items x K
+    theta       theta               members x users x R - 1
+    -           members, bagging    w^e is 1, or how often rating ij is in bag e: Poisson(1) draws
+
+Every member begins elsewhere and is fitted to the same ratings, or with `bagging` to a bag of its own.
+The members share nothing: they are solved side by side. The ensemble's level is the mean of the members'
+levels, rounded; its distribution over levels the mean of theirs. As a model it is a product of E
+*generalised* posteriors.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.distributions import (
+    factor_energy,
+    new_factor,
+    sample_factors,
+    start_factors,
+)
+from bayesfac.core.laws.ordinal import (
+    Levels,
+    Margins,
+    Product,
+    blurred,
+    codes,
+    levelled,
+    start_thresholds,
+    threshold_energy,
+    thresholds_at,
+    thresholds_prior,
+)
+from bayesfac.core.math import bilinear, inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.ratings._margins import total_ordinal
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    theta: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: float = 10.0
+    members: int = 10
+    bagging: bool = False
+    bag_seed: int = 0
+    loss: str = "smooth_hinge"
+    scale_theta: float = 10.0
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = levelled(data, hyper, "emmmf")
+    checks.count(hyper, "members", 1000, "more never helped")
+    checks.positive(hyper, "penalty")
+    checks.positive(hyper, "scale_theta", infinite=True)
+    checks.smooth_loss(hyper)
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Every member begins at factors of its own."""
+    U, V = start_factors(key, data.shape, hyper.n_components, (hyper.members,))
+    return Params(U, V, start_thresholds(len(hyper.levels), hyper.members, data.n_users))
+
+
+def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
+    """How often each rating is in the bags of these members."""
+    if not hyper.bagging:
+        return None
+    if not isinstance(data.cells, Cells):
+        raise BayesfacError(
+            "emmmf with bagging has no minibatches: a bag counts all of the ratings"
+        )
+    keys = jax.vmap(lambda e: jax.random.fold_in(jax.random.key(hyper.bag_seed), e))(which)
+    cells = (len(data.cells),)
+    dtype = jnp.result_type(float)
+    return jax.vmap(lambda key: jax.random.poisson(key, 1.0, cells))(keys).astype(dtype)
+
+
+def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
+    """J of the members in `which`."""
+    x, weight = inner(p.U, p.V, data.cells), bags(data, hyper, which)
+    fit = total_ordinal(x, p.theta, codes(data), data.cells.by_row, weight, hyper.loss)
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
+    return fit + ridge + jax.vmap(lambda t: threshold_energy(t, hyper.scale_theta))(p.theta)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    return jnp.sum(terms(p, data, hyper, jnp.arange(hyper.members)))
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    stack = ("member", hyper.members)
+    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5, stack)
+    prior = thresholds_prior(len(hyper.levels), hyper.scale_theta)
+    with numpyro.plate(*stack, dim=-2), numpyro.plate("user", data.n_users):
+        theta = numpyro.sample("theta", prior)
+    each = Margins(hyper.levels, inner(U, V, data.cells), theta[:, data.cells.row], hyper.loss)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        weight = bags(data, hyper, jnp.arange(hyper.members))
+        numpyro.sample("rating", Product(each, weight), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+    """The members' levels averaged; new users and items are draws from their priors."""
+    prior = new_factor(p.U, hyper.penalty)
+
+    def member(p: Params) -> tuple[jax.Array, jax.Array]:
+        mean, variance = bilinear(p.U, p.V, query, prior, prior)
+        at = thresholds_at(p.theta, query)
+        said = blurred(lambda x: Margins(hyper.levels, x, at, hyper.loss).levels(), mean, variance)
+        return said.probs, said.choice
+
+    # one by one: under vmap the condition in `blurred` would be taken in every cell
+    probs, chosen = jax.lax.map(member, p)
+    average = jnp.rint(jnp.mean(chosen.astype(p.U.dtype), 0)).astype(chosen.dtype)
+    return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), average)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels, two members without bags (a bag knows the cells' order)."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(2, penalty=0.7, members=2, scale_theta=2.0))
+
+
+# fmt: off
+METHOD = register(Method(
+    "emmmf", "decoste2006ensembles", Ratings, Params, Hyper, init, objective, model, predict, example,
+    prepare=prepare, terms=terms,
+    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
+    dims={
+        "U": ("member", "user", "component"), "V": ("member", "item", "component"),
+        "theta": ("member", "user", "threshold"),
+    },
+))
+# fmt: on

@@ -1,0 +1,201 @@
+r"""Bayesian maximum margin matrix factorization, Gibbs sampling by data augmentation.
+
+Xu, Zhu & Zhang, "Fast Max-Margin Matrix Factorization with Data Augmentation", ICML 2013, with the
+Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 2011.
+
+    J = 2C sum_ij sum_{r=1}^{R-1} max(0, 1 - T_ij^r (theta_ir - u_i.v_j))
+      + 1/(2 s^2) sum_ir (theta_ir - c_r)^2 + the Normal-Wishart energy of both sides (bpmf)
+
+    paper         here              shape
+    U_i, V_j      U, V              users x K, items x K
+    mu, Lambda    mu_U, Lambda_U, mu_V, Lambda_V
+    theta         theta             users x R - 1
+    C, rho, s     cost, centres one apart, scale_theta
+
+With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge is a mixture of Gaussians
+(Polson & Scott, theorem 1):
+
+    exp(-2 max(0, z)) = int_0^inf (2 pi w)^{-1/2} exp(-(z + w)^2 / (2w)) dw
+    1/w | z ~ InverseGaussian(1/|z|, 1)
+
+so given g = 1/w each cell and threshold sees x with precision C^2 g about theta - T (1 + w/C), and U, V,
+theta are Gaussian. The same blocks at E[g] = 1/|z| are EM for the mode, the solver: J never rises, but it
+can stall where hinges bend; bf.MAP(init=point) goes on. The posterior is a *generalised* one.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import ordinal
+from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian, with_level
+from bayesfac.core.math import bilinear, inner, row_sums
+from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings._margins import total_ordinal
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    mu_U: jax.Array
+    Lambda_U: jax.Array
+    mu_V: jax.Array
+    Lambda_V: jax.Array
+    theta: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    cost: float = 0.5
+    scale_theta: float = 2.0
+    beta0: float = 2.0
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = ordinal.levelled(data, hyper, "gibbs_mmmf")
+    checks.positive(hyper, "cost", "scale_theta", "beta0")
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Small factors, their priors as wide as they are, thresholds one apart."""
+    theta = ordinal.start_thresholds(len(hyper.levels), data.n_users)
+    return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    fit = 2 * hyper.cost * total_ordinal(x, p.theta, ordinal.codes(data), rows, None, "hinge")
+    fit += ordinal.threshold_energy(p.theta, hyper.scale_theta)
+    return fit + wishart.energy(p, hyper.beta0)
+
+
+# -- given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
+def signs(data: Ratings, hyper: Hyper) -> jax.Array:
+    """T: +1 where the threshold is to be above x."""
+    return jnp.where(jnp.arange(len(hyper.levels) - 1) < ordinal.codes(data)[:, None], -1.0, 1.0)
+
+
+def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    """|z| = C |1 - T (theta - x)|, kept off zero as far as a Cholesky factor must be."""
+    x = inner(p.U, p.V, data.cells)
+    z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
+    return jnp.maximum(hyper.cost * jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
+
+
+def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
+    return InverseGaussian(1 / shortfall(p, data, hyper))
+
+
+def seen(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What the thresholds together say of x: precision sum_r C^2 g_r, mean target."""
+    target = p.theta[data.cells.row] - signs(data, hyper) * (1 + 1 / (hyper.cost * g))
+    total = jnp.sum(g, 1)
+    return jnp.sum(g * target, 1) / total, hyper.cost**2 * total
+
+
+def conditional_U(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> GaussianRows:
+    target, precision = seen(p, data, hyper, g)
+    return GaussianRows(data.cells.by_row, target, p.V, precision, p.Lambda_U, p.Lambda_U @ p.mu_U)
+
+
+def conditional_V(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> GaussianRows:
+    target, precision = seen(p, data, hyper, g)
+    return GaussianRows(data.cells.by_col, target, p.U, precision, p.Lambda_V, p.Lambda_V @ p.mu_V)
+
+
+def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> dist.Distribution:
+    """theta_ir | rest: each rating of i says T (1 + w/C) beyond x, the prior c_r."""
+    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
+    precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
+    start = jnp.asarray(ordinal.centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
+    mean = (start + hyper.cost**2 * row_sums(rows, g * target)) / precision
+    return dist.Normal(mean, precision**-0.5).to_event(2)
+
+
+CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"theta": conditional_theta}
+
+
+def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """The common scale of x and the thresholds, w integrated out."""
+    x, code, rows = inner(p.U, p.V, data.cells), ordinal.codes(data), data.cells.by_row
+
+    def rest(t: jax.Array) -> jax.Array:
+        c = jnp.exp(t)
+        fit = 2 * hyper.cost * total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
+        return p.theta.size * t - fit - ordinal.threshold_energy(c * p.theta, hyper.scale_theta)
+
+    t, p = wishart.swell(key, p, len(x), rest)
+    return p._replace(theta=jnp.exp(t) * p.theta)
+
+
+def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """U and the mean of each user's thresholds in one draw, given fresh g: in turn they move slowly."""
+    kg, ku = jax.random.split(key)
+    g = augment(p, data, hyper).sample(kg)
+    about = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
+    tau = p.theta.shape[1] / hyper.scale_theta**2  # of the mean; the centres' own is 0
+    both = with_level(conditional_U(about, data, hyper, g), tau).sample(ku)
+    return p._replace(U=both[:, :-1], theta=about.theta + both[:, -1:])
+
+
+def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """EM: the expected g, then every block at its mode; and the scale of U against V exactly."""
+    g = 1 / shortfall(p, data, hyper)
+    for site, conditional in CONDITIONALS.items():
+        p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
+    return wishart.stretch(p, wishart.lowest_scale(p))
+
+
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> ordinal.Margins:
+    return ordinal.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    with numpyro.plate("user", data.n_users):
+        prior = ordinal.thresholds_prior(len(hyper.levels), hyper.scale_theta)
+        theta = numpyro.sample("theta", prior)
+    x = inner(U, V, data.cells)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> ordinal.Levels:
+    """The levels; new users and items are draws from N(mu, Lambda^-1)."""
+    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
+    theta = ordinal.thresholds_at(p.theta, query)
+    return ordinal.blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5))
+
+
+# fmt: off
+KINK = "the hinge has no slope where it bends, and there its minimum lies"
+METHOD = register(Method(
+    "gibbs_mmmf", "xu2013gibbs", Ratings, Params, Hyper, init, objective, model, predict, example,
+    update=update, prepare=prepare,
+    conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
+    moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
+    gauge=(replace(wishart.GAUGE, floating=True),),
+    dims=wishart.DIMS | {"theta": ("user", "threshold")},
+    waived={
+        "optimum": KINK, "map": KINK, "fold_in": KINK,
+        "moves": "the scale takes a Metropolis step: what it leaves as it is, Geweke's test shows",
+    },
+))
+# fmt: on

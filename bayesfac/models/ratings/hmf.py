@@ -1,0 +1,129 @@
+r"""Hierarchical matrix factorization: one bi-level margin factorization for each cut between levels.
+
+Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Collaborative Filtering Using Multiple Binary Maximum Margin
+Matrix Factorizations", Information Sciences 2017; Kumar's thesis, Hyderabad 2018, algorithms 3 and 4.
+
+    J = sum_{q=1}^{R-1} [ sum_ij h(y_ij^q u_i^q.v_j^q) + lambda_q/2 (|U^q|^2 + |V^q|^2) ]
+    y_ij^q = -1 if y_ij <= q else +1                                                     (eq. 3.17)
+
+    paper        here       shape
+    U^q, V^q     U, V       stages x users x K, stages x items x K
+    lambda_q     penalty    a number, or one for each stage
+    theta        cut        a stage says "at most q" where x < cut
+
+A rating is the first level whose stage says -1, else the highest (eq. 3.18). The stages share nothing, so
+`stages="parallel"` (PHMF, algorithm 4) solves them side by side as one program over the stage axis, and
+`stages="sequential"` (HMF, algorithm 3) one after another; both find the same optima. The posterior is
+that of R - 1 independent bmmmf, a *generalised* one. As a distribution over levels P(y = c) is
+proportional to exp(-J) as a function of y_ij alone; the votes of draws are the cascade's own.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.distributions import (
+    factor_energy,
+    new_factor,
+    sample_factors,
+    start_factors,
+)
+from bayesfac.core.laws.ordinal import Levels, Margins, blurred, codes, levelled
+from bayesfac.core.math import bilinear, inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.ratings._margins import total_ordinal
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: Any = 10.0  # a number, or one for each stage
+    loss: str = "smooth_hinge"
+    cut: float = 0.0
+    stages: str = "parallel"
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = levelled(data, hyper, "hmf")
+    stages = len(hyper.levels) - 1
+    given = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
+    hyper = hyper._replace(penalty=tuple(map(float, given)))
+    if len(hyper.penalty) != stages or not all(0 < each < jnp.inf for each in hyper.penalty):
+        raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {given!r}")
+    checks.smooth_loss(hyper)
+    checks.one_of(hyper, "stages", ("parallel", "sequential"))
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    return Params(*start_factors(key, data.shape, hyper.n_components, (len(hyper.levels) - 1,)))
+
+
+def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
+    """J of the stages in `which`: each is a bmmmf of its own likes and dislikes (algorithm 4)."""
+    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    likes = (codes(data) > which[:, None]).astype(jnp.int32)
+    zero = jnp.zeros((len(x), data.n_users, 1), x.dtype)
+    ridge = factor_energy(p.U, p.V, jnp.asarray(hyper.penalty, x.dtype)[which])
+    return total_ordinal(x, zero, likes, rows, None, hyper.loss) + ridge
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    return jnp.sum(terms(p, data, hyper, jnp.arange(len(hyper.levels) - 1)))
+
+
+def likelihood(x: jax.Array, hyper: Hyper) -> Margins:
+    """All stages at once, x (..., stages): a margin of threshold q that is x^q - 0."""
+    return Margins(hyper.levels, jnp.zeros(x.shape[:-1], x.dtype), -x, hyper.loss)
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    scale = jnp.asarray(hyper.penalty)[:, None, None] ** -0.5
+    stack = ("stage", len(hyper.levels) - 1)
+    U, V = sample_factors(data.shape, hyper.n_components, scale, stack)
+    x = jnp.moveaxis(inner(U, V, data.cells), 0, -1)
+    with numpyro.plate("cell", x.shape[0]):
+        numpyro.sample("rating", likelihood(x, hyper), obs=data.y)
+
+
+def cascade(x: jax.Array, cut: float) -> jax.Array:
+    """Eq. 3.18, levels from 0: the first stage with x < cut, else the last level."""
+    says_no = x < cut
+    return jnp.where(says_no.any(-1), jnp.argmax(says_no, -1), x.shape[-1])
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+    """The levels, and the cascade's choice; new users and items are draws from their priors."""
+    priors = [new_factor(p.U, penalty) for penalty in hyper.penalty]
+    stages = [bilinear(U, V, query, g, g) for U, V, g in zip(p.U, p.V, priors, strict=True)]
+    mean = jnp.stack([stage[0] for stage in stages], -1)
+    variance = jnp.stack([stage[1] for stage in stages], -1)
+    chosen = cascade(mean, hyper.cut)
+    return blurred(lambda x: likelihood(x, hyper).levels(), mean, variance, chosen)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels: three stages."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(2, penalty=(0.7, 1.1, 0.9)))
+
+
+# fmt: off
+METHOD = register(Method(
+    "hmf", "kumar2017hmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    prepare=prepare,
+    terms=terms, in_turn=lambda hyper: hyper.stages == "sequential",
+    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
+    dims={"U": ("stage", "user", "component"), "V": ("stage", "item", "component")},
+))
+# fmt: on

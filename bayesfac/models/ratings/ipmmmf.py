@@ -1,0 +1,140 @@
+r"""Nonparametric maximum margin matrix factorization: as many components as the ratings ask for.
+
+Xu, Zhu & Zhang, "Nonparametric Max-Margin Matrix Factorization for Collaborative Prediction", NIPS 2012:
+users have binary features from an Indian buffet process, inferred by mean field under a margin penalty.
+
+    J(Z, V, theta, nu) = C sum_ij sum_r h(T_ij^r (theta_ir - z_i.v_j)) + sum_ik KL(z_ik || pi_k)
+                       + |V|^2 / (2 s_v^2) + 1/(2 s^2) |theta - c|^2 - (alpha - 1) sum_k log nu_k
+    pi_k = nu_1 ... nu_k,      KL(z || pi) = z log z/pi + (1 - z) log (1 - z)/(1 - pi)
+
+    paper         here        shape
+    psi = q(Z=1)  Z           users x K     between 0 and 1: the probability that a user has a feature
+    V             V           items x K     (their means; the paper's q(V) is Gaussian)
+    theta         theta       users x R - 1
+    nu            nu          K             sticks, Beta(alpha, 1)
+    C             cost
+
+K truncates the process: features beyond those that pay for themselves keep z at their small pi. The paper
+fits the mean field's own parameters under the max-margin principle, and so does this: z is what is
+estimated, its prior factor exp(-KL), and the posterior over it a *generalised* one. h is the smooth hinge.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.distributions import Membership, kl_bernoulli
+from bayesfac.core.laws.ordinal import (
+    Levels,
+    Margins,
+    blurred,
+    codes,
+    levelled,
+    start_thresholds,
+    threshold_energy,
+    thresholds_at,
+    thresholds_prior,
+)
+from bayesfac.core.math import bilinear, inner
+from bayesfac.core.method import Method, register
+from bayesfac.models.ratings._margins import total_ordinal
+
+
+class Params(NamedTuple):
+    Z: jax.Array
+    V: jax.Array
+    theta: jax.Array
+    nu: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 20
+    cost: float = 0.5
+    alpha: float = 3.0
+    scale_item: float = 1.0
+    scale_theta: float = 10.0
+    loss: str = "smooth_hinge"
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = levelled(data, hyper, "ipmmmf")
+    checks.positive(hyper, "cost", "scale_item", "scale_theta")
+    checks.at_least_one(hyper, "alpha")
+    checks.smooth_loss(hyper)
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Features at about their prior probabilities, sticks at their means."""
+    K, (kz, kv) = hyper.n_components, jax.random.split(key)
+    nu = jnp.full(K, hyper.alpha / (hyper.alpha + 1))
+    lean = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
+    V = hyper.scale_item * jax.random.normal(kv, (data.n_items, K)) / K**0.5
+    theta = start_thresholds(len(hyper.levels), data.n_users)
+    return Params(jax.nn.sigmoid(lean), V, theta, nu)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    x, rows = inner(p.Z, p.V, data.cells), data.cells.by_row
+    cost = hyper.cost * total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss)
+    cost += jnp.sum(kl_bernoulli(p.Z, jnp.cumprod(p.nu)))
+    cost += 0.5 * jnp.sum(p.V**2) / hyper.scale_item**2
+    return (
+        cost
+        + threshold_energy(p.theta, hyper.scale_theta)
+        - (hyper.alpha - 1) * jnp.sum(jnp.log(p.nu))
+    )
+
+
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Margins:
+    return Margins(hyper.levels, x, theta, hyper.loss, strength=hyper.cost)
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    n, m = data.shape
+    one = jnp.ones(hyper.n_components)
+    nu = numpyro.sample("nu", dist.Beta(hyper.alpha * one, 1).to_event(1))
+    with numpyro.plate("user", n):
+        Z = numpyro.sample("Z", Membership(jnp.cumprod(nu)).to_event(1))
+        theta = numpyro.sample("theta", thresholds_prior(len(hyper.levels), hyper.scale_theta))
+    with numpyro.plate("item", m):
+        V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
+    x = inner(Z, V, data.cells)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+    """The levels; a new user has features with their prior probabilities, a new item weights from theirs."""
+    prior = Membership(jnp.cumprod(p.nu))
+    K, dtype = hyper.n_components, p.V.dtype
+    item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))
+    user = (prior.mean, jnp.diag(prior.variance))
+    mean, variance = bilinear(p.Z, p.V, query, user, item)
+    theta = thresholds_at(p.theta, query)
+    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels, three features at most."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_theta=2.0))
+
+
+# fmt: off
+METHOD = register(Method(
+    "ipmmmf", "xu2012ipmmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    prepare=prepare,
+    dims={
+        "Z": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold"),
+        "nu": ("component",),
+    },
+))
+# fmt: on

@@ -1,0 +1,190 @@
+r"""Ordinal matrix factorization: cumulative probit or logit, thresholds per user or shared.
+
+Koren & Sill, "OrdRec", RecSys 2011 (thresholds per user); the priors of BPMF (Salakhutdinov & Mnih, ICML
+2008); the probit sampler of Albert & Chib, JASA 1993. The proper likelihood on the thresholds of mmmf.
+
+    P(y_ij <= r) = F(theta_ir - u_i.v_j),   r = 1..R-1,     F the normal or the logistic distribution function
+    J = - sum_ij log( F(theta_{i,y} - x_ij) - F(theta_{i,y-1} - x_ij) )
+      + the Normal-Wishart energy of both sides (bpmf)
+      + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
+
+where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), theta_i's free coordinates, are Gaussian about `centre`
+with the sds s (shift, gaps); the logarithms are their Jacobian.
+
+    paper      here               shape
+    U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
+    t_i        theta              users x R - 1, rising     (None where thresholds are shared)
+    beta       centre             R - 1                     free coordinates of the population's
+
+A Gibbs sweep (probit) draws a latent normal for each rating within its thresholds, then Gaussian blocks; the
+thresholds move by Metropolis steps with the latents integrated out.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws import ordinal
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.ordinal import Between, Levels, blurred, codes, log_between
+from bayesfac.core.math import bilinear, inner, metropolis, row_sums
+from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings._thresholds import away, limits, population, rising, scaled, seen
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    mu_U: jax.Array
+    Lambda_U: jax.Array
+    mu_V: jax.Array
+    Lambda_V: jax.Array
+    centre: jax.Array
+    theta: jax.Array | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    link: str = "probit"
+    thresholds: str = "user"  # or "shared"
+    scale_shift: float = 0.5  # sd of a user's first threshold about the population's
+    scale_gap: float = 0.3  # sd of the logarithm of each gap
+    beta0: float = 2.0
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = ordinal.levelled(data, hyper, "ordinal_mf")
+    checks.positive(hyper, "scale_shift", "scale_gap", "beta0")
+    checks.one_of(hyper, "link", ("probit", "logistic"))
+    checks.one_of(hyper, "thresholds", ("user", "shared"))
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Small factors, thresholds where the shares of the levels put them."""
+    sides, R = wishart.start(key, data.shape, hyper.n_components), len(hyper.levels)
+    share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
+    centre = rising.inv(jax.scipy.stats.norm.ppf(share))
+    theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
+    return Params(**sides, centre=centre, theta=theta)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    fit = -jnp.sum(seen(p, inner(p.U, p.V, data.cells), data, hyper))
+    cost = fit + wishart.energy(p, hyper.beta0) + away(p, hyper)
+    return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
+
+
+# -- given latent z_ij ~ N(x_ij, 1) within its thresholds --------------------------------------------
+def augment(p: Params, data: Ratings, hyper: Hyper) -> Between:
+    if hyper.link != "probit":
+        raise BayesfacError(
+            "ordinal_mf has Gibbs for link='probit' only: with the logistic take NUTS"
+        )
+    return Between(inner(p.U, p.V, data.cells), *limits(p, data))
+
+
+def conditional_U(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> GaussianRows:
+    return GaussianRows(data.cells.by_row, z, p.V, 1.0, p.Lambda_U, p.Lambda_U @ p.mu_U)
+
+
+def conditional_V(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> GaussianRows:
+    return GaussianRows(data.cells.by_col, z, p.U, 1.0, p.Lambda_V, p.Lambda_V @ p.mu_V)
+
+
+def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """Random-walk steps of the free coordinates, z integrated out; then the population's, a Gaussian."""
+    x, shared = inner(p.U, p.V, data.cells), p.theta is None
+    (c, s), R = population(hyper), len(hyper.levels)
+    used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
+    many = used.sum(0)[None] if shared else row_sums(data.cells.by_row, used)
+    own = jnp.ones(R - 1) if shared else s**-2.0
+    step = 1.7 / jnp.sqrt((own + 0.3 * (many[:, 1:] + many[:, :-1])) * (R - 1))
+
+    def density(t: jax.Array) -> jax.Array:
+        if shared:
+            q = p._replace(centre=t[0])
+            return (jnp.sum(seen(q, x, data, hyper)) - away(q, hyper))[None]
+        fit = row_sums(data.cells.by_row, seen(p._replace(theta=rising(t)), x, data, hyper))
+        return fit - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
+
+    walk, rest = jax.random.split(key)
+    t = metropolis(walk, p.centre[None] if shared else rising.inv(p.theta), step, density, times=2)
+    if shared:
+        return p._replace(centre=t[0])
+    precision = 1 + len(t) / s**2
+    mean = (c + t.sum(0) / s**2) / precision
+    centre = mean + jax.random.normal(rest, mean.shape, mean.dtype) / precision**0.5
+    return p._replace(theta=rising(t), centre=centre)
+
+
+def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """The common scale of x and all thresholds."""
+    x = inner(p.U, p.V, data.cells)
+
+    def rest(t: jax.Array) -> jax.Array:
+        q, jacobian = scaled(p, t)
+        return jacobian + jnp.sum(seen(q, jnp.exp(t) * x, data, hyper)) - away(q, hyper)
+
+    t, p = wishart.swell(key, p, len(x), rest)
+    return scaled(p, t)[0]
+
+
+CONDITIONALS = wishart.blocks(conditional_U, conditional_V)
+
+
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
+    edges = ordinal.edges(theta) - x[..., None]
+    return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    c, s = population(hyper)
+    centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
+    at = rising(centre)
+    if hyper.thresholds == "user":
+        free = dist.Normal(centre, s).to_event(1)
+        with numpyro.plate("user", data.n_users):
+            theta = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
+        at = theta[data.cells.row]
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", likelihood(inner(U, V, data.cells), at, hyper), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+    """The levels, of which the median is the choice; a new user has the population's thresholds."""
+    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
+    at = rising(p.centre)
+    if p.theta is not None:
+        at = ordinal.thresholds_at(p.theta, query, at)
+    return blurred(lambda x: likelihood(x, at, hyper), mean, variance)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(2))
+
+
+# fmt: off
+METHOD = register(Method(
+    "ordinal_mf", "koren2011ordrec", Ratings, Params, Hyper, init, objective, model, predict, example,
+    prepare=prepare,
+    conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
+    moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
+    gauge=(replace(wishart.GAUGE, floating=True),),
+    dims=wishart.DIMS | {"centre": ("threshold",), "theta": ("user", "threshold")},
+    waived={"moves": "two are Metropolis steps: what they leave as it is, Geweke's test shows"},
+))
+# fmt: on

@@ -1,0 +1,190 @@
+r"""Probabilistic matrix factorization, by alternating least squares.
+
+Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4; the solver is ALS,
+each row's ridge regression solved exactly. With `biases`, every user and item also has its own offset.
+
+    J(U, V) = 1/(2 s^2) sum_ij (y_ij - m - b_i - c_j - u_i.v_j)^2
+            + 1/2 (|U|^2/s_u^2 + |V|^2/s_v^2) + 1/2 (|b|^2 + |c|^2)/s_b^2
+
+    paper      here        shape
+    U^T, V^T   U, V        users x K, items x K
+    -          bias_user, bias_item   users, items   (None without biases)
+    sigma      noise, sd of a rating about its mean
+    sigma_U/V  scale_user, scale_item
+
+m is the mean rating, fixed. Noise and scales default to the spread of the ratings (`prepare`):
+the sum over K of u v is given about the standard deviation that the ratings have.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query, Rows
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.kernels.sparse import spread
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.math import bilinear, inner, pick
+from bayesfac.core.method import Method, Rotation, register
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    bias_user: jax.Array | None = None
+    bias_item: jax.Array | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    biases: bool = False
+    noise: float | None = None  # None: 0.8 standard deviations of the ratings
+    scale_user: float | None = None  # None: K s_u^2 s_v^2 is 5 % of the variance
+    scale_item: float | None = None
+    scale_bias: float | None = None  # None: half a standard deviation of the ratings
+    offset: float | None = None  # None: the mean rating
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    scale = (data.spread**2 / 20 / hyper.n_components) ** 0.25
+    default = {"noise": 0.8 * data.spread, "scale_user": scale, "scale_item": scale}
+    default |= {"scale_bias": 0.5 * data.spread, "offset": data.mean}
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    checks.positive(hyper, "noise", "scale_user", "scale_item", "scale_bias")
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    ku, kv, kb, kc = jax.random.split(key, 4)
+    n, m = data.shape
+    U = hyper.scale_user * jax.random.normal(ku, (n, hyper.n_components))
+    V = hyper.scale_item * jax.random.normal(kv, (m, hyper.n_components))
+    if not hyper.biases:
+        return Params(U, V)
+    b, c = jax.random.normal(kb, (n,)), jax.random.normal(kc, (m,))
+    return Params(U, V, hyper.scale_bias * b, hyper.scale_bias * c)
+
+
+def offsets(p: Params, at: Query, hyper: Hyper) -> jax.Array | float:
+    """m + b_i + c_j."""
+    if p.bias_user is None:
+        return hyper.offset
+    return hyper.offset + pick(p.bias_user, at.row) + pick(p.bias_item, at.col)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    residual = data.y - offsets(p, data.cells, hyper) - inner(p.U, p.V, data.cells)
+    fit = jnp.sum(residual**2) / hyper.noise**2
+    ridge = jnp.sum(p.U**2) / hyper.scale_user**2 + jnp.sum(p.V**2) / hyper.scale_item**2
+    if hyper.biases:
+        ridge += (jnp.sum(p.bias_user**2) + jnp.sum(p.bias_item**2)) / hyper.scale_bias**2
+    return 0.5 * (fit + ridge)
+
+
+def ridge_rows(
+    rows: Rows, target: jax.Array, factors: jax.Array, hyper: Hyper, scale: float
+) -> GaussianRows:
+    """x_i | factors: precision I/scale^2 + sum_j v_j v_j'/s^2."""
+    K = factors.shape[1]
+    eye, zero = jnp.eye(K, dtype=factors.dtype), jnp.zeros(K, factors.dtype)
+    return GaussianRows(rows, target, factors, hyper.noise**-2, eye / scale**2, zero)
+
+
+def conditional_U(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
+    """u_i | rest: a ridge regression on the v_j."""
+    target = data.y - offsets(p, data.cells, hyper)
+    return ridge_rows(data.cells.by_row, target, p.V, hyper, hyper.scale_user)
+
+
+def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
+    target = data.y - offsets(p, data.cells, hyper)
+    return ridge_rows(data.cells.by_col, target, p.U, hyper, hyper.scale_item)
+
+
+def conditional_bias_user(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
+    """b_i | rest: a ridge on the constant 1."""
+    rest = data.y - hyper.offset - p.bias_item[data.cells.col] - inner(p.U, p.V, data.cells)
+    return bias_rows(data.cells.by_row, rest, p.V, hyper)
+
+
+def conditional_bias_item(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
+    rest = data.y - hyper.offset - p.bias_user[data.cells.row] - inner(p.U, p.V, data.cells)
+    return bias_rows(data.cells.by_col, rest, p.U, hyper)
+
+
+def bias_rows(rows: Rows, rest: jax.Array, other: jax.Array, hyper: Hyper) -> dist.Distribution:
+    ones = jnp.ones((other.shape[0], 1), other.dtype)
+    precision = hyper.scale_bias**-2 + jnp.diff(rows.ptr) / hyper.noise**2
+    mean = spread(rows, rest, ones)[:, 0] / hyper.noise**2 / precision
+    return dist.Normal(mean, precision**-0.5).to_event(1)
+
+
+CONDITIONALS = {"U": conditional_U, "V": conditional_V}
+CONDITIONALS |= {"bias_user": conditional_bias_user, "bias_item": conditional_bias_item}
+
+
+def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """ALS: every block jumps to the mean of its conditional in turn."""
+    for site, conditional in CONDITIONALS.items():
+        if getattr(p, site) is not None:
+            p = p._replace(**{site: conditional(p, data, hyper).mean})
+    return p
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    n, m = data.shape
+    one = jnp.ones(hyper.n_components)
+    bias_user = bias_item = None
+    with numpyro.plate("user", n):
+        U = numpyro.sample("U", dist.Normal(0, hyper.scale_user * one).to_event(1))
+        if hyper.biases:
+            bias_user = numpyro.sample("bias_user", dist.Normal(0, hyper.scale_bias))
+    with numpyro.plate("item", m):
+        V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
+        if hyper.biases:
+            bias_item = numpyro.sample("bias_item", dist.Normal(0, hyper.scale_bias))
+    p = Params(U, V, bias_user, bias_item)
+    mean = offsets(p, data.cells, hyper) + inner(U, V, data.cells)
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", dist.Normal(mean, hyper.noise), obs=data.y)
+
+
+def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
+    """The rating; a user or item without training data is still a draw from its prior."""
+    eye, zero = jnp.eye(hyper.n_components), jnp.zeros(hyper.n_components)
+    user, item = (zero, hyper.scale_user**2 * eye), (zero, hyper.scale_item**2 * eye)
+    mean, variance = bilinear(p.U, p.V, query, user, item)
+    if hyper.biases:
+        b, c = pick(p.bias_user, query.row), pick(p.bias_item, query.col)
+        if isinstance(query, Grid):
+            mean += b[:, None] + c
+        else:
+            new = (jnp.asarray(query.row) < 0) * 1 + (jnp.asarray(query.col) < 0)
+            mean, variance = mean + b + c, variance + hyper.scale_bias**2 * new
+    return dist.Normal(hyper.offset + mean, jnp.sqrt(hyper.noise**2 + variance))
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, three cells in four; with biases, so that every block is seen."""
+    data = few_ratings(key)
+    hyper = Hyper(2, biases=True, noise=0.7, scale_user=0.8, scale_item=0.9, scale_bias=0.6)
+    return data, prepare(data, hyper)
+
+
+# fmt: off
+METHOD = register(Method(
+    "pmf", "salakhutdinov2007pmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    update=update, prepare=prepare,
+    conditionals=CONDITIONALS,
+    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
+    dims={
+        "U": ("user", "component"), "V": ("item", "component"),
+        "bias_user": ("user",), "bias_item": ("item",),
+    },
+))
+# fmt: on

@@ -1,0 +1,143 @@
+r"""Proximal maximum margin matrix factorization: levels attract, the other levels keep their distance.
+
+Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Proximal Maximum Margin Matrix Factorization for Collaborative
+Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq. 4.1-4.7.
+
+    J(U, V) = sum_ij [ (x_ij - theta*_{i,y_ij})^2 + sum_{r != y_ij} h(T_ij^r (x_ij - theta*_ir)) ]
+            + lambda/2 (|U|^2 + |V|^2),      x_ij = u_i.v_j,   T_ij^r = +1 if r < y_ij else -1
+    theta*_ir = the mean of x_ij over the items that i gave r
+
+    paper      here      shape
+    U, V       U, V      users x K, items x K
+    lambda     penalty
+    theta*     theta     users x R            derived: a function of U, V and the ratings
+    -          cut       users x R - 1        derived: where one level's prediction ends
+
+theta* is not free: the slope goes through it (the printed 4.5 is hard to read; autodiff is the judge).
+A level that a user never gave has no theta*, so it enters no sum and the rule never predicts it. Between
+consecutive levels used, a and b, the rule cuts at theta_a + n_a / (n_a + n_b) (theta_b - theta_a), n the
+counts (the print is garbled). For a distribution over levels the missing theta are filled in between
+their neighbours, or one apart beyond the last. The posterior is a *generalised* one.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.distributions import (
+    factor_energy,
+    new_factor,
+    sample_factors,
+    start_factors,
+)
+from bayesfac.core.laws.losses import proximal, proximal_centres
+from bayesfac.core.laws.ordinal import Levels, Proximal, blurred, codes, levelled, thresholds_at
+from bayesfac.core.math import bilinear, inner
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.ratings._margins import total_proximal
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    theta: jax.Array | None = None
+    cut: jax.Array | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: float = 10.0
+    levels: tuple[float, ...] | None = None  # None: those of the data
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    hyper = levelled(data, hyper, "pmmmf")
+    checks.positive(hyper, "penalty")
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    return Params(*start_factors(key, data.shape, hyper.n_components))
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    ridge = factor_energy(p.U, p.V, hyper.penalty)
+    return total_proximal(x, codes(data), rows, len(hyper.levels)) + ridge
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    if not isinstance(data.cells, Cells):
+        raise BayesfacError(
+            "pmmmf has no minibatches: a theta* is a mean over all of a user's ratings"
+        )
+    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
+    x = inner(U, V, data.cells)
+    numpyro.sample("rating", Proximal(hyper.levels, x, data.cells), obs=data.y)
+
+
+def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
+    """theta* of every user and level, those of unused levels filled in; and the cuts between."""
+    R, x = len(hyper.levels), inner(p.U, p.V, data.cells)
+    theta, count = proximal_centres(x, codes(data), data.cells.row, (data.n_users, R))
+    r, used = jnp.arange(R), count > 0
+    left = jax.lax.cummax(jnp.where(used, r, -1), axis=1)  # the nearest used level, itself included
+    right = jax.lax.cummin(jnp.where(used, r, R), axis=1, reverse=True)
+    at_left = jnp.take_along_axis(theta, jnp.maximum(left, 0), 1)
+    at_right = jnp.take_along_axis(theta, jnp.minimum(right, R - 1), 1)
+    between = at_left + (r - left) / jnp.maximum(right - left, 1) * (at_right - at_left)
+    filled = jnp.where(right == R, at_left + (r - left), between)
+    filled = jnp.where(
+        left < 0, jnp.where(right == R, r - (R - 1) / 2, at_right - (right - r)), filled
+    )
+    a, b = left[:, :-1], right[:, 1:]  # used levels on both sides of each threshold
+    n_a, n_b = (jnp.take_along_axis(count, jnp.clip(i, 0, R - 1), 1) for i in (a, b))
+    theta_a, theta_b = at_left[:, :-1], at_right[:, 1:]
+    cut = theta_a + n_a / jnp.maximum(n_a + n_b, 1) * (theta_b - theta_a)
+    cut = jnp.where(b == R, jnp.inf, jnp.where(a < 0, -jnp.inf, cut))
+    nothing = ~used.any(1, keepdims=True)
+    return {"theta": filled, "cut": jnp.where(nothing, r[1:] - R / 2, cut).astype(x.dtype)}
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
+    """The levels, and the one between whose cuts x lies; new users and items are draws from priors."""
+    prior = new_factor(p.U, hyper.penalty)
+    mean, variance = bilinear(p.U, p.V, query, prior, prior)
+    R = len(hyper.levels)
+    theta = thresholds_at(p.theta, query, jnp.arange(R) - (R - 1) / 2)
+    chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
+
+    def known(x: jax.Array) -> Levels:
+        costs = [proximal(x, theta, jnp.full(x.shape, r), jnp.ones(R, bool)) for r in range(R)]
+        return Levels(hyper.levels, -jnp.stack(costs, -1))
+
+    return blurred(known, mean, variance, chosen)
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users, five items, four levels."""
+    data = few_ratings(key, levels=4)
+    return data, prepare(data, Hyper(2, penalty=0.7))
+
+
+# fmt: off
+METHOD = register(Method(
+    "pmmmf", "kumar2017pmmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    prepare=prepare, derive=derive,
+    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
+    dims={
+        "U": ("user", "component"), "V": ("item", "component"),
+        "theta": ("user", "level"), "cut": ("user", "threshold"),
+    },
+    waived={
+        "prior": "theta* is made of the ratings, so there is no law of ratings given factors",
+        "minibatch": "theta* is a mean over all of a user's ratings",
+    },
+))
+# fmt: on

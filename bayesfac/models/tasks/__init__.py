@@ -1,0 +1,1 @@
+"""Methods for several tasks, views and labels at once."""

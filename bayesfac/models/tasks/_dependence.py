@@ -1,0 +1,89 @@
+"""Bases of several views that are to depend on one another, column by column: HSIC, and steps against it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core import events
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.models.tasks._unit_ball import into_ball
+
+INNER = 10  # steps of ADMM
+HALVINGS = 12
+SLACK = 1e-4  # of a view's sum of squares: a view that fits exactly does not take all weight
+
+
+def errors(P: jax.Array, B: dict[str, jax.Array], data: Tasks) -> jax.Array:
+    """E_v = |X_v - P B_v'|^2 of every view, and the slack."""
+    found = []
+    for v in data.names:
+        E = tables.squared_error(data.cells[v], data.y[v], data.seen(v, P), B[v])
+        found.append(jnp.maximum(E, 0) + SLACK * jnp.sum(data.y[v] ** 2))
+    return jnp.stack(found)
+
+
+def misfit(E: jax.Array, hyper: Any, cells: tuple[int, ...]) -> jax.Array:
+    """sum_v alpha_v^r E_v with the best alpha, or what stands for it; concave in the errors E_v."""
+    if hyper.alpha is not None:
+        return jnp.asarray(hyper.alpha) ** hyper.r @ E
+    if hyper.noise:
+        return 0.5 * jnp.asarray(cells) @ jnp.log(E)
+    s, least = hyper.r - 1, jnp.min(E)  # powers of numbers near one
+    return least * jnp.sum((least / E) ** (1 / s)) ** -s
+
+
+def centred_gram(B: jax.Array) -> jax.Array:
+    """C B'B C."""
+    G = B - jnp.mean(B, 1, keepdims=True)
+    return G.T @ G
+
+
+def dependence(B: dict[str, jax.Array]) -> jax.Array:
+    """sum_{v != w} HSIC(B_v, B_w), ordered pairs: |sum_v C K_v C|^2 less the v = w."""
+    grams = [centred_gram(each) for each in B.values()]
+    K = grams[0].shape[0]
+    pairs = jnp.sum(sum(grams) ** 2) - sum(jnp.sum(G**2) for G in grams)
+    return pairs / (K - 1) ** 2
+
+
+def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
+    """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then along its own gradient."""
+    B, short = _basis(Q, L, B)
+    events.tell("the step of (18) was shortened", short)
+    return B
+
+
+@jax.jit
+def _basis(Q: jax.Array, L: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def cost(B: jax.Array) -> jax.Array:
+        return jnp.sum((B @ Q) * B) - 2 * jnp.sum(B * L)
+
+    B, short = lower(cost, B, admm(Q, L, B))
+    slope, bend = 2 * (B @ Q - L), 2 * jnp.max(jnp.abs(jnp.linalg.eigvalsh(Q)))
+    return into_ball(B - slope / jnp.maximum(bend, 1e-12)), short
+
+
+def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
+    """(18): B (Q + mu I) = L + mu (S - T), S the nearest in the balls to B + T, T += B - S."""
+    bends = jnp.linalg.eigvalsh(Q)
+    mu = jnp.maximum(-2 * bends[0], 0) + jnp.mean(jnp.abs(bends)) + 1e-12
+    solve = jax.scipy.linalg.cho_factor(Q + mu * jnp.eye(len(Q)))
+
+    def step(state: tuple, _: None) -> tuple[tuple, None]:
+        S, T = state
+        B = jax.scipy.linalg.cho_solve(solve, (L + mu * (S - T)).T).T
+        S = into_ball(B + T)
+        return (S, T + B - S), None
+
+    return jax.lax.scan(step, (B, jnp.zeros_like(B)), None, length=INNER)[0][0]
+
+
+def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first of S, halfway to S, ... (the balls are convex) that costs no more than B, else B; and whether
+    it is not S."""
+    now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
+    fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
+    way = jnp.where(jnp.any(fine), steps[jnp.argmax(fine)], 0) * (S - B)
+    return B + way, ~fine[0]

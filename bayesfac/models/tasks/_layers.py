@@ -1,0 +1,402 @@
+"""What HiMLS and HiMLSD share: layers of factors R ... M ... C' over tasks and blocks, and sweeps over them.
+
+A block is a view, or the labels. With R_i^(1:l) = R_i S_i^(2) ... S_i^(l) and C_b^(1:l) = C_b D_b^(2) ...
+D_b^(l), block b of task i is R_i^(1:L) M_bi C_b^(1:L)'. Every update of either method needs two tables for
+each block: of rows (N, Z), of columns likewise, where N - Z is minus half the slope of the error (squared),
+or minus the slope (divergence), in the table R M or in C; all factors take theirs from these, as products
+of small matrices. What needs no table of a block is compiled by itself, for on many cells the tables come
+from Numba's loops, between which every step would cost as much as a pass over the cells.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import sparse, tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner, safe_log
+from bayesfac.core.method import Permutation
+
+DIMS = {
+    "R": ("row", "row cluster"),
+    "S": ("task", "in {key}", "out {key}"),
+    "C": ("feature.{key}", "column cluster"),
+    "D": ("in {key}", "out {key}"),
+    "M": ("task", "row space", "column space"),
+    "common": ("row space", "column space"),
+    "N": ("task", "row space {key}", "column space {key}"),
+    "left": ("row", "score"),
+}
+Pair = tuple[jax.Array, jax.Array]
+
+
+class Layout(NamedTuple):
+    """What of the data a compiled step depends on, so that other labels do not compile it again."""
+
+    n_rows: int
+    n_tasks: int
+    blocks: tuple[tuple[str, tuple[tuple[int, int, int], ...]], ...]  # task, first row, end
+
+    def spans(self, block: str) -> Iterator[tuple[int, slice]]:
+        """(task, rows) of every task that has the block."""
+        return ((i, slice(*at)) for i, *at in dict(self.blocks)[block])
+
+
+def layout(data: Tasks) -> Layout:
+    """Where the blocks of the tasks are."""
+    spans = {b: tuple((i, at.start, at.stop) for i, at in data.spans(b)) for b in data.blocks}
+    return Layout(data.n_rows, data.n_tasks, tuple(spans.items()))
+
+
+class Error(NamedTuple):
+    """What distinguishes the two methods.
+
+    rows(cells, y, A, C)            the tables N, Z of the rows of A, where X ~ A C'
+    columns(cells, y, A, C)         the same of the rows of C
+    size(A)                         of the columns of a factor, in terms of this error
+    step(H, num, den, hyper)        the multiplicative update of any factor
+    factor(M, num, den, hyper)      the best of one factor for all spaces of a task, entry by entry
+    view(M, num, den, other, hyper) of the space of a view, which leans on that of the labels
+    label(M, num, den, others, V, hyper)   and of that, which leans on those of V views
+    """
+
+    rows: Callable[..., Pair]
+    columns: Callable[..., Pair]
+    size: Callable[[jax.Array], jax.Array]
+    step: Callable[..., jax.Array]
+    factor: Callable[..., jax.Array]
+    view: Callable[..., jax.Array]
+    label: Callable[..., jax.Array]
+
+
+def check(data: Tasks, hyper: Any) -> Any:
+    """What both methods ask of data and settings."""
+    checks.nonnegative(data)
+    labels.check(data)
+    try:
+        layers = tuple((int(p), int(q)) for p, q in hyper.layers)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"Expected layers as pairs (row clusters, column clusters), got {hyper.layers!r}"
+        ) from None
+    checks.whole("the number of layers", len(layers), 9, "the most there may be")
+    for p, q in layers:
+        checks.whole("row clusters", p, data.n_rows, "the number of rows")
+        checks.whole("column clusters", q, max(data.n_features.values()), "the widest block")
+    checks.positive(hyper, "weight")
+    checks.at_least_one(hyper, "shape")
+    if hyper.rate != 0 or hyper.shape > 1:
+        checks.positive(hyper, "rate")
+    if hyper.pretraining != 0:
+        checks.whole(
+            "pretraining", hyper.pretraining, 10_000, "sweeps of every layer before the fit"
+        )
+    checks.one_of(hyper, "start", ("svd", "plsa", "random"))
+    if hyper.coupling != 0:
+        checks.positive(hyper, "coupling")
+    elif data.bare and not hyper.shared:
+        raise ValueError(
+            f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
+        )
+    return hyper._replace(layers=layers, binary=data.binary)
+
+
+# -- factors --------------------------------------------------------------------------------------
+def depth(hyper: Any) -> int:
+    """L."""
+    return len(hyper.layers)
+
+
+def between(
+    tables: dict[str, jax.Array] | None, prefix: str, first: int, last: int
+) -> list[jax.Array]:
+    """The upper factors of layers first..last."""
+    return [(tables or {})[f"{prefix}{layer}"] for layer in range(first, last + 1)]
+
+
+def chain(factors: list[jax.Array], start: jax.Array | None = None) -> jax.Array | None:
+    """start F_1 F_2 ...; None where there is nothing to multiply."""
+    for factor in factors:
+        start = factor if start is None else start @ factor
+    return start
+
+
+def apply(left: jax.Array | None, middle: jax.Array, right: jax.Array | None) -> jax.Array:
+    """left' middle right' where None is the identity."""
+    middle = middle if left is None else jnp.swapaxes(left, -1, -2) @ middle
+    return middle if right is None else middle @ jnp.swapaxes(right, -1, -2)
+
+
+def row_factor(p: Any, at: slice, i: int, layer: int) -> jax.Array:
+    """R_i^(1:l) of some rows of task i."""
+    return chain([s[i] for s in between(p.S, "", 2, layer)], p.R[at])  # type: ignore[return-value]
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def column_factor(p: Any, block: str, layer: int) -> jax.Array:
+    """C_b^(1:l)."""
+    return chain(between(p.D, f"{block}.", 2, layer), p.C[block])  # type: ignore[return-value]
+
+
+def space(p: Any, block: str, i: int) -> jax.Array:
+    """M_bi, or the one that all share."""
+    return p.M[block][i] if p.common is None else p.common
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def row_table(p: Any, rows: Layout, block: str, layer: int) -> jax.Array:
+    """R_i^(1:L) M_bi of all rows that have the block; zeros elsewhere."""
+    found = jnp.zeros((rows.n_rows, space(p, block, 0).shape[1]), p.R.dtype)
+    for i, at in rows.spans(block):
+        found = found.at[at].set(row_factor(p, at, i, layer) @ space(p, block, i))
+    return found
+
+
+def weigh(block: str, hyper: Any) -> float:
+    """alpha for the labels, 1 for a view."""
+    return hyper.weight if block == LABELS else 1.0
+
+
+# -- objective and model --------------------------------------------------------------------------
+def energy(p: Any, hyper: Any) -> Any:
+    """Minus the log density of the gamma prior of every factor, without constants."""
+    factors = jax.tree.leaves((p.R, p.S, p.C, p.D, p.M, p.common))
+    return sum(hyper.rate * jnp.sum(f) - (hyper.shape - 1) * jnp.sum(safe_log(f)) for f in factors)
+
+
+def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> Any:
+    """The errors of all blocks."""
+    L = depth(hyper)
+    return sum(
+        weigh(b, hyper)
+        * error(data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L))
+        for b in data.blocks
+    )
+
+
+def sample(data: Tasks, hyper: Any, make: Any, how: str) -> Any:
+    """The sites of Params and the tables, given everything but the coupling."""
+
+    def factor(site: str, *shape: int) -> jax.Array:
+        if hyper.rate == 0:  # the paper's own: a point, but no posterior
+            return numpyro.sample(site, dist.ImproperUniform(dist.constraints.positive, (), shape))
+        return numpyro.sample(
+            site, dist.Gamma(hyper.shape, hyper.rate).expand(shape).to_event(len(shape))
+        )
+
+    T, (p1, q1), (pL, qL) = data.n_tasks, hyper.layers[0], hyper.layers[-1]
+    sizes = list(zip(range(2, 10), hyper.layers, hyper.layers[1:], strict=False))
+    R = factor("R", data.n_rows, p1)
+    S = {f"{k}": factor(f"S.{k}", T, low[0], high[0]) for k, low, high in sizes}
+    C = {b: factor(f"C.{b}", d, q1) for b, d in data.n_features.items()}
+    D = {f"{b}.{k}": factor(f"D.{b}.{k}", low[1], high[1]) for b in C for k, low, high in sizes}
+    M = None if hyper.shared else {b: factor(f"M.{b}", T, pL, qL) for b in C}
+    common = factor("common", pL, qL) if hyper.shared else None
+    p = make(R, S, C, D, M, common)
+    for b in data.blocks:
+        A, G = row_table(p, layout(data), b, depth(hyper)), column_factor(p, b, depth(hyper))
+        law_of = tables.Table(A, G, data.cells[b], weigh(b, hyper), how)
+        numpyro.sample(f"view.{b}", law_of, obs=None if data.y is None else data.y[b])
+    return p
+
+
+# -- sweeps ---------------------------------------------------------------------------------------
+def sweep(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
+    """Algorithm 1, steps 11-16: the spaces of the highest layer, then rows and columns of every layer."""
+    L = depth(hyper)
+    p = update_spaces(p, data, hyper, error, L)
+    for layer in range(L, 0, -1):
+        p = update_rows(p, data, hyper, error, layer)
+        p = update_columns(p, data, hyper, error, layer)
+    return p
+
+
+def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
+    """N and Z of the rows of every block."""
+    found = {}
+    for b in data.blocks:
+        A, G = row_table(p, layout(data), b, layer), column_factor(p, b, layer)
+        found[b] = error.rows(data.cells[b], data.y[b], A, G)
+    return found
+
+
+def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
+    """What the data say of the space of every block and task: R'N and R'Z."""
+    return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _pulls(found: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
+    pulled = {}
+    for b, pair in found.items():
+        sums = [[jnp.zeros_like(space(p, b, 0))] * rows.n_tasks for _ in pair]
+        for i, at in rows.spans(b):
+            R = row_factor(p, at, i, layer)
+            for total, table in zip(sums, pair, strict=True):
+                total[i] = weigh(b, hyper) * (R.T @ table[at])
+        pulled[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
+    return pulled
+
+
+def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
+    """M_ij, then M_iY, of the model that ends with this layer. Before them all of a task's by one factor: a
+    strong coupling holds them so tightly to one another that each alone hardly moves."""
+    parts = pulls(p, data, hyper, error, layer)
+    if p.common is not None:
+        num, den = (sum(jnp.sum(pair[k], 0) for pair in parts.values()) for k in (0, 1))
+        return p._replace(common=error.step(p.common, num, den, hyper))
+    M = dict(p.M)
+    if hyper.coupling:
+        num, den = (sum(M[b] * pair[k] for b, pair in parts.items()) for k in (0, 1))
+        factor = error.factor(M, num, den, hyper)
+        M = {b: m * factor for b, m in M.items()}
+        parts = pulls(p._replace(M=M), data, hyper, error, layer)
+    views = [b for b in p.M if b != LABELS]
+    none = jnp.zeros_like(M[LABELS])
+    for b in views:
+        M[b] = error.view(M[b], *parts.get(b, (none, none)), M[LABELS], hyper)
+    if LABELS in parts:
+        others = sum(M[b] for b in views)
+        M[LABELS] = error.label(M[LABELS], *parts[LABELS], others, len(views), hyper)
+    return p._replace(M=M)
+
+
+def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
+    """R (10, 11, 17), or S of a layer above: (16) with all rows, for unlabelled ones share that factor."""
+    old = p.R if layer == 1 else p.S[str(layer)]
+    found = row_tables(p, data, hyper, error, depth(hyper))
+    sums = _row_sums(found, old, p, layout(data), hyper, layer)
+    new = error.step(old, *sums, hyper)
+    return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _row_sums(
+    found: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
+) -> list[jax.Array]:
+    sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
+    for b, pair in found.items():
+        for i, at in rows.spans(b):
+            above = chain([s[i] for s in between(p.S, "", layer + 1, depth(hyper))])
+            below = None if layer == 1 else row_factor(p, at, i, layer - 1)
+            place = at if layer == 1 else i
+            for k, table in enumerate(pair):
+                part = apply(below, table[at] @ space(p, b, i).T, above)
+                sums[k] = sums[k].at[place].add(weigh(b, hyper) * part)
+    return sums
+
+
+def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
+    """C (12, 13), or D of a layer above (18, 19), of every block."""
+    L = depth(hyper)
+    C, D = dict(p.C), dict(p.D or {})
+    for b in data.blocks:
+        pair = error.columns(
+            data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L)
+        )
+        above = chain(between(p.D, f"{b}.", layer + 1, L))
+        below = None if layer == 1 else column_factor(p, b, layer - 1)
+        num, den = (weigh(b, hyper) * apply(below, table, above) for table in pair)
+        if layer == 1:
+            C[b] = error.step(C[b], num, den, hyper)
+        else:
+            D[f"{b}.{layer}"] = error.step(D[f"{b}.{layer}"], num, den, hyper)
+    return p._replace(C=C, D=D)
+
+
+def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
+    """So many steps, one compiled loop where that can be."""
+    if not times:
+        return p
+    done = sparse.loop(
+        lambda s: s[1] < times, lambda s: (step(s[0]), s[1] + 1), (p, jnp.asarray(0))
+    )
+    return done[0]
+
+
+# -- prediction -----------------------------------------------------------------------------------
+def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
+    """Spaces of the labels in every layer, and what they make of the rows: the terms of eq. 3.
+
+    Those below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
+    from the factors of their layer, by its update of the spaces alone.
+    """
+    N = {}
+    for layer in range(1, depth(hyper) + 1):
+        q = p._replace(M=spaces_below(p, data, hyper, layer), common=None)
+        if layer < depth(hyper):
+            settle = partial(update_spaces, data=data, hyper=hyper, error=error, layer=layer)
+            q = repeat(settle, q, hyper.pretraining)
+        N[str(layer)] = q.M[LABELS]
+    return {"N": N, "left": left(p._replace(N=N), data, hyper)}
+
+
+def spaces_below(p: Any, data: Tasks, hyper: Any, layer: int) -> dict[str, jax.Array]:
+    """R^(l+1:L) M C^(l+1:L)': what the layers above say of the spaces of this one."""
+    above = chain(between(p.S, "", layer + 1, depth(hyper)))
+    found = {}
+    for b in p.C:
+        M = p.M[b] if p.common is None else jnp.stack([p.common] * data.n_tasks)
+        M = M if above is None else above @ M
+        found[b] = apply(None, M, chain(between(p.D, f"{b}.", layer + 1, depth(hyper))))
+    return found
+
+
+def left(p: Any, data: Tasks, hyper: Any) -> jax.Array:
+    """R_i^(1:l) N_i^(l) of every layer, side by side."""
+    rows = []
+    for i, at in enumerate(data.bounds):
+        spaces = [p.N[str(k)] for k in range(1, depth(hyper) + 1)]
+        parts = [row_factor(p, at, i, k) @ n[i] for k, n in enumerate(spaces, 1)]
+        rows.append(jnp.concatenate(parts, 1))
+    return jnp.concatenate(rows)
+
+
+def score(p: Any, query: Query | Grid, hyper: Any) -> jax.Array:
+    """Eq. 3 with equal weights: the mean over the layers; of a 0/1 label, the probability of 1."""
+    right = [column_factor(p, LABELS, k) for k in range(1, depth(hyper) + 1)]
+    return inner(p.left, jnp.concatenate(right, 1), query) / depth(hyper)
+
+
+def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
+    """New rows of known tasks (p has the factors of these): R by its own update, all else held."""
+    usual = jnp.mean(p.R, 0)
+    p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
+    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, 10 * max(30, hyper.pretraining))
+    return p._replace(left=left(p, data, hyper))
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    """Clusters of rows and of columns may be relabelled, in every layer; at the top all blocks together."""
+    blocks = [name[2:] for name in names if name.startswith("C.")]
+    L = 1 + sum(name.startswith("S.") for name in names)
+    spaces = [name for name in names if name.startswith("M.")]
+    shared = "common" in names
+    found = []
+    for k in range(1, L + 1):
+        rows = {"R": 1} if k == 1 else {f"S.{k}": 2}
+        top = {"common": 0} if shared else dict.fromkeys(spaces, 1)
+        found.append(Permutation(rows | ({f"S.{k + 1}": 1} if k < L else top), f"row cluster {k}"))
+    columns = {b: {f"C.{b}": 1} if L == 1 else {f"D.{b}.{L}": 1} for b in blocks}
+    top = {"common": 1} if shared else dict.fromkeys(spaces, 2)
+    merged = {site: axis for part in columns.values() for site, axis in part.items()}
+    found.append(Permutation(merged | top, "column cluster"))
+    for b in blocks:
+        for k in range(1, L):
+            low = {f"C.{b}": 1} if k == 1 else {f"D.{b}.{k}": 1}
+            found.append(Permutation(low | {f"D.{b}.{k + 1}": 0}, f"column cluster {k} of {b}"))
+    return tuple(found)
+
+
+def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:
+    """Nine rows in two tasks, two views of which the second task has one, two layers."""
+    hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
+    return (data := labels.few_tasks(key)), check(data, hyper)

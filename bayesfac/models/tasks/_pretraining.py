@@ -1,0 +1,158 @@
+"""Where HiMLS and HiMLSD begin: layers trained one by one, each from clusters of rows and of columns."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.sparse import ratio_step
+from bayesfac.core.math import normalise
+from bayesfac.models.tasks._layers import Error, depth, repeat, sweep
+
+
+def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -> Any:
+    """Algorithm 1, steps 1-9: each layer on the spaces of the one below, by itself."""
+    R, M, common = None, None, None
+    S: dict[str, jax.Array] = {}
+    C: dict[str, jax.Array] = {}
+    D: dict[str, jax.Array] = {}
+    for number, sizes in enumerate(hyper.layers, 1):
+        key, sub = jax.random.split(key)
+        own = hyper._replace(layers=(sizes,), shared=hyper.shared and number == depth(hyper))
+        p = start(sub, data, own, make)
+        p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
+        if number < depth(hyper):
+            p = unit_columns(p, error)
+        M, common = p.M, p.common
+        if number == 1:
+            R, C = p.R, p.C
+        else:
+            S[str(number)] = jnp.reshape(p.R, (data.n_tasks, -1, sizes[0]))
+            D |= {f"{b}.{number}": table for b, table in p.C.items()}
+        if number < depth(hyper):
+            data = data.like(M)  # a row for each row cluster of each task
+    return make(R, S, C, D, M, common)
+
+
+def unit_columns(p: Any, error: Error) -> Any:
+    """Columns of R and C of size one: an error of M, the data of the next layer, then counts as one of X."""
+
+    def size(table: jax.Array) -> jax.Array:
+        return jnp.maximum(error.size(table), jnp.finfo(table.dtype).tiny)
+
+    M = {b: size(p.R)[:, None] * m * size(p.C[b]) for b, m in p.M.items()}
+    return p._replace(R=p.R / size(p.R), C={b: c / size(c) for b, c in p.C.items()}, M=M)
+
+
+def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
+    """One layer: R and C as `start` says, M = R^+ X C^+ where that is positive, all of one size."""
+    kr, kc = jax.random.split(key)
+    p, q = hyper.layers[0]
+    if hyper.start == "svd":
+        R, C = singular(kr, data, p, q)
+    elif hyper.start == "plsa":
+        R, _ = cluster(kr, data, p)
+        _, C = cluster(kc, data, q)
+    else:
+        R = uneven(kr, data.n_rows, p)
+        keys = jax.random.split(kc, len(data.blocks))
+        widths = data.n_features.items()
+        C = {b: uneven(k, q, d).T for k, (b, d) in zip(keys, widths, strict=True)}
+    M = start_spaces(R, C, data)
+    shares = [sum(jnp.sum(x) for x in jax.tree.leaves(part)) for part in (R, C, M)]
+    size = jnp.prod(jnp.stack(shares) ** (1 / 3))
+    R, C, M = (
+        jax.tree.map(lambda x, t=t: x * (size / t), part)
+        for part, t in zip((R, C, M), shares, strict=True)
+    )
+    common = sum(jnp.mean(m, 0) for m in M.values()) / len(M) if hyper.shared else None
+    return make(R, {}, C, {}, None if hyper.shared else M, common)
+
+
+def uneven(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """Rows of sum one, far enough from equal to break the symmetry."""
+    table = jax.random.uniform(key, (rows, columns), minval=0.2, maxval=1.8)
+    return table / jnp.sum(table, 1, keepdims=True)
+
+
+def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str, jax.Array]:
+    """R^+ X C^+; an entry that is negative, or tiny, begins at a twentieth of the usual size."""
+    where = [(b, i, at) for b in data.blocks for i, at in data.spans(b)]
+    of_rows = solid_inverse(jnp.stack([R[at].T @ R[at] for _, _, at in where]))
+    of_columns = solid_inverse(jnp.stack([C[b].T @ C[b] for b in data.blocks]))
+    M = {b: [jnp.full((R.shape[1], C[b].shape[1]), jnp.nan)] * data.n_tasks for b in data.blocks}
+    for b, inverse in zip(data.blocks, of_columns, strict=True):
+        right = tables.product(data.cells[b], data.y[b], C[b]) @ inverse
+        for (name, i, at), left in zip(where, of_rows, strict=True):
+            if name == b:
+                M[b][i] = left @ (R[at].T @ right[at])
+    found = {}
+    for b, parts in M.items():
+        m = jnp.stack(parts)
+        usual = jnp.maximum(jnp.nanmean(jnp.abs(m)), 1e-3)
+        found[b] = jnp.maximum(jnp.where(jnp.isnan(m), usual, m), 0.05 * usual)
+    return found
+
+
+def solid_inverse(grams: jax.Array) -> jax.Array:
+    """Inverses with a hair of a ridge, for factors whose columns repeat one another."""
+    size = jnp.trace(grams, axis1=-2, axis2=-1)[:, None, None] / grams.shape[-1]
+    return jnp.linalg.inv(grams + (1e-4 * size + 1e-12) * jnp.eye(grams.shape[-1]))
+
+
+def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """PLSA of all views together: P(cluster | row), and P(feature | cluster) as columns. Labels follow, but
+    have no say: rows with labels and rows without would begin in different clusters."""
+    keys = jax.random.split(key, len(data.blocks) + 1)
+    A = uneven(keys[0], data.n_rows, K)
+    G = {b: uneven(k, K, data.n_features[b]).T for b, k in zip(data.blocks, keys[1:], strict=True)}
+
+    def step(state: tuple) -> tuple:
+        A, G = state
+        mass, new = jnp.zeros_like(A), {}
+        for b in data.blocks:
+            by_row, by_column = ratio_step(data.cells[b], data.y[b], A, G[b])
+            if b != LABELS:
+                mass += A * by_row
+            new[b] = shares(G[b].T, by_column.T).T
+        return normalise(mass, A), new
+
+    return repeat(step, (A, G), 30)
+
+
+@jax.jit
+def shares(G: jax.Array, ratio: jax.Array) -> jax.Array:
+    """One multiplicative step of rows that sum to one."""
+    return normalise(G * ratio, G)
+
+
+def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Of every leading pair of singular vectors of all blocks side by side, the larger of its positive and
+    its negative part (NNDSVD; Boutsidis & Gallopoulos 2008), with what is zero at a tenth of the usual."""
+    k = max(p, q)
+    basis = jax.random.normal(key, (data.n_rows, k))
+
+    def forth(U: jax.Array) -> dict[str, jax.Array]:
+        return {b: tables.transposed(data.cells[b], data.y[b], U) for b in data.blocks}
+
+    def back(V: dict[str, jax.Array]) -> jax.Array:
+        return sum(tables.product(data.cells[b], data.y[b], V[b]) for b in data.blocks)  # type: ignore[return-value]
+
+    def turn(Q: jax.Array) -> jax.Array:
+        return jnp.linalg.qr(back(forth(Q)))[0]
+
+    Q = repeat(turn, jnp.linalg.qr(basis)[0], 8)
+    V = forth(Q)
+    W = jnp.linalg.eigh(sum(v.T @ v for v in V.values()))[1][:, ::-1]  # largest first
+    U, V = Q @ W, {b: v @ W for b, v in V.items()}
+    size = [sum(jnp.sum(jnp.maximum(s * v, 0) ** 2, 0) for v in (U, *V.values())) for s in (1, -1)]
+    sign = jnp.where(size[0] >= size[1], 1, -1)
+
+    def positive(table: jax.Array, columns: int) -> jax.Array:
+        part = jnp.maximum(table * sign, 0)[:, :columns]
+        return jnp.maximum(part, 0.1 * jnp.mean(part, 0) + 1e-9)
+
+    return positive(U, p), {b: positive(v, q) for b, v in V.items()}

@@ -1,0 +1,203 @@
+r"""Heterogeneous representations with structured sparsity (HERES), by reweighted least squares.
+
+Yang & He, "Heterogeneous representation learning with structured sparsity regularization", ICDM 2016; eq.
+1-10, Algorithm 1, Corollaries 1-3.
+
+    J = sum_i sum_j |X_ij - F_i B_j'|^2 + lambda^2 sum_i |Y_i - F_i U'|^2
+        + sum_k alpha_k sum_r norm_kr + beta (sum_j |B_j|^2 + lambda^2 |U|^2)
+    norm_kr = sqrt(sum of F_nr^2 over the rows n of all tasks in cluster k, + smooth^2)
+
+    paper           here            shape
+    phi_i'          F               rows x p      all tasks, one below the other
+    B_j             B[view]         features x p
+    U               B["labels"]     labels x p
+    g(k), alpha_k   models.tasks._row_groups.Cluster           tasks (positions), and their weight
+    D_i             D               tasks x p, its diagonal
+    lambda          weight
+    X_ij, Y_i       data.y[block] on data.cells[block], rows data.span(block, i)
+
+Labels are one more block, seen for the labelled rows alone: these enter U (9) and their F (10) with the
+labels, all others without. (5) divides by norms that go to zero; here the norm is smoothed in J and in D
+alike, so that the update remains exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1),
+"common" (2), "both" (3, the paper's, where the common cluster weighs T times as much) or "given", those of
+the data. One `sparsity` serves all clusters, or there is one for each. Gauge: columns' names and signs.
+
+Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
+whose normaliser knows no parameter. Gibbs draws that law's Gaussian scale mixture first in every sweep,
+after which all rows of a task with the same blocks share one p x p precision; NUTS and SVI see the smoothed
+norm itself.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.models.tasks import _row_groups as groups
+from bayesfac.models.tasks._row_groups import GroupSparse, SharedRows
+
+
+class Params(NamedTuple):
+    F: jax.Array
+    B: dict[str, jax.Array]
+    D: jax.Array | None = None  # derived
+
+
+class Hyper(NamedTuple):
+    n_components: int = 100  # p
+    weight: float = 1.0  # lambda
+    sparsity: float | tuple[float, ...] = 0.0625  # alpha_k
+    clusters: str = "both"
+    beta: float = 1.0
+    smooth: float = 1e-3
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    checks.whole("n_components", hyper.n_components, 100_000, "columns of the representation")
+    checks.positive(hyper, "weight", "beta", "smooth")
+    checks.one_of(hyper, "clusters", groups.SETTINGS)
+    labels.check(data)
+    if hyper.clusters == "given" and not data.clusters:
+        raise ValueError("Expected Tasks(..., clusters=...) where clusters='given', got none")
+    alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))
+    return hyper._replace(sparsity=alpha, binary=data.binary)
+
+
+def weigh(block: str, hyper: Hyper) -> float:
+    return hyper.weight**2 if block == LABELS else 1.0
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Random directions through all blocks, once forth and back: a rough basis of what varies most."""
+    p, F = hyper.n_components, jnp.zeros((data.n_rows, hyper.n_components))
+    keys = dict(zip(data.blocks, jax.random.split(key, len(data.blocks)), strict=True))
+    for b, d in data.n_features.items():
+        F += tables.product(data.cells[b], data.y[b], jax.random.normal(keys[b], (d, p)))
+    F = F / (jnp.sqrt(jnp.mean(F**2)) + 1e-12) / p**0.5
+    return update_B(Params(F, {}), data, hyper)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    total = groups.penalty(p.F, data.bounds, groups.clusters_of(data, hyper), hyper.smooth)
+    for b in data.blocks:
+        F = data.seen(b, p.F)
+        error = tables.squared_error(data.cells[b], data.y[b], F, p.B[b])
+        total += weigh(b, hyper) * (error + hyper.beta * jnp.sum(p.B[b] ** 2))
+    return total
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """Algorithm 1: D (5, 8) from the old rows, B (9), then the rows (10)."""
+    D = weights(p, data, hyper)
+    p = update_B(p, data, hyper)
+    shift, precision, spans = row_system(p, data, hyper, D)
+    return p._replace(F=SharedRows(shift, precision, spans).mean)
+
+
+def weights(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    """The diagonal of D_i, tasks x p (8)."""
+    clusters = groups.clusters_of(data, hyper)
+    norms = groups.norms(p.F, data.bounds, clusters, hyper.smooth)
+    alpha = jnp.asarray([c.alpha for c in clusters])[:, None]
+    return groups.per_task(alpha / (2 * norms), clusters, data.n_tasks)
+
+
+def column_system(p: Params, data: Tasks, hyper: Hyper, b: str) -> tuple[jax.Array, jax.Array]:
+    """X'F and F'F + beta I over the rows that have the block."""
+    F, ridge = data.seen(b, p.F), hyper.beta * jnp.eye(p.F.shape[1])
+    return tables.transposed(data.cells[b], data.y[b], F), F.T @ F + ridge
+
+
+def update_B(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    B = {}
+    for b in data.blocks:
+        shift, precision = column_system(p, data, hyper, b)
+        B[b] = groups.alone(shift, precision).mean
+    return p._replace(B=B)
+
+
+def row_system(p: Params, data: Tasks, hyper: Hyper, D: jax.Array) -> tuple[Any, jax.Array, Any]:
+    """X B over a row's blocks, and B'B + D_i for each part of each task."""
+    w = {b: weigh(b, hyper) for b in data.blocks}
+    shift = sum(w[b] * tables.product(data.cells[b], data.y[b], p.B[b]) for b in w)
+    gram = {b: w[b] * (p.B[b].T @ p.B[b]) for b in w}
+    precision = [sum(gram[b] for b in blocks) + jnp.diag(D[i]) for i, _, blocks in data.parts()]
+    return shift, jnp.stack(precision), tuple(at for _, at, _ in data.parts())
+
+
+def augment(p: Params, data: Tasks, hyper: Hyper) -> dist.Distribution:
+    """The scales of the mixture, clusters x p."""
+    return groups.scales(p.F, data.bounds, groups.clusters_of(data, hyper), hyper.smooth)
+
+
+def conditional_F(p: Params, data: Tasks, hyper: Hyper, w: jax.Array) -> dist.Distribution:
+    clusters = groups.clusters_of(data, hyper)
+    D = groups.per_task(groups.mixed(w, clusters), clusters, data.n_tasks) / 2
+    shift, precision, spans = row_system(p, data, hyper, D)
+    return SharedRows(2 * shift, 2 * precision, spans)
+
+
+def conditional_B(
+    p: Params, data: Tasks, hyper: Hyper, w: jax.Array, block: str
+) -> dist.Distribution:
+    shift, precision = column_system(p, data, hyper, block)
+    double = 2 * weigh(block, hyper)
+    return groups.alone(double * shift, double * precision)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    spans, clusters = data.bounds, groups.clusters_of(data, hyper)
+    F = numpyro.sample("F", GroupSparse(spans, clusters, hyper.smooth, hyper.n_components))
+    for b, d in data.n_features.items():
+        scale = (2 * hyper.beta * weigh(b, hyper)) ** -0.5
+        law = dist.Normal(0, scale).expand((d, hyper.n_components)).to_event(2)
+        B = numpyro.sample(f"B.{b}", law)
+        law_of = tables.Table(data.seen(b, F), B, data.cells[b], weigh(b, hyper), "squared")
+        numpyro.sample(f"view.{b}", law_of, obs=None if data.y is None else data.y[b])
+
+
+def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
+    return {"D": weights(p, data, hyper)}
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """New rows by (10), D as the old rows left it."""
+    shift, precision, spans = row_system(p, data, hyper, p.D)
+    return p._replace(F=SharedRows(shift, precision, spans).mean)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    score = inner(p.F, p.B[LABELS], query)
+    return labels.of_labels(score, hyper.binary, 0.5 / weigh(LABELS, hyper))
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    axes = dict.fromkeys(["F", *(name for name in names if name.startswith("B."))], 1)
+    return (Permutation(axes, signed=tuple(axes)),)
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows in two tasks, two views of which the second task has one."""
+    data = labels.few_tasks(key)
+    return data, prepare(data, Hyper(3, 0.8, 0.5, beta=0.3, smooth=0.1))
+
+
+# fmt: off
+METHOD = register(Method(
+    "heres", "yang2016heres", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks,
+    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, gauge=gauge,
+    dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
+    waived=labels.WAIVED,
+))
+# fmt: on

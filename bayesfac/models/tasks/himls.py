@@ -1,0 +1,159 @@
+r"""Hierarchical multi-latent spaces with least squares (HiMLS), by multiplicative updates.
+
+Yang, Davulcu, Zhu & He, "A generalized hierarchical multi-latent space model for heterogeneous learning",
+IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
+
+    J = sum_i sum_j |X_ij - R_i^(1:L) M_ij C_j^(1:L)'|^2 + alpha sum_i |Y_i - R_i^(1:L) M_iY C_Y^(1:L)'|^2
+        + beta sum_i sum_j |M_ij - M_iY|^2 + sum of (rate h - (shape - 1) log h) over all factors' entries h
+
+    paper             here            shape
+    R_i^(1), R_i^u    R               rows x p_1          all tasks, one below the other
+    R_i^(l), l > 1    S["l"]          tasks x p_{l-1} x p_l
+    C_j^(1), C_Y^(1)  C[block]        features of the view, or labels, x q_1
+    C_j^(l), C_Y^(l)  D["block.l"]    q_{l-1} x q_l
+    M_ij, M_iY        M[block]        tasks x p_L x q_L; with `shared` (44) one `common` p_L x q_L
+    alpha, beta       weight, coupling
+    X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
+
+(16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that factor, so J may rise there:
+here all rows enter, and J never does. (10)-(21) minimise a bound in which the terms of degree two become
+h^2 / h_old and those linear in h, h_old (1 + log(h / h_old)); the gamma prior joins it by h <= (h^2 / h_old
++ h_old) / 2. The pseudo-inverse of step 3 may be negative: such entries begin small and positive. The
+paper's J is rate 0 at shape 1. Factors then trade any scale: a point may be asked for, and a posterior, which
+would be improper, is refused.
+
+Settings: `layers` of one pair is MLS; on `data.concatenated()` MLS-T, on `data.pooled()` MLS-V, on both
+MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta |M_ij
+- M_iY|^2), whose normaliser J leaves out: a generalised posterior.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.method import Method, register
+from bayesfac.models.tasks import _layers as layers
+from bayesfac.models.tasks import _pretraining as pretraining
+
+
+class Params(NamedTuple):
+    R: jax.Array
+    S: dict[str, jax.Array] | None
+    C: dict[str, jax.Array]
+    D: dict[str, jax.Array] | None
+    M: dict[str, jax.Array] | None
+    common: jax.Array | None = None
+    N: dict[str, jax.Array] | None = None  # derived: spaces of the labels in every layer
+    left: jax.Array | None = None  # derived: what they make of the rows
+
+
+class Hyper(NamedTuple):
+    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
+    weight: float = 1.0  # alpha
+    coupling: float = 1.0  # beta
+    shared: bool = False
+    shape: float = 1.0
+    rate: float = 0.01
+    pretraining: int = 30  # sweeps of every layer before the fit
+    start: str = "plsa"
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Pre-training, layer by layer."""
+    return pretraining.pretrain(key, data, hyper, SQUARED, Params)
+
+
+def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
+    if p.M is None:
+        return 0.0
+    gaps = (jnp.sum((p.M[b] - p.M[LABELS]) ** 2) for b in p.M if b != LABELS)
+    return hyper.coupling * sum(gaps)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    error = layers.misfit(p, data, hyper, tables.squared_error)
+    return error + coupling(p, hyper) + layers.energy(p, hyper)
+
+
+def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+    """X C and A C'C."""
+    return tables.product(cells, y, C), A @ (C.T @ C)
+
+
+def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+    """X'A and C A'A."""
+    return tables.transposed(cells, y, A), C @ (A.T @ A)
+
+
+def size(A: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(A, axis=0)
+
+
+@partial(jax.jit, static_argnums=3)
+def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """(7), with the prior: H^2 (den + rate / 2) = H_old^2 num + H_old (shape - 1) / 2."""
+    tiny = jnp.finfo(H.dtype).tiny
+    return jnp.sqrt(H * (H * num + (hyper.shape - 1) / 2) / jnp.maximum(den + hyper.rate / 2, tiny))
+
+
+def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g^2 times what it is."""
+    gap = sum((m - M[LABELS]) ** 2 for m in M.values())
+    den = den + hyper.coupling * gap + hyper.rate / 2 * sum(M.values())
+    num = num + len(M) * (hyper.shape - 1) / 2
+    return jnp.sqrt(num / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
+
+
+def of_view(
+    M: jax.Array, num: jax.Array, den: jax.Array, other: jax.Array, hyper: Hyper
+) -> jax.Array:
+    """(14), (20)."""
+    return step(M, num + hyper.coupling * other, den + hyper.coupling * M, hyper)
+
+
+def of_labels(
+    M: jax.Array, num: jax.Array, den: jax.Array, others: jax.Array, V: int, hyper: Hyper
+) -> jax.Array:
+    """(15), (21)."""
+    return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
+
+
+SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    return layers.sweep(p, data, hyper, SQUARED)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    p = layers.sample(data, hyper, Params, "squared")
+    numpyro.factor("coupling", -coupling(p, hyper))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return labels.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight)
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows in two tasks, two views of which the second task has one, two layers."""
+    return layers.example(key, Hyper)
+
+
+# fmt: off
+METHOD = register(Method(
+    "himls", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=partial(layers.derive, error=SQUARED),
+    fold_in=partial(layers.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, waived=labels.WAIVED | checks.NONNEGATIVE,
+))
+# fmt: on

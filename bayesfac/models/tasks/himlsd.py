@@ -1,0 +1,191 @@
+r"""Hierarchical multi-latent spaces with the Kullback-Leibler divergence (HiMLSD), by multiplicative updates.
+
+Yang, Davulcu, Zhu & He, "A generalized hierarchical multi-latent space model for heterogeneous learning",
+IEEE TKDE 2016; eq. 1-3, 22-43, Algorithm 1.
+
+    J = sum_i sum_j D(X_ij || R_i^(1:L) M_ij C_j^(1:L)') + alpha sum_i D(Y_i || R_i^(1:L) M_iY C_Y^(1:L)')
+        + beta sum_i sum_j D(M_ij || M_iY) + sum of (rate h - (shape - 1) log h) over all factors' entries h
+    D(x || y) = x log(x / y) - x + y, summed
+
+    paper             here            shape
+    R_i^(1), R_i^u    R               rows x p_1          all tasks, one below the other
+    R_i^(l), l > 1    S["l"]          tasks x p_{l-1} x p_l
+    C_j^(1), C_Y^(1)  C[block]        features of the view, or labels, x q_1
+    C_j^(l), C_Y^(l)  D["block.l"]    q_{l-1} x q_l
+    M_ij, M_iY        M[block]        tasks x p_L x q_L; with `shared` (44) one `common` p_L x q_L
+    alpha, beta       weight, coupling
+    X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
+
+(25), and with it (32) and (38), takes log x for 1 - 1/x in the coupling of M_ij to M_iY, and J may rise.
+The bound of Lemma 6 has an exact minimum instead. With A = h (R'(X / RMC')C) + shape - 1, B = R'EC + rate
+and p = M_iY
+
+    -A/h + B + beta log(h / p) = 0,   h = A / (beta s),   s + log s = log A - log(beta p) + B / beta,
+
+that is s = W(A e^(B/beta) / (beta p)) of Lambert's function, solved in logarithms; h = p e^(-B/beta) where
+A = 0. `approximate=True` is the paper's. (33) is exact as printed; in (36), (37), (42) and (43) R stands
+for R of all rows that have the block. As in `himls`, all rows enter the update of R^(l), l > 1, where (40)
+takes the labelled.
+
+Twin: tables with density exp(-w D), Poisson-like, gamma factors, and the factor exp(-beta D(M_ij || M_iY)),
+whose normaliser J leaves out: a generalised posterior.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.sparse import ratio_step
+from bayesfac.core.laws import labels
+from bayesfac.core.math import safe_log
+from bayesfac.core.method import Method, register
+from bayesfac.models.tasks import _layers as layers
+from bayesfac.models.tasks import _pretraining as pretraining
+
+
+class Params(NamedTuple):
+    R: jax.Array
+    S: dict[str, jax.Array] | None
+    C: dict[str, jax.Array]
+    D: dict[str, jax.Array] | None
+    M: dict[str, jax.Array] | None
+    common: jax.Array | None = None
+    N: dict[str, jax.Array] | None = None  # derived: spaces of the labels in every layer
+    left: jax.Array | None = None  # derived: what they make of the rows
+
+
+class Hyper(NamedTuple):
+    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
+    weight: float = 1.0  # alpha
+    coupling: float = 1.0  # beta
+    shared: bool = False
+    approximate: bool = False
+    shape: float = 1.0
+    rate: float = 0.01
+    pretraining: int = 30  # sweeps of every layer before the fit
+    start: str = "plsa"
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Pre-training, layer by layer."""
+    return pretraining.pretrain(key, data, hyper, DIVERGENCE, Params)
+
+
+def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
+    if p.M is None or not hyper.coupling:
+        return 0.0
+    return hyper.coupling * jnp.sum(gap(p.M))
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    error = layers.misfit(p, data, hyper, tables.divergence)
+    return error + coupling(p, hyper) + layers.energy(p, hyper)
+
+
+def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+    """(X / AC') C and E C."""
+    return ratio_step(cells, y, A, C)[0], jnp.broadcast_to(jnp.sum(C, 0), A.shape)
+
+
+def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+    """(X / AC')' A and E'A."""
+    return ratio_step(cells, y, A, C)[1], jnp.broadcast_to(jnp.sum(A, 0), C.shape)
+
+
+def size(A: jax.Array) -> jax.Array:
+    return jnp.sum(A, 0)
+
+
+@partial(jax.jit, static_argnums=3)
+def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """(34)-(37), (40)-(43), with the prior."""
+    tiny = jnp.finfo(H.dtype).tiny
+    return (H * num + hyper.shape - 1) / jnp.maximum(den + hyper.rate, tiny)
+
+
+def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
+    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g times what it is."""
+    den = den + hyper.coupling * gap(M) + hyper.rate * sum(M.values())
+    num = num + len(M) * (hyper.shape - 1)
+    return num / jnp.maximum(den, jnp.finfo(num.dtype).tiny)
+
+
+def gap(M: dict[str, jax.Array]) -> Any:
+    """sum_j D(M_ij || M_iY), entry by entry."""
+    own = M[LABELS]
+    return sum(
+        m * (safe_log(m) - safe_log(own)) - m + own for block, m in M.items() if block != LABELS
+    )
+
+
+def of_view(
+    M: jax.Array, num: jax.Array, den: jax.Array, other: jax.Array, hyper: Hyper
+) -> jax.Array:
+    """The exact minimum of Lemma 6's bound; (32), (38) where `approximate`."""
+    beta = hyper.coupling
+    if not beta:
+        return step(M, num, den, hyper)
+    A, B = M * num + hyper.shape - 1, den + hyper.rate
+    if hyper.approximate:
+        return (A + beta * other) / (B + beta)
+    log_p, some = safe_log(other), A > 0
+    log_a = safe_log(jnp.where(some, A, 1))
+    u = log_lambert(log_a - jnp.log(beta) - log_p + B / beta)
+    return jnp.exp(jnp.where(some, log_a - jnp.log(beta) - u, log_p - B / beta))
+
+
+def log_lambert(x: jax.Array) -> jax.Array:
+    """u with u + e^u = x, which is log W(e^x), by Newton's method: convex, so it converges from anywhere."""
+    u = jnp.where(x > 1, jnp.log(jnp.maximum(x, 1)), x)
+    for _ in range(8):  # 5 are enough for float64 at every x
+        u -= (u + jnp.exp(u) - x) / (1 + jnp.exp(u))
+    return u
+
+
+def of_labels(
+    M: jax.Array, num: jax.Array, den: jax.Array, others: jax.Array, V: int, hyper: Hyper
+) -> jax.Array:
+    """(33), (39)."""
+    num = M * num + hyper.coupling * others + hyper.shape - 1
+    return num / (den + hyper.coupling * V + hyper.rate)
+
+
+DIVERGENCE = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    return layers.sweep(p, data, hyper, DIVERGENCE)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    p = layers.sample(data, hyper, Params, "divergence")
+    numpyro.factor("coupling", -coupling(p, hyper))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    score = layers.score(p, query, hyper)  # of w y Poisson with mean w score
+    return labels.of_labels(score, hyper.binary, jnp.maximum(score, labels.CERTAIN) / hyper.weight)
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows in two tasks, two views of which the second task has one, two layers."""
+    return layers.example(key, Hyper)
+
+
+# fmt: off
+METHOD = register(Method(
+    "himlsd", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=partial(layers.derive, error=DIVERGENCE),
+    fold_in=partial(layers.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, waived=labels.WAIVED | checks.NONNEGATIVE,
+))
+# fmt: on

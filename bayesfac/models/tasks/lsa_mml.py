@@ -1,0 +1,202 @@
+r"""Latent semantic aware multi-view multi-label learning (LSA-MML), by alternating ridge systems and ADMM.
+
+Zhang, Yu, Hu, Zhu, Liu & Wang, "Latent semantic aware multi-view multi-label classification", AAAI 2018,
+eq. 8-23.
+
+    J = sum_v alpha_v^r E_v + beta |P W' - Y|^2 (labelled rows) - gamma sum_{v != w} HSIC(B_v, B_w)
+        + ridge (|P|^2 + |W|^2),     E_v = |X_v - P B_v'|^2,   columns of B_v in the unit ball, sum alpha = 1
+    HSIC(B, B') = (K - 1)^-2 tr(B'B C B''B' C),   C = I - 11'/K
+
+    paper           here             shape
+    P'              P                rows x K      instances are columns in the paper
+    B^(v)           B[view]          features x K
+    W               W                labels x K
+    alpha           alpha            views: `alpha` if it is given, else the best (22) for these E_v
+    beta, gamma     weight, alignment
+    X^(v), Y        data.y[block] on data.cells[block]; a row enters E_v where its task has the view
+
+(8) as it is read has no minus before HSIC; the text maximises the dependence, and so do we. S_{r+1} in (18)
+is the nearest point in the ball to B_{r+1} + T_r. J has no alpha: with (22) put in, sum alpha_v^r E_v
+becomes (sum E_v^(-1/(r-1)))^-(r-1), concave in E, so that weights alpha_v^r of the point where a step
+begins bound it: every step still lowers J. `noise` takes (N_v / 2) log E_v instead, N_v cells of view v:
+the normal likelihood with the precision integrated out under 1 / precision, again with the right weights,
+N_v / 2 E_v. ADMM's answer need not be lower, as HSIC makes its problem non-convex: the way to it is halved
+until it is, how often is counted, and a projected gradient step of safe length follows. mu (17) is the
+least at which the quadratic step is solved by a positive definite system, and then as much again; Theorem 1
+asks for its convexity alike. ridge > 0 keeps W P regular where there are few labelled rows; 0 is the
+paper's.
+
+Twin: normal tables with precision 2 alpha_v^r where `alpha` is given, else the factor exp(-sum alpha_v^r
+E_v), that of HSIC, columns uniform in the ball, normal P and W: a generalised posterior. Gauge: columns may
+be relabelled; signs count, as C centres over columns. Tasks do not matter here; their rows are pooled.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.kernels import tables
+from bayesfac.core.laws import labels
+from bayesfac.core.math import inner
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.models.tasks import _dependence as alignment
+from bayesfac.models.tasks._row_groups import SharedRows, alone
+from bayesfac.models.tasks._unit_ball import UniformBall
+
+
+class Params(NamedTuple):
+    P: jax.Array
+    B: dict[str, jax.Array]
+    W: jax.Array
+    weights: jax.Array | None = None  # derived: alpha_v^r, or N_v / 2 E_v, by view
+
+
+class Hyper(NamedTuple):
+    n_components: int = 50  # K
+    weight: float = 1.0
+    alignment: float = 1.0
+    r: float = 2.0
+    alpha: tuple[float, ...] | None = None
+    noise: bool = False
+    ridge: float = 1e-2
+    binary: bool = True  # filled in: labels are 0 and 1
+
+
+def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    labels.check(data)
+    checks.whole("n_components - 1 (HSIC divides by it)", hyper.n_components - 1, 10**5, "columns")
+    checks.positive(hyper, "weight", "r")
+    checks.positive(hyper, *(name for name in ("alignment", "ridge") if getattr(hyper, name) != 0))
+    if hyper.r <= 1:
+        raise ValueError(f"Expected r above 1 (at 1 a single view takes all weight), got {hyper.r}")
+    if hyper.ridge == 0 and (known := int(data.labelled.sum())) < hyper.n_components:
+        want = f"ridge above 0 (or W is not unique), or {hyper.n_components} labelled rows"
+        raise ValueError(f"Expected {want}, got ridge=0 and {known}")
+    alpha = hyper.alpha if hyper.alpha is None else tuple(map(float, hyper.alpha))
+    if alpha and (len(alpha) != len(data.names) or min(alpha) <= 0 or abs(sum(alpha) - 1) > 1e-6):
+        raise ValueError(f"Expected alpha above 0 for {data.names}, of sum 1, got {hyper.alpha}")
+    return hyper._replace(alpha=alpha, binary=data.binary)
+
+
+def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Random directions in the ball; P and W to match."""
+    K, B = hyper.n_components, {}
+    for v, k in zip(data.names, jax.random.split(key, len(data.names)), strict=True):
+        B[v] = UniformBall(data.n_features[v], K).sample(k)
+    p = Params(jnp.zeros((data.n_rows, K)), B, jnp.zeros((len(data.labels), K)))
+    return update_W(update_P(p, data, hyper), data, hyper)
+
+
+def view_weights(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    """alpha_v^r (22), the slope of `misfit`."""
+    return jax.grad(alignment.misfit)(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
+
+
+def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    total = alignment.misfit(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
+    total -= hyper.alignment * alignment.dependence(p.B)
+    P = data.seen(LABELS, p.P)
+    total += hyper.weight * tables.squared_error(data.cells[LABELS], data.y[LABELS], P, p.W)
+    return total + hyper.ridge * (jnp.sum(p.P**2) + jnp.sum(p.W**2))
+
+
+def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """P (12, 14), every B_v (18), W (20); alpha (22) anew before each."""
+    p = update_P(p, data, hyper)
+    for view in data.names:
+        p = p._replace(B={**p.B, view: update_B(p, data, hyper, view)})
+    return update_W(p, data, hyper)
+
+
+def update_P(p: Params, data: Tasks, hyper: Hyper, weights: Any = None) -> Params:
+    weights = view_weights(p, data, hyper) if weights is None else weights
+    weight = dict(zip(data.names, weights, strict=True)) | {LABELS: hyper.weight}
+    side = {**p.B, LABELS: p.W}
+    each = (weight[b] * tables.product(data.cells[b], data.y[b], side[b]) for b in data.blocks)
+    shift: Any = sum(each)
+    gram = {b: weight[b] * side[b].T @ side[b] for b in side}
+    ridge = hyper.ridge * jnp.eye(p.W.shape[1])
+    precision = jnp.stack([sum((gram[b] for b in blocks), ridge) for _, _, blocks in data.parts()])
+    spans = tuple(at for _, at, _ in data.parts())
+    return p._replace(P=SharedRows(shift, precision, spans).mean)
+
+
+def update_B(p: Params, data: Tasks, hyper: Hyper, view: str) -> jax.Array:
+    """min tr B Q B' - 2 tr B L' over the balls, with Q = a P'P - g C (sum_w K_w) C and L = a X'P."""
+    a = view_weights(p, data, hyper)[data.names.index(view)]
+    P, B, K = data.seen(view, p.P), p.B[view], p.P.shape[1]
+    beside = sum(alignment.centred_gram(other) for w, other in p.B.items() if w != view)
+    g = 2 * hyper.alignment / (K - 1) ** 2
+    Q = a * P.T @ P - g * jnp.asarray(beside)
+    L = a * tables.transposed(data.cells[view], data.y[view], P)
+    return alignment.basis_step(Q, L, B)
+
+
+def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    P = data.seen(LABELS, p.P)
+    shift = tables.transposed(data.cells[LABELS], data.y[LABELS], P)
+    precision = P.T @ P + hyper.ridge / hyper.weight * jnp.eye(P.shape[1])
+    return p._replace(W=alone(shift, precision).mean)
+
+
+def model(data: Tasks, hyper: Hyper) -> None:
+    K = hyper.n_components
+    P = numpyro.sample("P", labels.ridge_law(data.n_rows, K, hyper.ridge))
+    B = {v: numpyro.sample(f"B.{v}", UniformBall(data.n_features[v], K)) for v in data.names}
+    W = numpyro.sample("W", labels.ridge_law(len(data.labels), K, hyper.ridge))
+    numpyro.factor("alignment", hyper.alignment * alignment.dependence(B))
+    weight = {LABELS: hyper.weight}
+    if hyper.alpha is None:
+        E = alignment.errors(P, B, data)
+        numpyro.factor("views", -alignment.misfit(E, hyper, data.cells_by_view))
+    else:
+        weight |= {v: a**hyper.r for v, a in zip(data.names, hyper.alpha, strict=True)}
+    for b, w in weight.items():
+        law = tables.Table(data.seen(b, P), {**B, LABELS: W}[b], data.cells[b], w, "squared")
+        numpyro.sample(f"view.{b}", law, obs=None if data.y is None else data.y[b])
+
+
+def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
+    return {"weights": view_weights(p, data, hyper)}
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    """New rows by (14), with the views' weights of the old."""
+    return update_P(p, data, hyper, p.weights)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return labels.of_labels(inner(p.P, p.W, query), hyper.binary, 0.5 / hyper.weight)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    return (Permutation({"P": 1, "W": 1, **{n: 1 for n in names if n.startswith("B.")}}),)
+
+
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
+    """Nine rows in two tasks, two views of which the second task has one."""
+    data = labels.few_tasks(key)
+    return data, prepare(data, Hyper(3, 0.8, 0.6, alpha=(0.4, 0.6), ridge=0.3))
+
+
+WAIVED = labels.WAIVED | {
+    "optimum": "columns of B end on the edge of the ball, where unconstrained numbers are infinite; "
+    "its test file checks the conditions of a minimum there",
+    "map": "its optimum is on the edge of the ball, which gradient engines only approach",
+}
+
+# fmt: off
+METHOD = register(Method(
+    "lsa_mml", "zhang2018lsamml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
+          "W": ("feature.labels", "component"), "weights": ("view",)},
+    waived=WAIVED,
+))
+# fmt: on

@@ -1,0 +1,1 @@
+"""Methods for counts and graphs: topics and clusters of several views."""

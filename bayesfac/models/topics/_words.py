@@ -1,0 +1,181 @@
+"""What topic models share: words from two factors (A C) of one view, or from three (A B_t C_t) of several."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.kernels.sparse import ratio_step
+from bayesfac.core.laws.distributions import TableOfCounts
+from bayesfac.core.math import inner, normalise, safe_log
+from bayesfac.core.method import Permutation
+
+Tables = dict[str, jax.Array]
+SWEEPS = 200  # of EM for new rows
+
+
+def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """Rows that sum to one, far enough apart to break the symmetry."""
+    return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
+
+
+def few_counts(key: jax.Array, columns: int) -> np.ndarray:
+    """Seven rows of counts about three topics, for a method's `example`."""
+    alike = np.arange(7)[:, None] % 3 == np.arange(columns) % 3
+    return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * alike), float)
+
+
+def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
+    """Minus the log density of Dirichlet rows, without its constant."""
+    return -(concentration - 1) * jnp.sum(safe_log(table))
+
+
+def sample_rows(site: str, plate: str, rows: int, columns: int, concentration: float) -> jax.Array:
+    """Dirichlet rows of that name."""
+    with numpyro.plate(plate, rows):
+        return numpyro.sample(site, dist.Dirichlet(jnp.full(columns, concentration)))
+
+
+def sample_words(name: str, A: jax.Array, G: jax.Array, data: Any) -> None:
+    """The counts of view `name`, given P(w | x) = (A G')_xw."""
+    y = None if data.y is None else data.y[name]
+    words = TableOfCounts(A, G, data.cells[name], data.totals(name))
+    numpyro.sample(f"view.{name}", words, obs=y)
+
+
+def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distribution:
+    """P(w | x); a row that training never saw takes every cluster with its prior's mean, 1/K."""
+    if isinstance(query, Grid):
+        return dist.Delta(inner(A, G, query))
+    A = jnp.concatenate([A, jnp.full((1, A.shape[1]), 1 / A.shape[1], A.dtype)])
+    return dist.Delta(inner(A, G, Query(jnp.asarray(query.row) % len(A), query.col)))
+
+
+def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
+    """Clusters that have emptied: too strong a penalty for the start, or more clusters than there are."""
+    K = p.A.shape[1]
+    empty = K - len(np.unique(np.asarray(p.A).argmax(1)))
+    told = f"{empty} of {K} clusters are the likeliest of no row: another start or a smaller penalty may help"
+    return [told] if empty else []
+
+
+def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = None) -> Any:
+    """New rows: EM with the topics held, from rows that are all alike: each hangs on its own words only."""
+    step = em if step is None else step
+
+    def sweep(_: int, A: jax.Array) -> jax.Array:
+        return normalise(step(p._replace(A=A), data, hyper)[0], A)
+
+    K = p.A.shape[1]
+    alike = jnp.full((data.n_rows, K), 1 / K, p.A.dtype)
+    return p._replace(A=jax.lax.fori_loop(0, SWEEPS, sweep, alike))
+
+
+def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
+    """The same of several views."""
+    return fold_in(p, data, hyper, em_of_views)
+
+
+WAIVED = {
+    "gibbs": "the topics of words are summed out; no block is conjugate without them",
+    "mask": "views have no missing cells: a cell that is not stored is a count of zero",
+}
+ALONE = {
+    "fold_in": "a row leans on its neighbours, and the scale of a feature is that of all rows",
+}
+
+# -- two factors ----------------------------------------------------------------------------------
+DIMS = {"A": ("row", "topic"), "C": ("topic", "feature")}
+GAUGE = (Permutation({"A": 1, "C": 0}, "topic"),)
+
+
+def misfit(p: Any, data: Any, hyper: Any) -> jax.Array:
+    """- sum n log (A C), and the priors."""
+    (cells,), (y,) = data.cells.values(), data.y.values()
+    prior = dirichlet_energy(p.A, hyper.a) + dirichlet_energy(p.C, hyper.c)
+    return -jnp.sum(y * safe_log(inner(p.A, p.C.T, cells))) + prior
+
+
+def em(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """(V, C): the expected counts of every row's topics, prior included, and C's M-step.
+
+    P(z|d, w) is never built: with R = n / (A C) on the stored cells they are A * (R C') and C * (A' R).
+    """
+    (cells,), (y,) = data.cells.values(), data.y.values()
+    RC, RA = ratio_step(cells, y, p.A, p.C.T)
+    return hyper.a - 1 + p.A * RC, normalise(hyper.c - 1 + p.C * RA.T, p.C)
+
+
+def sample_view(A: jax.Array, data: Any, hyper: Any) -> None:
+    """Topics of the only view, and its words."""
+    ((name, m),) = data.n_features.items()
+    C = sample_rows("C", "topic", hyper.n_components, m, hyper.c)
+    sample_words(name, A, C.T, data)
+
+
+def predict(p: Any, query: Query | Grid) -> dist.Distribution:
+    """P(w | x)."""
+    return predict_words(p.A, p.C.T, query)
+
+
+# -- three factors --------------------------------------------------------------------------------
+DIMS_OF_VIEWS = {
+    "A": ("row", "cluster"),
+    "B": ("cluster", "topic.{key}"),
+    "C": ("topic.{key}", "feature.{key}"),
+}
+
+
+def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
+    """- sum_t sum n_t log (A B_t C_t), and the priors."""
+    J = dirichlet_energy(p.A, hyper.a)
+    for name, cells in data.cells.items():
+        B, C = p.B[name], p.C[name]
+        J -= jnp.sum(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)))
+        J += dirichlet_energy(B, hyper.b) + dirichlet_energy(C, hyper.c)
+    return J
+
+
+def em_of_views(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, Tables, Tables]:
+    """(V, B, C): the expected counts of every row's clusters, prior included, and the M-steps of topics.
+
+    The posterior over (z, c) for every word is never built: with R_t = n_t / (A B_t C_t) on the stored
+    cells, one pass gives R_t G_t and R_t' A (G_t = (B_t C_t)'), and everything else follows from these, so
+    an iteration costs O(nnz K + K Q M).
+    """
+    V = jnp.full_like(p.A, hyper.a - 1)
+    B_new, C_new = {}, {}
+    for name, cells in data.cells.items():
+        B, C = p.B[name], p.C[name]
+        RG, RA = ratio_step(cells, data.y[name], p.A, (B @ C).T)
+        V += p.A * RG
+        B_new[name] = normalise(hyper.b - 1 + B * (RA.T @ C.T), B)
+        C_new[name] = normalise(hyper.c - 1 + C * (B.T @ RA.T), C)
+    return V, B_new, C_new
+
+
+def sample_views(A: jax.Array, data: Any, hyper: Any) -> None:
+    """Topics of every view, and its words."""
+    K, Q = hyper.n_components, hyper.n_topics
+    for name, m in data.n_features.items():
+        B = sample_rows(f"B.{name}", f"cluster.{name}", K, Q, hyper.b)
+        C = sample_rows(f"C.{name}", f"topic.{name}", Q, m, hyper.c)
+        sample_words(name, A, (B @ C).T, data)
+
+
+def predict_views(p: Any, query: Query | Grid) -> dist.Distribution:
+    """P(w | x, t); columns count through the views in order of their names."""
+    return predict_words(p.A, jnp.concatenate([(p.B[name] @ p.C[name]).T for name in p.B]), query)
+
+
+def gauge_of_views(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    """One relabelling of the clusters, and one of the topics in every view."""
+    views = [name.partition(".")[2] for name in names if name.startswith("B.")]
+    clusters = Permutation({"A": 1, **{f"B.{v}": 0 for v in views}}, "cluster")
+    topics = (Permutation({f"B.{v}": 1, f"C.{v}": 0}, f"topic.{v}") for v in views)
+    return (clusters, *topics)

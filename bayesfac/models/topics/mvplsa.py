@@ -1,0 +1,102 @@
+r"""Multi-view probabilistic latent semantic analysis, by EM.
+
+Zhuang et al.'s MVPLSA as stated in Wang et al., "Multi-view learning via multiple graph regularized
+generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
+
+    P(w | x, t) = sum_c P(c|x) sum_z P(z|c, t) P(w|z, t) = (A B_t C_t)_xw
+    J = - sum_t sum_xw n_t(x, w) log (A B_t C_t)_xw
+        - (a - 1) sum log A - (b - 1) sum log B - (c - 1) sum log C
+
+    paper          here   shape
+    P(c|x)         A      rows x K          rows sum to one, and so do those of B_t and C_t
+    P(z|c, t)      B[t]   K x Q_t
+    P(w|z, t)      C[t]   Q_t x features of view t
+    n(x, w, t)     data.y[t] on data.cells[t]
+
+a, b, c are Dirichlet concentrations; all of them 1 is the paper's maximum likelihood. The posterior
+(12) over (z, c) for every word is never built: with R_t = n_t / (A B_t C_t) on the stored cells, one
+pass gives R_t G_t and R_t' A (G_t = (B_t C_t)'), and all three M-steps (14) follow from these, so an
+iteration costs O(nnz K + K Q M) and not the paper's O(K Q T M N). Real-valued non-negative data enter
+as pseudo-counts. Gauge: one relabelling of the clusters, and one of the topics in every view.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.views import Views
+from bayesfac.core.math import normalise
+from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _words as topics
+
+
+class Params(NamedTuple):
+    A: jax.Array
+    B: dict[str, jax.Array]
+    C: dict[str, jax.Array]
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10  # K clusters, shared by the views
+    n_topics: int = 20  # Q topics in every view
+    a: float = 1.0
+    b: float = 1.0
+    c: float = 1.0
+
+
+def prepare(data: Views, hyper: Hyper) -> Hyper:
+    checks.counts(data)
+    checks.count(hyper, "n_components", data.n_rows, "the number of rows")
+    checks.count(hyper, "n_topics", max(data.n_features.values()), "the widest view")
+    checks.at_least_one(hyper, "a", "b", "c")
+    return hyper
+
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
+    key, ka = jax.random.split(key)
+    K, Q = hyper.n_components, hyper.n_topics
+    A, B, C = topics.near_uniform(ka, data.n_rows, K), {}, {}
+    for name, m in data.n_features.items():
+        key, kb, kc = jax.random.split(key, 3)
+        B[name], C[name] = topics.near_uniform(kb, K, Q), topics.near_uniform(kc, Q, m)
+    return Params(A, B, C)
+
+
+def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
+    return topics.misfit_of_views(p, data, hyper)
+
+
+def update(p: Params, data: Views, hyper: Hyper) -> Params:
+    """One EM iteration: every row of A, B_t and C_t from the same posterior (12), eq. 14."""
+    V, B, C = topics.em_of_views(p, data, hyper)
+    return Params(normalise(V, p.A), B, C)
+
+
+def model(data: Views, hyper: Hyper) -> None:
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    topics.sample_views(A, data, hyper)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return topics.predict_views(p, query)
+
+
+def example(key: jax.Array) -> tuple[Views, Hyper]:
+    """Seven rows, two views of counts; concentrations above one keep the mode inside."""
+    x = np.asarray(jax.random.poisson(key, 2.0, (7, 9)), float)
+    data = Views({"left": x[:, :5], "right": x[:, 5:]})
+    return data, prepare(data, Hyper(3, 2, a=1.5, b=1.4, c=1.3))
+
+
+# fmt: off
+METHOD = register(Method(
+    "mvplsa", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
+    update=update, fold_in=topics.fold_in_views, prepare=prepare,
+    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
+    waived=topics.WAIVED | checks.NONNEGATIVE,
+))
+# fmt: on

@@ -1,0 +1,90 @@
+r"""Probabilistic latent semantic analysis, by EM.
+
+Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asymmetric form.
+
+    P(w | x) = sum_z P(z|x) P(w|z) = (A C)_xw
+    J = - sum_xw n(x, w) log (A C)_xw - (a - 1) sum log A - (c - 1) sum log C
+
+    paper        here   shape
+    P(z|d)       A      rows x K         rows sum to one, and so do those of C
+    P(w|z)       C      K x features
+    n(d, w)      data.y on data.cells, of the only view
+
+a and c are Dirichlet concentrations; both 1 is the paper's maximum likelihood, and A then estimates
+what latent Dirichlet allocation integrates over. The posterior P(z|d, w) is never built: with
+R = n / (A C) on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of
+O(nnz K). Real-valued non-negative data enter as pseudo-counts. Gauge: the order of the topics.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.views import Views
+from bayesfac.core.math import normalise
+from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _words as topics
+
+
+class Params(NamedTuple):
+    A: jax.Array
+    C: jax.Array
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    a: float = 1.0
+    c: float = 1.0
+
+
+def prepare(data: Views, hyper: Hyper) -> Hyper:
+    checks.one_view(data, "mvplsa")
+    checks.counts(data)
+    limit = min(data.n_rows, *data.n_features.values())
+    checks.count(hyper, "n_components", limit, "the smaller of rows and features")
+    checks.at_least_one(hyper, "a", "c")
+    return hyper
+
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
+    ka, kc = jax.random.split(key)
+    (m,), K = data.n_features.values(), hyper.n_components
+    return Params(topics.near_uniform(ka, data.n_rows, K), topics.near_uniform(kc, K, m))
+
+
+def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
+    return topics.misfit(p, data, hyper)
+
+
+def update(p: Params, data: Views, hyper: Hyper) -> Params:
+    """One EM iteration: both blocks from the same posterior P(z|d, w)."""
+    V, C = topics.em(p, data, hyper)
+    return Params(normalise(V, p.A), C)
+
+
+def model(data: Views, hyper: Hyper) -> None:
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    topics.sample_view(A, data, hyper)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return topics.predict(p, query)
+
+
+def example(key: jax.Array) -> tuple[Views, Hyper]:
+    """Seven documents of five words; concentrations above one keep the mode inside."""
+    data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
+    return data, prepare(data, Hyper(3, a=1.4, c=1.2))
+
+
+# fmt: off
+METHOD = register(Method(
+    "plsa", "hofmann1999plsa", Views, Params, Hyper, init, objective, model, predict, example,
+    update=update, fold_in=topics.fold_in, prepare=prepare,
+    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED | checks.NONNEGATIVE,
+))
+# fmt: on

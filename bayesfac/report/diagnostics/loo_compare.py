@@ -1,0 +1,105 @@
+"""Leave-one-out scores of several fits, paired cell by cell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.report.diagnostics.elpd import Loo, clustered, estimate, spread
+from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.pages.templates import number
+
+
+@dataclass(frozen=True, eq=False)
+class LooComparison:
+    """Fits side by side, the best first.
+
+    table     elpd, se; `difference` from the best with `se of difference` over the cells and, where all
+              cells were looked at, over their users; the share of cells whose score cannot be trusted
+    findings  each difference in words
+    """
+
+    table: pd.DataFrame
+    findings: tuple[Finding, ...]
+    what: str
+
+    def __repr__(self) -> str:
+        shown = self.table.to_string(float_format=lambda x: f"{x:.4g}", na_rep="-")
+        return "\n".join([shown, f"({self.what})", *(f.marked for f in self.findings)])
+
+
+def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
+    """Differences of leave-one-out scores, paired cell by cell.
+
+    Parameters
+    ----------
+    fits : mapping
+        Names and what `Fit.loo` or `Fit.kfold` gave, all on the same data and on the same kind of score; of
+        samples of cells the same ones (same `subsample` and `seed`).
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> gibbs = bf.Gibbs(warmup=50, draws=50, chains=2)
+    >>> found = {}
+    >>> for k in (1, 2):
+    ...     fit = bf.fit("pmf", ratings, gibbs, n_components=k, progress=False)
+    ...     found[f"rank {k}"] = fit.loo(ratings)
+    >>> sorted(bf.loo_compare(found).table.index)
+    ['rank 1', 'rank 2']
+    """
+    if not isinstance(fits, Mapping) or len(fits) < 2:
+        raise ValueError(f"Expected two or more named results of fit.loo, got {fits!r}")
+    first_name, first = next(iter(fits.items()))
+    for name, one in fits.items():
+        _comparable(first_name, first, name, one)
+    order = sorted(fits, key=lambda name: -fits[name].elpd)
+    best = fits[order[0]]
+    rows = {name: _row(fits[name], best) for name in order}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
+    said = [_difference(name, order[0], rows[name], best) for name in order[1:]]
+    said += [
+        Finding(one.level, f"{name}: {f}")
+        for name, one in fits.items()
+        for f in one.findings
+        if f.level != "good"
+    ]
+    return LooComparison(table, tuple(said), f"{best.what}; higher is better")
+
+
+def _comparable(first_name: str, first: Loo, name: str, one: Loo) -> None:
+    pair = f"{first_name} and {name}"
+    if one.what != first.what or one.unit != first.unit:
+        raise ValueError(
+            f"Expected scores of one kind, got {first.what} of {first.unit}s and {one.what} of {one.unit}s "
+            f"({pair})"
+        )
+    labels = [t.drop(columns=["elpd", "p_loo", "pareto_k"]) for t in (first.table, one.table)]
+    if one.n != first.n or not labels[0].equals(labels[1]):
+        raise ValueError(
+            f"Expected the same {first.unit}s left out, got {len(first.table)} of {first.n} and "
+            f"{len(one.table)} of {one.n}, or others ({pair})"
+        )
+
+
+def _row(one: Loo, best: Loo) -> dict[str, float]:
+    away = one.pointwise - best.pointwise
+    lpd = None if one.lpd is None or best.lpd is None else one.lpd - best.lpd
+    difference, sampling = estimate(away, lpd, one.at)
+    by_cell = spread(away, lpd, one.at)
+    by_user = clustered(away, one.cluster) if lpd is None else np.nan
+    return {
+        "elpd": one.elpd, "se": one.se, "difference": difference, "se of difference": by_cell,
+        "se by user": by_user, "subsampling se": sampling, "p_loo": one.p_loo,
+        "not to be trusted": float(one.bad.mean()),
+    }  # fmt: skip
+
+
+def _difference(name: str, best: str, row: Mapping[str, float], loo: Loo) -> Finding:
+    """The larger of the two standard errors counts, and what sampling adds."""
+    error = np.hypot(np.nanmax([row["se of difference"], row["se by user"]]), row["subsampling se"])
+    clear = abs(row["difference"]) > 2 * error
+    text = f"{name} is {number(-row['difference'])} ± {number(error)} nats below {best}"
+    return Finding("good", f"{text}: {'a clear' if clear else 'no clear'} difference.")

@@ -1,0 +1,133 @@
+"""Leave a whole user out: what the globals say of all the user's ratings, the user's own factors integrated
+out.
+
+    log p(y_u | y_-u) = -log mean_s 1 / p(y_u | g_s),    g_s a draw of everything but the user's own factors x
+    log p(y_u | g) = log p(y_u | x, g) + log p(x | g) - log p(x | y_u, g)      at any x (Chib, JASA 1995)
+
+Where p(x | y_u, g), the Gibbs conditional, is Gaussian, this is exact; x is its mean. The average over the
+draws is Pareto-smoothed, as that of single cells.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.math import row_sums
+from bayesfac.core.method import Method, from_sites, site_dims
+from bayesfac.inference import pointwise
+from bayesfac.inference.predict import param_blocks
+from bayesfac.report.diagnostics.elpd import Loo
+from bayesfac.report.diagnostics.loo import left_out
+
+
+def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, begun: float) -> Loo:
+    """Every user who has ratings."""
+    site = own_site(fit.method, data, draws)
+    _gaussian(fit, data, draws, site)
+    active = np.flatnonzero(fit.data.row_counts > 0)
+    chains, length = next(iter(draws.values())).shape[:2]
+    elpd, whole, k = np.full((3, data.n_users), np.nan)
+    for first, last in _blocks(data, fit.data.row_counts, draws, site, memory):
+        told = _block(fit, data.of_users(first, last), draws, site, slice(first, last), memory)
+        here = active[(first <= active) & (active < last)]
+        of_active = told[here - first]
+        elpd[here], whole[here], k[here] = left_out(of_active, of_active, chains)
+    table = pd.DataFrame({"user": data.users[active], "ratings": fit.data.row_counts[active]})
+    table = table.assign(elpd=elpd[active], p_loo=(whole - elpd)[active], pareto_k=k[active])
+    return Loo(
+        fit.name, table, "log density of all ratings of a user", "user", "PSIS", chains * length,
+        np.arange(len(active)), seconds=time.perf_counter() - begun,
+    )  # fmt: skip
+
+
+def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
+    """The one site that users have of their own, with a conditional; or why they cannot be left out."""
+    start = f"{method.name} cannot leave out a user:"
+    if not isinstance(data, Ratings):
+        raise BayesfacError(f"{start} its data are {type(data).__name__}, not ratings")
+    own = [site for site in draws if "user" in site_dims(method, site)]
+    if method.augment is not None:
+        raise BayesfacError(
+            f"{start} the conditional of {' and '.join(own)} is known given auxiliary variables only, one "
+            "for each rating, and these cannot be integrated out"
+        )
+    if len(own) != 1:
+        raise BayesfacError(
+            f"{start} a user has {len(own)} blocks ({', '.join(own)}), and no conditional of all together "
+            "is declared" + (" (without biases there is one)" if "bias_user" in own else "")
+        )
+    if own[0] not in method.conditionals:
+        raise BayesfacError(f"{start} it declares no conditional of {own[0]}")
+    return own[0]
+
+
+def _gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], site: str) -> None:
+    """Refuse a conditional that does not say a density row by row."""
+    like = from_sites(fit.method, {s: jnp.asarray(v[0, 0]) for s, v in draws.items()})
+    kind: list[type] = []
+    jax.eval_shape(
+        lambda p: kind.append(type(fit.method.conditionals[site](p, data, fit.hyper))), like
+    )
+    if kind[0] is not GaussianRows:
+        raise BayesfacError(
+            f"{fit.name} cannot leave out a user: the conditional of {site} is a {kind[0].__name__}, not "
+            "Gaussian row by row"
+        )
+
+
+def _blocks(
+    data: Ratings, counts: np.ndarray, draws: Mapping[str, np.ndarray], site: str, memory: int
+) -> Iterator[tuple[int, int]]:
+    """Users, as many at a time as fit: their ratings' gathered factors, K x K systems, and one number a
+    draw with what smoothing takes."""
+    chains, length, _, K = draws[site].shape
+    each = 8 * (4 * K * K + pointwise.ARRAYS * chains * length)
+    cost = np.cumsum(each + 8 * np.asarray(counts, float) * K * (K + 4))
+    first = 0
+    while first < len(cost):
+        spent = cost[first - 1] if first else 0.0
+        last = max(first + 1, int(np.searchsorted(cost, spent + memory / 2, side="right")))
+        while last < len(cost) and not counts[first:last].any():
+            last += 1  # some users without ratings, and one who has some
+        if counts[first:last].any():
+            yield first, last
+        first = last
+
+
+def _block(
+    fit: Any, part: Ratings, draws: Mapping[str, np.ndarray], site: str, users: slice, memory: int
+) -> np.ndarray:
+    """log p(y_u | g_s), users x draws."""
+    axis = site_dims(fit.method, site).index("user") + 2
+    at = (slice(None),) * axis + (users,)
+    own = {s: value[at] if s == site else value for s, value in draws.items()}
+    blocks = param_blocks(fit.method, own, part.n_users, memory // 4)
+    found = [
+        np.asarray(_marginal(fit.method, fit.hyper, site, params, part), float) for params in blocks
+    ]
+    return np.concatenate(found).T
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _marginal(method: Method, hyper: Any, site: str, params: Any, part: Ratings) -> jax.Array:
+    def one(p: Any) -> jax.Array:
+        law = method.conditionals[site](p, part, hyper)
+        given = (law.rows, law.target, law.V, law.weight, law.precision, law.shift)
+        P, b = sparse.normal_equations(*given)
+        x = jnp.linalg.solve(P, b[..., None])[..., 0]
+        laws = pointwise.laws(method, p._replace(**{site: x}), part, hyper)
+        seen = row_sums(part.cells.by_row, laws["rating"].log_prob(part.y))
+        at_mean = 0.5 * (jnp.linalg.slogdet(P)[1] - x.shape[1] * jnp.log(2 * jnp.pi))
+        return seen + laws[site].log_prob(x) - at_mean
+
+    return jax.lax.map(one, params)

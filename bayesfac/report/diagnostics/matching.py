@@ -1,0 +1,319 @@
+"""Match draws to a pivot: the best orthogonal matrix, or the best order of components, for each.
+
+Plain arrays in, plain arrays out; `bayesfac.report.diagnostics.align` applies it to a whole fit.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+BLOCK = 128  # draws that are multiplied at a time: bounds the memory beyond the answer itself
+FEW = 0.05  # a share of draws, or of a singular value, that counts as negligible
+COSINE = 0.5  # a direction that agrees less than this with the pivot is not determined
+MARGIN = (
+    0.2  # two components that differ less than this, in units of their distance, may be swapped
+)
+
+
+class Match(NamedTuple):
+    """What moving draws to a pivot gave.
+
+    draws       the moved draws, in the order and shapes given
+    moves       (S, K, K) orthogonal matrices, or (S, K) orders of the components
+    residual    (S,) what the move could not remove, relative to the pivot
+    ambiguous   whether another move would have done nearly as well
+    notes       what to know about it, in words
+    signs       (S, K) of the relabelled components, where these may change theirs
+    """
+
+    draws: list[np.ndarray]
+    moves: np.ndarray
+    residual: np.ndarray
+    ambiguous: bool
+    notes: tuple[str, ...]
+    signs: np.ndarray | None = None
+
+
+# -- rotations ----------------------------------------------------------------------------------
+def align_rotation(
+    factors: Sequence[np.ndarray], pivot: Sequence[np.ndarray] | None = None
+) -> Match:
+    """Turn every draw onto one pivot by orthogonal Procrustes.
+
+    Parameters
+    ----------
+    factors : sequence of arrays (S, n, K)
+        The sites that share one rotation, S draws each.
+    pivot : sequence of arrays (n, K), optional
+        Where to turn to, for example a point fit's factors, whose axes are then kept. Without it:
+        the draw whose Gram matrix has the most central spectrum, then the mean of the draws so
+        turned; its axes are made readable by varimax, the strongest first, with positive skew.
+
+    Notes
+    -----
+    The match is unique when every direction of a draw has something in common with the pivot. So
+    `ambiguous` looks at the smallest cosine between the two column spaces. Singular values that are
+    nearly equal do not harm the match, only the order of the axes: they are a note.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(30, 2))
+    >>> turns = np.linalg.qr(rng.normal(size=(5, 2, 2)))[0]
+    >>> match = align_rotation([truth @ turns], pivot=[truth])
+    >>> bool(np.allclose(match.draws[0], truth)), match.ambiguous
+    (True, False)
+    """
+    factors = [_checked(draws, 3) for draws in factors]
+    gram = _cross(factors, None)
+    if pivot is None:
+        start = _central(np.linalg.eigvalsh(gram))
+        turns = _procrustes(_cross(factors, [draws[start] for draws in factors]))
+        target = _mean_turned(factors, turns)
+        axes = readable_axes(np.concatenate(target))
+        target = [mean @ axes for mean in target]
+    else:
+        target = [np.asarray(point, float) for point in pivot]
+    cross = _cross(factors, target)
+    turns = _procrustes(cross)
+    size = sum((mean**2).sum() for mean in target)
+    overlap = np.einsum("skl,skl->s", cross, turns)
+    rest = np.trace(gram, axis1=1, axis2=2) + size - 2 * overlap
+    residual = np.sqrt(np.maximum(rest, 0) / max(size, np.finfo(float).tiny))
+    ambiguous, notes = _rotation_notes(gram, cross, target)
+    return Match([turn(d, 1, turns) for d in factors], turns, residual, ambiguous, notes)
+
+
+def readable_axes(loadings: np.ndarray) -> np.ndarray:
+    """The orthogonal matrix that gives loadings (n, K) simple axes: varimax, sorted, signed."""
+    axes = np.linalg.svd(loadings, full_matrices=False)[2].T  # so that the start is the same always
+    axes = axes @ _varimax(loadings @ axes)
+    turned = loadings @ axes
+    axes = axes[:, np.argsort(-(turned**2).sum(0), kind="stable")]
+    skew = ((loadings @ axes) ** 3).sum(0)
+    return axes * np.where(skew < 0, -1.0, 1.0)
+
+
+def _varimax(loadings: np.ndarray, sweeps: int = 200, tolerance: float = 1e-10) -> np.ndarray:
+    turn, best = np.eye(loadings.shape[1]), 0.0
+    for _ in range(sweeps):
+        turned = loadings @ turn
+        slope = loadings.T @ (turned**3 - turned * (turned**2).mean(0))
+        left, strength, right = np.linalg.svd(slope)
+        turn, total = left @ right, float(strength.sum())
+        if total <= best * (1 + tolerance):
+            break
+        best = total
+    return turn
+
+
+def _cross(factors: list[np.ndarray], target: list[np.ndarray] | None) -> np.ndarray:
+    """F' T summed over the sites, per draw (F' F without a target), in float64."""
+    totals = []
+    for i, draws in enumerate(factors):
+        parts = []
+        for block in _blocks(draws):
+            other = block if target is None else target[i]
+            parts.append(np.swapaxes(block, 1, 2) @ other)
+        totals.append(np.concatenate(parts))
+    return np.sum(totals, axis=0)
+
+
+def _procrustes(cross: np.ndarray) -> np.ndarray:
+    left, _, right = np.linalg.svd(cross)
+    return left @ right
+
+
+def _mean_turned(factors: list[np.ndarray], turns: np.ndarray) -> list[np.ndarray]:
+    means = []
+    for draws in factors:
+        pairs = zip(_blocks(draws), _blocks(turns), strict=True)
+        means.append(sum((block @ turn).sum(0) for block, turn in pairs) / len(draws))
+    return means
+
+
+def _rotation_notes(
+    gram: np.ndarray, cross: np.ndarray, target: list[np.ndarray]
+) -> tuple[bool, tuple[str, ...]]:
+    here = sum(mean.T @ mean for mean in target)
+    cosines = np.linalg.svd(_whiten(gram) @ cross @ _whiten(here), compute_uv=False)
+    typical = float(np.median(cosines[:, -1]))
+    notes = []
+    if typical < COSINE:
+        notes.append(
+            f"One direction of the factors agrees with the pivot only by a cosine of {typical:.2f}:"
+            " the data do not determine it. Look at predictions, or fit fewer components."
+        )
+    strength = np.sqrt(np.maximum(np.linalg.eigvalsh(here)[::-1], 0))
+    close = np.flatnonzero(strength[:-1] - strength[1:] <= FEW * strength[:-1])
+    if len(close):
+        notes.append(
+            f"Singular values {', '.join(f'{i + 1} and {i + 2}' for i in close)} are nearly equal: "
+            "principal axes would be arbitrary there, and the order of the axes means nothing."
+        )
+    return typical < COSINE, tuple(notes)
+
+
+def _whiten(gram: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(gram)
+    largest = np.maximum(values[..., -1:], np.finfo(float).tiny)
+    scale = 1 / np.sqrt(np.maximum(values, largest * 1e-12))
+    return (vectors * scale[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+
+
+# -- permutations -------------------------------------------------------------------------------
+def align_permutation(
+    draws: Sequence[np.ndarray],
+    axes: Sequence[int],
+    pivot: Sequence[np.ndarray] | None = None,
+    signed: Sequence[bool] | None = None,
+) -> Match:
+    """Relabel the components of every draw to those of one pivot by the Hungarian method.
+
+    Parameters
+    ----------
+    draws : sequence of arrays (S, ...)
+        The sites that share one relabelling; all count equally.
+    axes : sequence of int
+        The component axis of each site, not counting the draws.
+    pivot : sequence of arrays, optional
+        Where to match to. Without it: the draw whose components have the most central sizes, then
+        the mean of the draws so relabelled.
+    signed : sequence of bool, optional
+        Which sites change their sign together, component by component; none by default.
+
+    Examples
+    --------
+    >>> topics = np.array([[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]])
+    >>> match = align_permutation([np.stack([topics, topics[::-1]])], [0], pivot=[topics])
+    >>> match.moves.tolist(), bool((match.draws[0] == topics).all())
+    ([[0, 1], [1, 0]], True)
+    >>> match = align_permutation([np.stack([topics, -topics])], [0], pivot=[topics], signed=[True])
+    >>> bool((match.draws[0] == topics).all())
+    True
+    """
+    draws = [_checked(site, 2) for site in draws]
+    signed = [False] * len(draws) if signed is None else list(signed)
+    parts = [_by_component(site, axis) for site, axis in zip(draws, axes, strict=True)]
+    if pivot is None:
+        sizes = sum(np.sort(np.linalg.norm(part, axis=2), axis=1) for part in parts)
+        start = _central(np.asarray(sizes))
+        target = _mean_matched(parts, [part[start] for part in parts], signed)
+    else:
+        points = (np.moveaxis(np.asarray(p), a, 0) for p, a in zip(pivot, axes, strict=True))
+        target = [point.reshape(len(point), -1) for point in points]
+    cost, sign = _distances(parts, target, signed)
+    order = _assign(cost)
+    signs = _of_order(sign, order)
+    matched = np.take_along_axis(cost, order[..., None], 1)
+    rest = np.trace(matched, axis1=1, axis2=2) / len(parts)
+    ambiguous, notes = _swap_notes(matched, target, signed)
+    given = zip(draws, axes, signed, strict=True)
+    moved = [relabel(site, axis, order, signs if flips else None) for site, axis, flips in given]
+    residual = np.sqrt(np.maximum(rest, 0))
+    return Match(moved, order, residual, ambiguous, notes, signs if any(signed) else None)
+
+
+def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
+    moved = np.moveaxis(site, axis + 1, 1)
+    return moved.reshape(*moved.shape[:2], -1)
+
+
+def _mean_matched(
+    parts: list[np.ndarray], start: list[np.ndarray], signed: Sequence[bool]
+) -> list[np.ndarray]:
+    """The mean of all draws, relabelled to one of them."""
+    cost, sign = _distances(parts, start, signed)
+    order = _assign(cost)
+    signs = _of_order(sign, order)[..., None]
+    moved = (np.take_along_axis(part, order[..., None], 1) for part in parts)
+    return [
+        (signs * part if flips else part).mean(0) for part, flips in zip(moved, signed, strict=True)
+    ]
+
+
+def _distances(
+    parts: list[np.ndarray], target: list[np.ndarray], signed: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distance of component k of each draw from component l of the target, (S, K, K), and
+    the common sign of the signed sites that makes it least."""
+    rest, agree = np.zeros(()), np.zeros(())
+    for part, point, flips in zip(parts, target, signed, strict=True):
+        cross = np.concatenate([block @ point.T for block in _blocks(part)])
+        length = np.concatenate([(block**2).sum(2) for block in _blocks(part)])
+        weight = 1 / max((point**2).sum(), np.finfo(float).tiny)
+        rest = rest + weight * (length[:, :, None] + (point**2).sum(1))
+        if flips:
+            agree = agree + weight * cross
+        else:
+            rest = rest - 2 * weight * cross
+    agree = np.broadcast_to(agree, rest.shape)
+    return rest - 2 * np.abs(agree), np.where(agree < 0, -1.0, 1.0)
+
+
+def _assign(cost: np.ndarray) -> np.ndarray:
+    """order[s, l]: the component of draw s that takes the label l."""
+    return np.stack([linear_sum_assignment(table.T)[1] for table in cost])
+
+
+def _of_order(sign: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """sign[s, order[s, l], l]."""
+    return np.take_along_axis(sign, order[:, None, :], 1)[:, 0]
+
+
+def _swap_notes(
+    matched: np.ndarray, target: list[np.ndarray], signed: Sequence[bool]
+) -> tuple[bool, tuple[str, ...]]:
+    """Pairs of components that would fit nearly as well the other way round."""
+    own = np.diagonal(matched, axis1=1, axis2=2)
+    gain = matched + np.swapaxes(matched, 1, 2) - own[:, :, None] - own[:, None, :]
+    apart = 2 * _distances([point[None] for point in target], target, signed)[0][0]
+    loose = (gain < MARGIN * apart + np.finfo(float).eps).mean(0)
+    pairs = np.argwhere(np.triu(loose > FEW, 1))
+    notes = tuple(
+        f"Components {k} and {m} are hard to tell apart: in {loose[k, m]:.0%} of the draws the "
+        "labels might as well be swapped."
+        for k, m in pairs
+    )
+    return bool(len(pairs)), notes
+
+
+# -- small things -------------------------------------------------------------------------------
+def _checked(draws: np.ndarray, ndim: int) -> np.ndarray:
+    draws = np.asarray(draws)
+    if draws.ndim < ndim or not len(draws):
+        raise ValueError(f"Expected draws of {ndim} dimensions or more, got shape {draws.shape}")
+    return draws if draws.dtype.kind == "f" else draws.astype(float)
+
+
+def _blocks(draws: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(draws), BLOCK):
+        yield np.asarray(draws[start : start + BLOCK], float)
+
+
+def _central(spectra: np.ndarray) -> int:
+    """The draw whose spectrum is nearest to the mean spectrum."""
+    return int(np.argmin(((spectra - spectra.mean(0)) ** 2).sum(1)))
+
+
+def turn(site: np.ndarray, axis: int, turns: np.ndarray) -> np.ndarray:
+    """`site @ R` along one axis (not counting the draws), each draw with its own R."""
+    moved = np.moveaxis(site, axis + 1, -1)
+    rows = moved.reshape(len(site), -1, moved.shape[-1])
+    turned = np.empty(rows.shape, site.dtype)
+    for start in range(0, len(site), BLOCK):
+        part = slice(start, start + BLOCK)
+        turned[part] = rows[part] @ turns[part]
+    return np.moveaxis(turned.reshape(moved.shape), -1, axis + 1)
+
+
+def relabel(
+    site: np.ndarray, axis: int, order: np.ndarray, signs: np.ndarray | None = None
+) -> np.ndarray:
+    """The components along one axis (not counting the draws) in each draw's own order, and sign."""
+    shape = [len(site), *[1] * (site.ndim - 1)]
+    shape[axis + 1] = -1
+    moved = np.take_along_axis(site, order.reshape(shape), axis + 1)
+    return moved if signs is None else moved * signs.reshape(shape).astype(site.dtype)

@@ -1,0 +1,281 @@
+"""Data drawn from the prior: what a method believes before it has seen any."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+
+import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import Method, contain, lookup, settle
+from bayesfac.report import arviz_versions
+from bayesfac.report.diagnostics import findings
+from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.pages.templates import number, percent
+from bayesfac.report.plots.figure import Picture, canvas, short
+
+CELLS = 2**14  # at most, of the data's, at random
+
+
+@dataclass(frozen=True, eq=False)
+class PriorPredictive:
+    """Outcomes that the prior draws at cells of the data.
+
+    Attributes
+    ----------
+    outcomes : array
+        draws x cells.
+    seen : array
+        What the data hold there.
+    scale : (float, float)
+        Where outcomes can lie: half a level beyond the first and the last, or the range of the data.
+    """
+
+    name: str
+    outcomes: np.ndarray
+    seen: np.ndarray
+    scale: tuple[float, float]
+    kind: str
+
+    @property
+    def outside(self) -> float:
+        """The share of outcomes beyond the scale."""
+        low, high = self.scale
+        return float(((self.outcomes < low) | (self.outcomes > high)).mean())
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Numbers of each draw of data beside the same of the data: quantiles, and `rank`, the share of the
+        draws that lie below it (half of those that tie)."""
+        rows = {}
+        for what, of in _NUMBERS.items():
+            drawn, here = of(self.outcomes), float(of(self.seen[None])[0])
+            low, middle, high = np.quantile(drawn, [0.05, 0.5, 0.95])
+            rank = float((drawn < here).mean() + (drawn == here).mean() / 2)
+            rows[what] = {"data": here, "5 %": low, "median": middle, "95 %": high, "rank": rank}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Whether the prior knows data like these."""
+        return _range(self), _centre(self), _spread(self)
+
+    @property
+    def level(self) -> str:
+        """The level of the worst finding: "good", "care" or "bad"."""
+        return findings.worst(self.findings)
+
+    def __repr__(self) -> str:
+        draws, cells = self.outcomes.shape
+        head = f"Prior predictive of {self.name}: {draws} draws of {cells:,} {self.kind}"
+        table = self.summary.to_string(float_format=lambda x: f"{x:.3g}")
+        return "\n".join([head, *(f"  {f.marked}" for f in self.findings), "", table])
+
+    def picture(self) -> Picture:
+        """Distribution functions: the data's among those of the prior's draws."""
+        low, high = np.quantile(self.outcomes, [0.01, 0.99])
+        margin = (self.scale[1] - self.scale[0]) / 20
+        ends = min(low, self.scale[0] - margin), max(high, self.scale[1] + margin)
+        grid = np.linspace(*ends, 401)
+        curves = np.stack([_shares(one, grid) for one in self.outcomes])
+        below, middle, above = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
+        with arviz_versions.style():
+            figure, (axes,) = canvas()
+            axes.fill_between(grid, below, above, color=arviz_versions.COLOURS[0], alpha=0.25, lw=0)
+            axes.plot(grid, middle, color=arviz_versions.COLOURS[0], label="drawn from the prior")
+            axes.plot(
+                grid, _shares(self.seen, grid), color=arviz_versions.COLOURS[1], label="the data"
+            )
+            for end in self.scale:
+                axes.axvline(end, color=arviz_versions.GREY, ls=":")
+            axes.set(xlabel="outcome", ylabel="share at or below")
+            axes.set_title(short(f"{self.name}: before it sees any data", 60), loc="left")
+            axes.legend(loc="lower center", bbox_to_anchor=(0.66, 0.02))
+        how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data. It should run "
+        how += "through the blue; dotted: where outcomes can lie."
+        here = self.findings[0]
+        return Picture(
+            figure,
+            f"Prior predictive of {self.name}",
+            how,
+            Finding(self.level, f"Here: {here.text}"),
+        )
+
+
+_NUMBERS = {
+    "mean": lambda y: y.mean(1),
+    "sd": lambda y: y.std(1),
+    "lowest": lambda y: y.min(1),
+    "highest": lambda y: y.max(1),
+}
+
+
+def prior_predictive(
+    method: str | Method, data: Any, *, draws: int = 200, seed: int = 0, **hyper: Any
+) -> PriorPredictive:
+    """Draw data from a method's prior, at the cells of these data.
+
+    A prior that puts most outcomes where none can lie, or that finds the data extraordinary, has a scale
+    wrong. Hyper-parameters that are not given default to the data, as in a fit, and then fit them by design.
+
+    Parameters
+    ----------
+    method : str
+        A name from `bf.methods()`.
+    data : Ratings, Views, Tasks, or anything these can read
+        At most 16,384 of its cells are looked at, at random; of views zeros too, of tasks the labels.
+    draws : int
+        Data sets to draw.
+    **hyper
+        The method's hyper-parameters.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> found = bf.prior_predictive("pmf", ratings, draws=50, n_components=2)
+    >>> found.outcomes.shape == (50, len(ratings)), found.level
+    (True, 'good')
+    >>> bf.prior_predictive("pmf", ratings, draws=50, n_components=2, scale_user=30.0).level
+    'care'
+    """
+    method = lookup(method)
+    checks.whole("draws", draws, 10**6, "data sets")
+    data = contain(method, data)
+    settled = settle(method, data, hyper)
+    if "prior" in method.waived:
+        raise BayesfacError(f"{method.name} has no prior predictive: {method.waived['prior']}")
+    data = method.ready(data, settled)
+    where, seen = _cells(data, np.random.default_rng(seed))
+    hidden = data.hide(views=False) if method.views_given else data.hide()
+    if isinstance(data, Ratings):
+        query = Query(*map(jnp.asarray, where["rating"]))
+        hidden = Ratings.tree_unflatten(data.host, (query, None))
+    _proper(method, hidden, settled)
+    keys = jax.random.split(jax.random.key(seed), draws)
+    outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
+    if not np.isfinite(outcomes).all():
+        raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
+    kind = {"Ratings": "ratings", "Tasks": "labels", "Views": "cells"}
+    named = next(kind[c.__name__] for c in type(data).__mro__ if c.__name__ in kind)
+    return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), named)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _draw(method: Method, hyper: Any, keys: jax.Array, hidden: Any, where: Any) -> jax.Array:
+    """draws x cells, one draw after the other: parameters are not kept."""
+
+    def one(key: jax.Array) -> jax.Array:
+        seeded = numpyro.handlers.seed(method.model, key)
+        found = numpyro.handlers.trace(seeded).get_trace(hidden, hyper)
+        return jnp.concatenate([_taken(found[site]["value"], *at) for site, at in where.items()])
+
+    return jax.lax.map(one, keys)
+
+
+def _taken(value: jax.Array, row: jax.Array, col: jax.Array) -> jax.Array:
+    """Of a table the cells; ratings were drawn at these cells only."""
+    return value[row, col] if value.ndim == 2 else value
+
+
+def _cells(
+    data: Any, rng: np.random.Generator
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """{site: rows and columns}, at random among the data's, and what the data hold there."""
+    if isinstance(data, Ratings):
+        at = _some(len(data), rng)
+        return {"rating": (data.user[at], data.item[at])}, data.value[at]
+    if hasattr(data, "labelled"):
+        row, col = np.nonzero(np.ones((int(data.labelled.sum()), len(data.labels)), bool))
+        row = np.flatnonzero(data.labelled)[row]
+        value = np.asarray(data[LABELS].toarray(), float)[row, col]
+        at = np.flatnonzero(~np.isnan(value))
+        at = at[_some(len(at), rng)]
+        return {f"view.{LABELS}": (row[at], col[at])}, value[at]
+    where, seen = {}, []
+    for name in data.names:
+        table = data[name]
+        at = _some(table.shape[0] * table.shape[1], rng, len(data.names))
+        row, col = np.divmod(at, table.shape[1])
+        where[f"view.{name}"] = row, col
+        seen.append(np.asarray(table[row, col], float).ravel())
+    return where, np.concatenate(seen)
+
+
+def _some(n: int, rng: np.random.Generator, views: int = 1) -> np.ndarray:
+    return np.sort(rng.choice(n, min(n, CELLS // views), replace=False))
+
+
+def _proper(method: Method, hidden: Any, hyper: Any) -> None:
+    """Refuse priors that are no distributions."""
+    flat: list[str] = []
+
+    def hold(site: dict[str, Any]) -> jax.Array | None:
+        law: Any = site["fn"] if site["type"] == "sample" else None
+        whole: Any = law
+        while hasattr(law, "base_dist"):
+            law = law.base_dist
+        if not isinstance(law, dist.ImproperUniform):
+            return None
+        flat.append(site["name"])
+        return jnp.ones(whole.shape())
+
+    held = numpyro.handlers.substitute(method.model, substitute_fn=hold)
+    jax.eval_shape(lambda key: numpyro.handlers.seed(held, key)(hidden, hyper), jax.random.key(0))
+    if flat:
+        raise BayesfacError(
+            f"{method.name} has no prior predictive with these settings: its prior of {', '.join(flat)} is "
+            "flat, which cannot be drawn from"
+        )
+
+
+def _scale(data: Any, seen: np.ndarray) -> tuple[float, float]:
+    levels = getattr(data, "levels", None)
+    if levels is None:
+        return float(seen.min()), float(seen.max())
+    return (3 * levels[0] - levels[1]) / 2, (3 * levels[-1] - levels[-2]) / 2
+
+
+def _shares(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    return np.searchsorted(np.sort(values), grid, side="right") / len(values)
+
+
+def _range(found: PriorPredictive) -> Finding:
+    """Most of what the prior expects should be possible."""
+    low, high = found.scale
+    text = f"{percent(found.outside)} of the outcomes lie beyond {number(low)} to {number(high)}."
+    if found.outside > 0.5:
+        return Finding(
+            "care", text, "Most of what the prior expects cannot be: make its scales smaller."
+        )
+    return Finding("good", text)
+
+
+def _centre(found: PriorPredictive) -> Finding:
+    """The data's mean within one standard deviation of what the prior expects of an outcome."""
+    centre, spread, here = found.outcomes.mean(), found.outcomes.std(), found.seen.mean()
+    text = (
+        f"The data's mean is {number(here)}, the prior expects {number(centre)} ± {number(spread)}."
+    )
+    if abs(here - centre) > spread:
+        return Finding("care", text, "The prior is off centre: give it the data's offset.")
+    return Finding("good", text)
+
+
+def _spread(found: PriorPredictive) -> Finding:
+    """Data twice as wide as the prior are 4 sd away from it where they are 2 of their own."""
+    here, typical = found.seen.std(), float(np.median(found.outcomes.std(1)))
+    text = f"The data's sd is {number(here)}, that of the prior's draws {number(typical)}."
+    if here > 2 * typical:
+        return Finding("care", text, "The prior is too narrow: make its scales larger.")
+    return Finding("good", text)

@@ -1,0 +1,184 @@
+"""Estimators made of registered methods, and what they all have in common."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import Parameter, Signature
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_non_negative, validate_data
+
+from bayesfac.api import Fit, fit
+from bayesfac.core.data.views import Views
+from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
+
+COMMON = {
+    "engine": "`bf.LBFGS()`, `bf.Gibbs()` and so on; None is the method's own solver",
+    "random_state": "an int is the seed of `bf.fit`; a RandomState, or NumPy's own for None, draws one",
+}
+
+
+class Table(NamedTuple):
+    """X as it was read: matrices by view, labels of their columns, and of the rows."""
+
+    views: dict[str, Any]
+    columns: dict[str, pd.Index]
+    rows: pd.Index
+
+    @property
+    def container(self) -> Views:
+        """As Views, which check what is left to check."""
+        found = Views(self.views, rows=self.rows)
+        found.host = replace(found.host, features=self.columns)
+        return found
+
+
+class Estimator(BaseEstimator):
+    """What every estimator does; `fit_` is the `bf.Fit`."""
+
+    extra: Mapping[str, Any] = {}  # parameters beside those of the method: their defaults
+    extra_doc: Mapping[str, str] = {}
+    method: Method
+    fit_: Fit
+
+    @classmethod
+    def of(cls, method: Method) -> type:
+        """The class that suits a method of this family."""
+        return cls
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = "negative" in self.method.waived
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _run(self, data: Any) -> Fit:
+        """`bf.fit` with the parameters as they stand; the data have their levels already."""
+        given = {n: getattr(self, n) for n in settings(self.method) if n != "levels"}
+        return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **given)
+
+    def _seed(self) -> int:
+        state = self.random_state
+        if isinstance(state, int | np.integer):
+            return int(state)
+        return int(check_random_state(state).randint(2**31 - 1))
+
+    def _read(self, X: Any, reset: bool, finite: bool | str = True) -> Table:
+        """One matrix as scikit-learn checks it, or several views."""
+        if (several := _several(X)) is not None:
+            return self._read_views(several, reset)
+        rows = X.index if isinstance(X, pd.DataFrame) and X.index.is_unique else None
+        checked = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=finite
+        )
+        if self.__sklearn_tags__().input_tags.positive_only:
+            check_non_negative(checked, type(self).__name__)
+        names = getattr(self, "feature_names_in_", None)
+        columns = pd.RangeIndex(checked.shape[1]) if names is None else pd.Index(names)
+        return Table(
+            {"x": checked},
+            {"x": columns},
+            pd.RangeIndex(checked.shape[0]) if rows is None else rows,
+        )
+
+    def _read_views(self, several: Mapping[str, Any], reset: bool) -> Table:
+        data = Views(several)
+        if reset:
+            self.n_features_in_ = sum(data.n_features.values())
+        return Table({name: data[name] for name in data.names}, data.features, data.rows)
+
+
+def settings(method: Method) -> dict[str, Any]:
+    """The hyper-parameters that `bf.fit` takes, and their defaults."""
+    taken = inspect.signature(fit).parameters
+    default = method.Hyper._field_defaults
+    return {n: default.get(n, Parameter.empty) for n in method.Hyper._fields if n not in taken}
+
+
+def _several(X: Any) -> dict[str, Any] | None:
+    """Views by name, or None where X is one matrix."""
+    if isinstance(X, pd.DataFrame) and X.columns.nlevels == 2:
+        return {name: X[name] for name in X.columns.unique(0)}
+    if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
+        return {f"view{i}": x for i, x in enumerate(X)}
+    return (
+        dict(X) if isinstance(X, Mapping) and not sp.issparse(X) else None
+    )  # scipy's DOK is a dict
+
+
+def factor(fit: Fit, axis: str) -> str:
+    """The first parameter of the method that runs along an axis: "user", "item", "row", "feature"."""
+    for site in fit._as_draws():
+        if any(dim.partition(".")[0] == axis for dim in site_dims(fit.method, site)):
+            return site
+    raise AttributeError(f"{fit.name} has no factor along {axis!r}")
+
+
+def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
+    """A parameter of a point fit as a matrix, the axis first and all others side by side."""
+    name, _, key = site.partition(".")
+    value = getattr(fit.params, name)
+    value = np.asarray(value[key] if key else value)
+    dims = [dim.partition(".")[0] for dim in site_dims(fit.method, site)]
+    return np.moveaxis(value, dims.index(axis), 0).reshape(value.shape[dims.index(axis)], -1)
+
+
+def shelf(
+    module: str, names: dict[str, Any], families: Mapping[str, type]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that has a class for every method of these families."""
+
+    def get(name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        method = REGISTRY.get(name)
+        if method is None or method.data.__name__ not in families:
+            raise AttributeError(unknown(f"estimator of {module}", name, known()))
+        names[name] = _make(method, families[method.data.__name__], module)
+        return names[name]
+
+    def known() -> list[str]:
+        return sorted(n for n, method in REGISTRY.items() if method.data.__name__ in families)
+
+    return get, known
+
+
+def _make(method: Method, family: Any, module: str) -> type:
+    """The class of one method, at home in a module, where pickle finds it again."""
+    default = settings(method) | family.extra | dict.fromkeys(COMMON)
+    asked = [Parameter(n, Parameter.KEYWORD_ONLY, default=value) for n, value in default.items()]
+    self = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    signature = Signature([self, *asked])
+
+    def __init__(*given: Any, **named: Any) -> None:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        self = bound.arguments.pop("self")
+        for name, value in bound.arguments.items():
+            setattr(self, name, value)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    body = {"__init__": __init__, "__module__": module, "method": method}
+    made = type(method.name, (family.of(method),), body)
+    made.__doc__ = _doc(method, family, default)
+    return made
+
+
+def _doc(method: Method, family: Any, default: Mapping[str, Any]) -> str:
+    """The family's manners around the method's own header."""
+    said = {**family.extra_doc, **COMMON}
+    rows = [
+        f"{name} : default {value!r}" + (f"\n    {said[name]}" if name in said else "")
+        for name, value in default.items()
+    ]
+    header = inspect.getdoc(inspect.getmodule(method.init)) or method.name
+    first, _, rest = header.partition("\n")
+    parts = [first, inspect.cleandoc(family.__doc__), "Parameters\n----------\n" + "\n".join(rows)]
+    return "\n\n".join([*parts, "Notes\n-----" + rest])

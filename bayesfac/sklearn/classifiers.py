@@ -1,0 +1,117 @@
+"""Classifiers of several labels at once."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+)
+
+from bayesfac.api import Fit
+from bayesfac.api import fit as run
+from bayesfac.core.data.reading import plain
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.sklearn.base import Estimator, Table, settings
+
+
+class Labels(ClassifierMixin, Estimator):
+    """A classifier of several labels: X is rows x features, Y rows x labels of 0 and 1.
+
+    X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
+    them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
+    split). Y may be sparse or a DataFrame, whose columns are then `classes_`. A Y of one dimension has
+    classes: each is a label, of which every row has one, and the likeliest is predicted.
+
+    `predict_proba` has the probability of every label, `predict` those above one half; with
+    `return_std=True` also the sd of every label. `score` is the share of rows with all labels right.
+    `fit_` is the `bf.Fit`.
+    All rows are of one task: for several tasks take `bf.fit`.
+    """
+
+    extra = {"constant": False}
+    extra_doc = {"constant": "whether every view gets a feature of ones, an intercept"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
+        tags.classifier_tags.poor_score = True  # least squares of 0 and 1, without an intercept
+        return tags
+
+    def fit(self, X: Any, Y: Any) -> "Labels":
+        """Learn from rows and their labels."""
+        table = self._read(X, reset=True)
+        known = self._targets(Y)
+        check_consistent_length(table.rows, known)
+        truth = pd.DataFrame(known, table.rows, pd.Index(self.classes_))
+        data = Tasks(table.container, truth, constant=self.constant)
+        self.fit_ = self._run(data)
+        # rows of such a method are found beside those of training only
+        self._train = (table, truth) if self.method.fold_in is None else None
+        return self
+
+    def _targets(self, Y: Any) -> np.ndarray:
+        """Y as rows x labels; sets `classes_`."""
+        if Y is None:
+            raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        gaps = "gaps" in self.method.Hyper._fields
+        named = Y.columns if isinstance(Y, pd.DataFrame) else None
+        how = {"accept_sparse": True, "ensure_2d": False, "dtype": None, "input_name": "y"}
+        y = check_array(Y, ensure_all_finite="allow-nan" if gaps else True, **how)
+        y = y.toarray() if sp.issparse(y) else y
+        if gaps and y.ndim == 1:
+            assert_all_finite(y, input_name="y")
+        known = np.where(np.isnan(y), 0, y) if gaps and y.dtype.kind == "f" else y
+        check_classification_targets(known)
+        kind = type_of_target(known)
+        self._single = kind != "multilabel-indicator"
+        if not self._single:
+            self.classes_ = np.arange(y.shape[1]) if named is None else np.asarray(named)
+            return y.astype(float)
+        if y.ndim == 2 and y.shape[1] > 1:
+            raise ValueError(f"Expected labels of 0 and 1, or one column of classes, got {kind}")
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"Expected at least two classes, got 1 class: {plain(self.classes_[0])!r}"
+            )
+        return (y.reshape(-1, 1) == self.classes_).astype(float)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Labels above one half, or the likeliest class; with the sd of every label."""
+        mean, sd = self._ask(X)
+        answer = self.classes_[mean.argmax(1)] if self._single else (mean > 0.5).astype(int)
+        return (answer, sd) if return_std else answer
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Rows x labels; of classes they sum to one."""
+        mean = np.clip(self._ask(X)[0], 0, 1)
+        return mean / mean.sum(1, keepdims=True) if self._single else mean
+
+    def _ask(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and sd of every row and label."""
+        check_is_fitted(self)
+        table, known = self._read(X, reset=False), 0
+        if self._train is None:
+            fit = self.fit_.fold_in(Tasks(table.container, constant=self.constant))
+        else:
+            fit, known = self._beside(*self._train, table), len(self._train[0].rows)
+        found = fit.everywhere()
+        return found.mean[known:].astype(float), found.sd[known:].astype(float)
+
+    def _beside(self, old: Table, truth: pd.DataFrame, new: Table) -> Fit:
+        """Of a method that cannot add rows: another fit, from where the first one ended, to the rows of
+        training and, without labels, the new ones after them."""
+        n, rows = len(old.rows), pd.RangeIndex(len(old.rows) + len(new.rows))
+        both = {v: sp.vstack([sp.csr_matrix(t.views[v]) for t in (old, new)]) for v in old.views}
+        labels = truth.set_axis(rows[:n]).reindex(rows)
+        data = Tasks(Table(both, old.columns, rows).container, labels, constant=self.constant)
+        own = self.fit_
+        given = {name: getattr(own.hyper, name) for name in settings(self.method)}
+        return run(self.method, data, own.engine, seed=own.seed, init=own, progress=False, **given)

@@ -1,0 +1,74 @@
+"""Methods for ratings as regressors: X has a row (user, item) for every rating, y is the rating.
+
+Examples
+--------
+>>> import numpy as np
+>>> from bayesfac.sklearn import pairs
+>>> X = np.array([["ann", "x"], ["ann", "y"], ["bob", "x"], ["bob", "y"], ["cid", "x"]])
+>>> model = pairs.pmf(n_components=1).fit(X, [5.0, 1.0, 4.0, 2.0, 5.0])
+>>> mean, sd = model.predict([["cid", "y"], ["eve", "x"]], return_std=True)
+>>> mean.shape, sd.shape  # nobody knows eve: her mean is the prior's
+((2,), (2,))
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.sklearn.base import Estimator, shelf
+from bayesfac.sklearn.transformers import scale_of
+
+
+class Pairs(RegressorMixin, Estimator):
+    """A regressor of ratings: X has two columns, the labels of a user and of an item; y is the rating.
+
+    Labels are text or numbers. One that training never saw is answered from the prior, so that
+    cross-validation works. `predict(X, return_std=True)` gives mean and sd of the rating, noise included;
+    `score` is minus the root mean squared error. `fit_` is the `bf.Fit`.
+    """
+
+    extra_doc = {
+        "levels": "the ordinal scale, 5 for 1..5; None is the distinct values of y in `fit`"
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "Pairs":
+        """Learn from these ratings."""
+        user, item = self._labels(X, reset=True)
+        check_consistent_length(user, y)
+        values = np.asarray(y)
+        self.fit_ = self._run(Ratings(user, item, values, **scale_of(self, values)))
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of every rating; and its sd."""
+        check_is_fitted(self)
+        user, item = self._labels(X, reset=False)
+        found = self.fit_.predict({"user": user, "item": item})
+        return (found.mean, found.sd) if return_std else found.mean
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Minus the root mean squared error."""
+        square = (self.predict(X) - np.asarray(y, float)) ** 2
+        return -float(np.sqrt(np.average(square, weights=sample_weight)))
+
+    def _labels(self, X: Any, reset: bool) -> tuple[Any, Any]:
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        validate_data(
+            self, X if frame is X else frame.to_numpy(), reset=reset, skip_check_array=True
+        )
+        if frame.shape[1] != 2:
+            raise ValueError(f"Expected X as pairs (user, item), got {frame.shape[1]} columns")
+        return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].to_numpy()
+
+
+__getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs})

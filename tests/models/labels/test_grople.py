@@ -1,0 +1,235 @@
+"""GroPLE: its objective, a sweep by hand, and what the print lacks."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayesfac.core import events
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.method import log_joint, settle
+from bayesfac.models.labels import _grople_steps as steps
+from bayesfac.models.labels.grople import METHOD, STEPS_Z, Params
+from bayesfac.testing import CHECKS
+from tests.models.labels.grople_by_hand import (
+    SETTINGS,
+    apart,
+    begun,
+    by_hand,
+    ended,
+    lengths_of,
+    plain,
+    table,
+)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def test_objective_and_twin_are_the_formula():
+    """With several groups; the contract's example has one."""
+    sums = []
+    for seed in range(3):
+        data, h, p = begun(seed)
+        np.testing.assert_allclose(METHOD.objective(p, data, h), by_hand(p, data, h), rtol=1e-11)
+        sums.append(float(METHOD.objective(p, data, h) + log_joint(METHOD, p, data, h)))
+    assert np.ptp(sums) < 1e-9 * (1 + abs(sums[0]))
+
+
+@pytest.mark.parametrize("check", ["joint", "slopes", "descent", "prior", "predict", "backends"])
+def test_the_contract_with_several_groups_and_features_of_both_signs(check):
+    def example(key):
+        data = Tasks(*table(9, 4, 4, 2))
+        given = {"n_components": 3, "groups": (0, 1, 0, 1), "alpha": 0.5, "gamma": 1.0}
+        return data, settle(METHOD, data, given)
+
+    assert CHECKS[check](replace(METHOD, example=example), jax.random.key(0)) is None
+
+
+# -- a sweep ------------------------------------------------------------------------------------
+def climb_down(x, cost, slope, shrink, count):
+    """Monotone accelerated proximal gradient, as Beck and Teboulle write it."""
+    y, t = x, 1.0
+    for _ in range(count):
+        z = shrink(y - slope(y))
+        after = (1 + np.sqrt(1 + 4 * t * t)) / 2
+        new = z if cost(z) <= cost(x) * (1 + 1e-15) else x
+        y, x, t = new + t / after * (z - new) + (t - 1) / after * (new - x), new, after
+    return x
+
+
+def golden(method):
+    """V, U and Z by hand, from a point whose columns have their lengths already; then on along the way."""
+    data, h, p = begun(alpha=0.0, gamma=0.8)
+    p = ended(p, data, h, 1)
+    U, V, Z, x, T, known = plain(p, data)
+    groups, X, T = np.asarray(h.groups), x[known], T[known]
+    s = scaled(p, data, h)
+    U0, V0, Z0 = U[known] * s, V / s, Z * s
+
+    gram, size = U0.T @ U0, (U0**2).sum(0)
+    bend = 2 * size * np.linalg.eigvalsh(gram / np.sqrt(np.outer(size, size)))[-1]
+
+    def shrink(W):
+        left = np.maximum(1 - h.sparsity / bend / np.maximum(lengths_of(W, groups), 1e-300), 0)
+        return W * left[groups]
+
+    fit = lambda W: ((T - U0 @ W.T) ** 2).sum() + h.sparsity * lengths_of(W, groups).sum()  # noqa: E731
+    V1 = climb_down(V0, fit, lambda W: 2 * (W @ gram - T.T @ U0) / bend, shrink, steps.STEPS_V)
+
+    A = V1.T @ V1 + (h.ridge + h.coupling) * np.eye(4)
+    U1 = (T @ V1 + h.coupling * X @ Z0) @ np.linalg.inv(A)
+
+    bend_z = 2 * (np.abs(X).T @ np.abs(X).sum(1))[:, None] + 2 * h.gamma
+    soft = lambda W: np.sign(W) * np.maximum(np.abs(W) - h.beta / bend_z, 0)  # noqa: E731
+    far = lambda W: ((X @ W - U1) ** 2).sum() + h.gamma * (W**2).sum() + h.beta * np.abs(W).sum()  # noqa: E731
+    slope = lambda W: (2 * X.T @ (X @ W - U1) + 2 * h.gamma * W) / bend_z  # noqa: E731
+    Z1 = climb_down(Z0, far, slope, soft, STEPS_Z)
+
+    def point(t):
+        ways = [np.where(b == 0, 0, b - a) for a, b in ((V0, V1), (Z0, Z1))]
+        Zt = Z1 + t * ways[1]
+        whole = x @ Zt
+        whole[known] = U1 + t * (U1 - U0)
+        return Params(whole, V1 + t * ways[0], {"x": Zt})
+
+    t, value = 0, by_hand(point(0), data, h)
+    for further in (1, 2, 4, 8, 16, 32, 64):
+        if by_hand(point(further), data, h) >= value:
+            break
+        t, value = further, by_hand(point(further), data, h)
+    new = method.update(p, data, h)
+    for found, expected in zip(jax.tree.leaves(new), jax.tree.leaves(point(t)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    return t
+
+
+def scaled(p, data, h):
+    """The s that costs least, column by column (no R: alpha is 0), on a fine grid and then a finer one."""
+    U, V, Z, x, _, known = plain(p, data)
+    square = h.ridge * (U[known] ** 2).sum(0) + h.coupling * ((x @ Z - U)[known] ** 2).sum(0)
+    square += h.coupling * h.gamma * (Z**2).sum(0)
+    once, back = h.coupling * h.beta * np.abs(Z).sum(0), h.sparsity * lengths_of(V, h.groups).sum(0)
+    s = np.ones(4)
+    for width in 10.0 ** -np.arange(0, 9.5, 0.5):
+        tried = s * np.exp(width * np.linspace(-2, 2, 401))[:, None]
+        s = tried[np.argmin(square * tried**2 + once * tried + back / tried, 0), np.arange(4)]
+    return s
+
+
+def test_golden_step():
+    golden(METHOD)
+
+
+def test_the_slope_of_u_goes_through_the_correlations():
+    """With alpha the full step of U is against the slope of all its terms, finite differences say."""
+    data, h, p = begun()
+    U, V, Z, x, T, known = plain(p, data)
+    A = V.T @ V + (h.ridge + h.coupling) * np.eye(4)
+    old = steps.Point(*map(jnp.asarray, (U, V, Z, (T + 1) / 2 @ V, x @ Z)))
+    new, short = steps.step_U(old, jnp.asarray(known)[:, None], h)
+    assert not short
+    slope = np.zeros_like(U)
+    for i, r in np.ndindex(*U.shape):
+        ends = []
+        for e in (1e-5, -1e-5):
+            moved = U.copy()
+            moved[i, r] += e
+            ends.append(by_hand(Params(moved, V, {"x": Z}), data, h))
+        slope[i, r] = (ends[0] - ends[1]) / 2e-5 if known[i] else 0
+    np.testing.assert_allclose(new - U, -slope / 2 @ np.linalg.inv(A), atol=1e-6)
+
+
+def test_a_step_that_would_climb_is_shortened_and_told():
+    data, h, p = begun(alpha=60.0, gamma=60.0)
+    with events.listen() as heard:
+        new = METHOD.update(p, data, h)
+    assert heard["the step of (6.3) was shortened"] == 1
+    assert METHOD.objective(new, data, h) < METHOD.objective(p, data, h)
+
+
+def test_lengths_leave_the_fit_and_lower_the_rest():
+    data, h, p = begun(shaken=1.0)
+    known = steps.rows(data)
+    at = steps.Point(p.U, p.V, p.Z["x"], steps.forth(data, p.V), data["x"] @ p.Z["x"])
+    new = steps.stretched(at, known, h)
+    np.testing.assert_allclose(new.U @ new.V.T, at.U @ at.V.T, rtol=1e-10)
+    np.testing.assert_allclose(new.XZ, data["x"] @ new.Z, rtol=1e-10, atol=1e-12)
+    assert steps.cost(new, known, h) < steps.cost(at, known, h)
+
+
+def test_rows_without_labels_change_nothing_and_lie_at_their_features():
+    x, y = table()
+    found = []
+    for data in (Tasks(x[:20], y[:20]), Tasks(x, y)):
+        h = settle(METHOD, data, SETTINGS)
+        found.append(ended(METHOD.init(jax.random.key(0), data, h), data, h, 5))
+    for one, two in zip(found[0][1:], found[1][1:], strict=True):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9), one, two)
+    np.testing.assert_allclose(found[1].U[20:], x[20:] @ found[1].Z["x"], atol=1e-12)
+
+
+# -- what the print lacks -----------------------------------------------------------------------
+def test_the_slope_of_the_likeness_has_a_two():
+    """(6.13)'s alpha Z R is half of it."""
+    data, h, p = begun(gamma=0.0)
+    U, _, Z, _, _, known = plain(p, data)
+    R, e = apart(U[known]), 1e-6
+    at = lambda Z: h.alpha * np.trace(R @ Z.T @ Z)  # noqa: E731
+    slope = np.zeros_like(Z)
+    for where in np.ndindex(*Z.shape):
+        step = np.zeros_like(Z)
+        step[where] = e
+        slope[where] = (at(Z + step) - at(Z - step)) / (2 * e)
+    np.testing.assert_allclose(slope, 2 * h.alpha * Z @ R, atol=1e-7)
+    assert np.abs(slope - h.alpha * Z @ R).max() > 0.1
+    ours = jax.grad(lambda Z: steps.bound(p.U, Z, steps.rows(data), h))(p.Z["x"])
+    np.testing.assert_allclose(ours, h.coupling * slope, atol=1e-6)
+
+
+def test_without_gamma_there_is_no_minimum_where_features_outnumber_rows():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 9)), np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]] * 2, float)
+    data, given = Tasks(x, y), {"n_components": 3, "n_groups": 1, "alpha": 0.5}
+    costs = {}
+    for gamma in (0.0, None):
+        h = settle(METHOD, data, {**given, "gamma": gamma})
+        p = METHOD.init(jax.random.key(0), data, h)
+        value, turn = np.linalg.eigh(apart(np.asarray(p.U)))
+        assert value[0] < 0 and abs(value.sum()) < 1e-9  # R has no trace
+        way = np.outer(np.linalg.svd(x)[2][-1], turn[:, 0])  # X w = 0
+        np.testing.assert_allclose(x @ way, 0, atol=1e-12)
+        far = [p._replace(Z={"x": p.Z["x"] + t * way}) for t in (0, 1e2, 1e4)]
+        costs[gamma] = [float(METHOD.objective(q, data, h)) for q in far]
+    assert costs[0.0][2] < -1e4 < costs[0.0][0] and costs[0.0][2] < 100 * costs[0.0][1] < 0
+    assert costs[None][0] < costs[None][1] < costs[None][2]
+
+
+def test_gamma_is_enough_by_default_and_a_smaller_one_is_told():
+    data, h, p = begun()
+    assert h.gamma == pytest.approx(4 * 0.3)
+    worst = [
+        np.linalg.eigvalsh(apart(np.random.default_rng(s).normal(size=(3, 8))))[0]
+        for s in range(50)
+    ]
+    assert -8 <= min(worst) < -2  # R >= -d, and far from any constant
+    end = ended(p, data, h, 20)
+    assert METHOD.remarks(end, data, h) == []
+    low = h._replace(gamma=0.01)
+    least = np.linalg.eigvalsh(
+        h.alpha * apart(np.asarray(end.U)[data.labelled]) + 0.01 * np.eye(4)
+    )[0]
+    (said,) = METHOD.remarks(end, data, low)
+    assert f"an eigenvalue of {least:.3g}: J may have no minimum" in said
+
+
+def test_every_feature_has_a_safe_step():
+    """diag(|X|'|X| 1) - X'X has no negative eigenvalue, whatever the signs."""
+    x = table()[0][:20]
+    bound = np.diag(np.abs(x).T @ np.abs(x).sum(1))
+    assert np.linalg.eigvalsh(bound - x.T @ x)[0] > 0

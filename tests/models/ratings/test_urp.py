@@ -1,0 +1,139 @@
+"""URP: one EM step by loops, what Gibbs and EM share, and what the paper promises."""
+
+from itertools import permutations
+
+import jax
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.data.cells import Query
+from bayesfac.core.method import REGISTRY
+
+URP = REGISTRY["urp"]
+
+
+def case():
+    """The example and a start, as NumPy arrays too; ratings as (user, item, code)."""
+    data, h = URP.example(jax.random.key(3))
+    p = URP.init(jax.random.key(4), data, h)
+    cells = list(zip(data.user, data.item, np.searchsorted(data.levels, data.value), strict=True))
+    return data, h, p, np.array(p.A), np.array(p.B), cells
+
+
+def golden(method):
+    """One EM step on the example, the posterior of z written out rating by rating."""
+    data, h, p, A, B, cells = case()
+    a, b = np.full(A.shape, h.alpha - 1), np.full(B.shape, h.eta - 1)
+    for i, j, r in cells:
+        total = sum(A[i, k] * B[j, k, r] for k in range(A.shape[1]))
+        for k in range(A.shape[1]):
+            z = A[i, k] * B[j, k, r] / total
+            a[i, k] += z
+            b[j, k, r] += z
+    new = method.update(p, data, h)
+    np.testing.assert_allclose(new.A, a / a.sum(-1, keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(new.B, b / b.sum(-1, keepdims=True), rtol=1e-10)
+
+
+def test_golden_step():
+    golden(URP)
+
+
+def test_objective_by_hand():
+    data, h, p, A, B, cells = case()
+    fit = sum(np.log(A[i] @ B[j, :, r]) for i, j, r in cells)
+    prior = (h.alpha - 1) * np.log(A).sum() + (h.eta - 1) * np.log(B).sum()
+    np.testing.assert_allclose(URP.objective(p, data, h), -fit - prior, rtol=1e-12)
+
+
+def test_em_counts_what_gibbs_draws():
+    """The expected counts of EM are those of the attitudes that Gibbs draws, on average."""
+    data, h, p, A, B, _ = case()
+    z = np.asarray(URP.augment(p, data, h).probs)
+    assert z.shape == (len(data), h.n_components)
+    counts = np.zeros(A.shape)
+    np.add.at(counts, np.asarray(data.cells.row), z)
+    new = np.asarray(URP.update(p, data, h).A)
+    expected = (h.alpha - 1 + counts) / (h.alpha - 1 + counts).sum(-1, keepdims=True)
+    np.testing.assert_allclose(new, expected, rtol=1e-10)
+    drawn = URP.augment(p, data, h).sample(jax.random.key(0))
+    rows = URP.conditionals["B"](p, data, h, drawn).concentration
+    np.testing.assert_allclose(rows.sum() - B.size * h.eta, len(data))
+
+
+def test_flat_priors_are_maximum_likelihood():
+    """With alpha = eta = 1 nothing but the paper's likelihood is left, and EM never lowers it."""
+    data, h, p, _, _, cells = case()
+    h, likelihood = h._replace(alpha=1.0, eta=1.0), []
+    for _ in range(30):
+        p = URP.update(p, data, h)
+        A, B = np.asarray(p.A), np.asarray(p.B)
+        likelihood.append(sum(np.log(A[i] @ B[j, :, r]) for i, j, r in cells))
+        np.testing.assert_allclose(-URP.objective(p, data, h), likelihood[-1], rtol=1e-10)
+    assert np.diff(likelihood).min() >= -1e-10
+    assert likelihood[-1] > likelihood[0] + 1
+
+
+def planted(seed=0):
+    """Ratings of 90 users with three attitudes, most of a user's weight on one of them."""
+    rng = np.random.default_rng(seed)
+    A, B = rng.dirichlet(np.full(3, 0.1), 90), rng.dirichlet(np.full(5, 0.3), (24, 3))
+    seen = rng.random((90, 24)) < 0.6
+    u = rng.random((90, 24, 1))
+    value = 1.0 + np.sum(np.cumsum(np.einsum("ik,jkr->ijr", A, B), -1)[..., :-1] < u, -1)
+    return bf.Ratings(np.where(seen, value, np.nan), levels=5), A
+
+
+def test_em_recovers_planted_attitudes_and_predicts():
+    """Users are given to their own attitude: by chance one in three would be, with a standard error of
+    0.05. And ratings held out are foretold far better than by how often each level occurs."""
+    ratings, A = planted()
+    train, test = bf.split.holdout(ratings, 0.2, seed=0)
+    fit = bf.fit("urp", train, bf.FixedPoint(restarts=3), n_components=3, progress=False)
+    mine, truth = np.argmax(fit.params.A, 1), np.argmax(A, 1)
+    assert max(np.mean(np.array(order)[mine] == truth) for order in permutations(range(3))) > 0.8
+    share = np.bincount(train.value.astype(int), minlength=6) / len(train)
+    blind = np.log(share[test.value.astype(int)]).mean()
+    assert fit.predict(test).scores(test.value)["log_score"].mean() > blind + 0.3
+
+
+def test_the_choice_is_the_median_level():
+    """Which has the least expected absolute error of all levels, as the paper wants."""
+    data, h, p, *_ = case()
+    rows, cols = np.repeat(np.arange(7), 5), np.tile(np.arange(5), 7)
+    found = URP.predict(p, Query(rows, cols), h)
+    levels, probs = np.array(data.levels), np.asarray(found.probs)
+    error = np.abs(levels[:, None] - levels) @ probs.T  # choice x cell
+    np.testing.assert_array_equal(found.choice, np.argmin(error, 0))
+
+
+def test_new_users_and_items_are_answered_from_the_prior():
+    _, h, p, A, B, _ = case()
+    found = np.asarray(URP.predict(p, Query(np.array([-1, 2, -1]), np.array([1, -1, -1])), h).probs)
+    np.testing.assert_allclose(found[0], B[1].mean(0), rtol=1e-10)
+    np.testing.assert_allclose(found[1:], 1 / 4, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"alpha": 0.9}, "concentration alpha of at least 1"),
+        ({"eta": 0.5}, "concentration eta of at least 1"),
+        ({"n_components": 6}, "n_components between 1 and 5"),
+        ({"levels": (1.0, 2.0)}, "Expected the levels of the data"),
+    ],
+)
+def test_what_is_refused(settings, said):
+    data, _ = URP.example(jax.random.key(0))
+    with pytest.raises(ValueError, match=said):
+        URP.prepare(data, URP.Hyper(**{"n_components": 2, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("levels", "value", "said"), [(None, 1.5, "ordinal ratings"), (5, 4.0, "at least two levels")]
+)
+def test_data_without_an_order_are_refused(levels, value, said):
+    data = bf.Ratings(np.full((3, 3), value), levels=levels)
+    with pytest.raises(ValueError, match=f"Expected .*{said} for urp"):
+        bf.fit("urp", data, n_components=2, progress=False)

@@ -1,0 +1,130 @@
+"""HiMLSD: the sweep by hand, Lambert's function, and what the printed (25) gets wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import lambertw
+
+from bayesfac.core.laws.labels import few_tasks
+from bayesfac.core.method import REGISTRY
+from bayesfac.models.tasks import _layers as layers
+from bayesfac.models.tasks.himlsd import DIVERGENCE, log_lambert, of_view
+
+HIMLSD = REGISTRY["himlsd"]
+PAPER = {"shape": 1.0, "rate": 0.0, "pretraining": 0, "start": "random"}
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def golden(method):  # noqa: C901  # the paper's sums, written out
+    """(38) with its exact minimum, (33), (34), (36), (37) of one layer, table by table."""
+    data, h = few_tasks(jax.random.key(3)), method.Hyper(((3, 2),), 0.7, 0.5, **PAPER)
+    h = method.prepare(data, h)
+    p = method.init(jax.random.key(4), data, h)
+    new = method.update(p, data, h)
+    X = {(b, i): data[b].toarray()[at] for b in data.blocks for i, at in data.spans(b)}
+    R, C = np.asarray(p.R), {b: np.asarray(c) for b, c in p.C.items()}
+    M = {b: np.array(m) for b, m in p.M.items()}
+    w, beta = {"words": 1, "topics": 1, "labels": 0.7}, 0.5
+
+    def pulls(b, i):
+        r = R[data.span(b, i)]
+        return w[b] * (X[b, i] / (r @ M[b][i] @ C[b].T)), w[b] * np.ones_like(X[b, i]), r
+
+    for i in range(2):  # first one factor for all spaces of the task
+        num = den = np.zeros((3, 2))
+        for b in M:
+            if (b, i) in X:
+                ratio, ones, r = pulls(b, i)
+                num = num + M[b][i] * (r.T @ ratio @ C[b])
+                den = den + M[b][i] * (r.T @ ones @ C[b])
+            m, own = M[b][i], M["labels"][i]
+            den = den + beta * (m * np.log(m / own) - m + own)
+        for m in M.values():
+            m[i] *= num / den
+    old = {b: m.copy() for b, m in M.items()}
+    for b in ("words", "topics"):
+        for i in range(2):
+            A, B = np.zeros((3, 2)), np.zeros((3, 2))
+            if (b, i) in X:
+                ratio, ones, r = pulls(b, i)
+                A, B = M[b][i] * (r.T @ ratio @ C[b]), r.T @ ones @ C[b]
+            other = old["labels"][i]
+            s = np.real(lambertw(A / (beta * other) * np.exp(B / beta)))
+            exact = np.where(A > 0, A / (beta * np.where(A > 0, s, 1)), other * np.exp(-B / beta))
+            np.testing.assert_allclose(new.M[b][i], exact, rtol=1e-9)
+            M[b][i] = exact
+    for i in range(2):
+        ratio, ones, r = pulls("labels", i)
+        num = M["labels"][i] * (r.T @ ratio @ C["labels"]) + beta * (M["words"][i] + M["topics"][i])
+        M["labels"][i] = num / (r.T @ ones @ C["labels"] + 2 * beta)
+    np.testing.assert_allclose(new.M["labels"], M["labels"], rtol=1e-9)
+    num, den = np.zeros_like(R), np.zeros_like(R)
+    for b, i in X:
+        ratio, ones, _ = pulls(b, i)
+        num[data.span(b, i)] += ratio @ C[b] @ M[b][i].T
+        den[data.span(b, i)] += ones @ C[b] @ M[b][i].T
+    R = R * num / den
+    np.testing.assert_allclose(new.R, R, rtol=1e-9)
+    for b in C:
+        parts = [(*pulls(b, i), M[b][i]) for c, i in X if c == b]
+        num = sum(ratio.T @ r @ m for ratio, _, r, m in parts)
+        den = sum(ones.T @ r @ m for _, ones, r, m in parts)
+        np.testing.assert_allclose(new.C[b], C[b] * num / den, rtol=1e-9)
+
+
+def test_golden_step():
+    golden(HIMLSD)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_lambert_in_logarithms(kind):
+    x = np.concatenate([-(10.0 ** np.arange(-8, 3)), [0, 1, 1.0001], 10.0 ** np.arange(-8, 9)])
+    u = np.asarray(log_lambert(jnp.asarray(x, kind)), np.float64)
+    eps = np.finfo(kind).eps
+    np.testing.assert_allclose(u + np.exp(u), x, atol=8 * eps, rtol=8 * eps)
+    small = x < 700
+    np.testing.assert_allclose(np.exp(u[small]), np.real(lambertw(np.exp(x[small]))), rtol=40 * eps)
+
+
+def spaces(p, data, h):
+    """One update of the views' spaces alone: (33) is exact, and not what is on trial."""
+    parts, own = layers.pulls(p, data, h, DIVERGENCE, 1), p.M["labels"]
+    views = {b: of_view(m, *parts[b], own, h) for b, m in p.M.items() if b != "labels"}
+    return p._replace(M={**views, "labels": own})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_printed_coupling_climbs_and_the_exact_one_never_does(seed):
+    """(25) takes log x for 1 - 1/x: kept as `approximate`, and here to show why it is not the default."""
+    data = few_tasks(jax.random.key(seed))
+    h = HIMLSD.prepare(data, HIMLSD.Hyper(((4, 3),), coupling=2.0, **PAPER))
+    p = HIMLSD.init(jax.random.key(seed + 1), data, h)
+    exact = jax.jit(lambda p: spaces(p, data, h))
+    printed = jax.jit(lambda p: spaces(p, data, h._replace(approximate=True)))
+    cost = jax.jit(lambda p: HIMLSD.objective(p, data, h))
+    trace, rises = [cost(p)], 0
+    for _ in range(200):
+        p = exact(p)
+        trace.append(cost(p))
+        rises += bool(cost(printed(p)) > trace[-1] * (1 + 1e-9))
+    assert np.max(np.diff(trace)) < 1e-10 * abs(trace[-1])
+    assert rises > 100, rises  # wherever the exact one has settled
+    for _ in range(500):
+        p = printed(p)
+    assert cost(p) > trace[-1] * (1 + 1e-4)  # and it settles elsewhere, higher
+
+
+def test_a_space_without_data_goes_where_the_labels_are():
+    """A = 0 and B = 0: nothing but the coupling."""
+    h = HIMLSD.Hyper(coupling=0.3, **PAPER)
+    M, other = jnp.asarray([[2.0, 5.0]]), jnp.asarray([[0.5, 7.0]])
+    zero = jnp.zeros_like(M)
+    np.testing.assert_allclose(of_view(M, zero, zero, other, h), other, rtol=1e-12)
+    pulled = of_view(M, zero, jnp.ones_like(M), other, h)
+    np.testing.assert_allclose(pulled, other * np.exp(-1 / 0.3), rtol=1e-12)

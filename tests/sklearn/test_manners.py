@@ -1,0 +1,211 @@
+"""Estimators from the registry, beside `bf.fit`, and of (user, item) pairs."""
+
+import inspect
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import get_tags
+
+import bayesfac as bf
+import bayesfac.sklearn as estimators
+from bayesfac.core.method import REGISTRY
+from bayesfac.sklearn import regressors
+from tests.sklearn.company import (
+    COUNTS,
+    FEW,
+    FITTED,
+    PEOPLE,
+    RATINGS,
+    R,
+    data_of,
+    made,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+EVERY = [(estimators, n) for n in dir(estimators)] + [(regressors, n) for n in dir(regressors)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return made("pmf").fit(RATINGS)
+
+
+# ---------------------------------------------------------------------- from the registry
+
+
+def test_every_method_has_an_estimator():
+    assert dir(estimators) == sorted(REGISTRY)
+    assert dir(regressors) == sorted(n for n, m in REGISTRY.items() if m.data is bf.Ratings)
+    assert estimators.pmf is estimators.pmf and estimators.pmf is not regressors.pmf
+
+
+@pytest.mark.parametrize(("module", "name"), EVERY)
+def test_its_parameters_are_those_of_the_method(module, name):
+    kind = getattr(module, name)
+    plain, hyper = kind(), REGISTRY[name].Hyper()._asdict()
+    hyper.pop("seed", None)  # bf.fit has a seed of its own
+    assert hyper.items() <= plain.get_params().items()
+    assert plain.get_params().keys() - hyper.keys() <= {"engine", "random_state", "constant"}
+    asked = inspect.signature(kind).parameters
+    assert {n: p.default for n, p in asked.items()} == plain.get_params()
+    first = next(iter(hyper))
+    changed = clone(kind(**{first: "other"}))
+    assert changed.get_params()[first] == "other"
+    assert pickle.loads(pickle.dumps(changed)).get_params() == changed.get_params()
+    assert changed.set_params(random_state=7).random_state == 7
+    assert REGISTRY[name].paper in kind.__doc__ and f"\n{first} : default" in kind.__doc__
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_compnents'"):
+        kind(n_compnents=3)
+    with pytest.raises(ValueError, match="Invalid parameter 'n_compnents'"):
+        plain.set_params(n_compnents=3)
+    with pytest.raises(NotFittedError):
+        (plain.predict if hasattr(plain, "predict") else plain.get_feature_names_out)(COUNTS)
+
+
+def test_a_method_of_your_own_is_there_too(skeleton):
+    kind = getattr(estimators, skeleton.name)
+    assert kind.method is skeleton and skeleton.name in dir(estimators)
+    delattr(estimators, skeleton.name)
+
+
+@pytest.mark.parametrize("module", [estimators, regressors])
+def test_unknown_names_are_errors_that_name_the_nearest(module):
+    with pytest.raises(AttributeError, match="did you mean 'bpmf'"):
+        module.bpfm  # noqa: B018
+    with pytest.raises(AttributeError, match="__nothing__"):
+        module.__nothing__  # noqa: B018
+    with pytest.raises(
+        AttributeError, match="Unknown estimator of bayesfac.sklearn.regressors 'plsa'"
+    ):
+        regressors.plsa  # noqa: B018
+
+
+def test_the_facade_does_not_load_it():
+    code = (
+        "import sys, bayesfac as bf; assert not {'sklearn', 'bayesfac.sklearn'} & set(sys.modules);"
+    )
+    code += "bf.sklearn.pmf; assert 'bayesfac.sklearn.regressors' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tags_say_what_the_record_says():
+    tags = {name: get_tags(getattr(estimators, name)()) for name in REGISTRY}
+    assert {n for n, t in tags.items() if t.input_tags.positive_only} == {
+        "plsa",
+        "mvplsa",
+        "himls",
+        "himlsd",
+    }
+    assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(regressors))
+    assert is_classifier(estimators.leml()) and tags["leml"].classifier_tags.multi_label
+    assert is_regressor(regressors.pmf()) and not is_regressor(estimators.pmf())
+
+
+# ---------------------------------------------------------------------- beside bf.fit
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_same_fit_as_by_hand(name):
+    x, y = data_of(name)
+    data = {
+        "pmf": lambda: bf.Ratings(x),
+        "plsa": lambda: bf.Views(x),
+        "leml": lambda: bf.Tasks(x, y),
+    }
+    direct = bf.fit(name, data[name](), FEW, seed=3, progress=False, **FITTED[name])
+    ours = made(name).fit(x, y).fit_
+    np.testing.assert_array_equal(ours.trace, direct.trace)
+    assert ours.seed == 3 and ours.hyper == direct.hyper
+
+
+def test_random_states_are_seeds():
+    def seed(state):
+        return made("pmf").set_params(random_state=state, engine=bf.FixedPoint(1)).fit(R).fit_.seed
+
+    assert seed(5) == 5 and seed(np.int64(5)) == 5
+    assert (
+        seed(np.random.RandomState(1))
+        == seed(np.random.RandomState(1))
+        != seed(np.random.RandomState(2))
+    )
+    np.random.seed(0)  # noqa: NPY002  # what None means to scikit-learn
+    assert seed(None) != seed(None)
+
+
+def test_rows_and_columns_keep_their_names(model):
+    assert model.fit_.data.coords["user"].tolist() == PEOPLE
+    assert (
+        model.fit_.data.coords["item"].tolist() == list("abcdef") == list(model.feature_names_in_)
+    )
+    twice = made("pmf").fit(RATINGS.set_axis([*PEOPLE[:-1], "p0"]))
+    assert twice.fit_.data.coords["user"].tolist() == list(range(24))  # of no use as names
+    np.testing.assert_array_equal(twice.embedding_, model.embedding_)
+
+
+def test_what_is_not_stored_is_missing(model):
+    seen = ~np.isnan(R)
+    sparse = sp.csr_matrix((R[seen], np.nonzero(seen)), R.shape)
+    own = made("pmf").fit(sparse)
+    np.testing.assert_allclose(own.transform(sparse), model.transform(RATINGS), atol=1e-6)
+    np.testing.assert_allclose(own.impute(sparse), model.impute(RATINGS), rtol=1e-6)
+
+
+# ---------------------------------------------------------------------- pairs
+
+
+def long():
+    user, item = np.nonzero(~np.isnan(R))
+    table = pd.DataFrame({"who": np.array(PEOPLE)[user], "what": np.array(list("abcdef"))[item]})
+    return table, R[user, item]
+
+
+def test_pairs_are_a_regression():
+    table, y = long()
+    own = regressors.pmf(n_components=2, engine=FEW, random_state=3).fit(table, y)
+    direct = bf.fit(
+        "pmf",
+        bf.Ratings(table["who"], table["what"], y),
+        FEW,
+        n_components=2,
+        seed=3,
+        progress=False,
+    )
+    mean, sd = own.predict(table, return_std=True)
+    np.testing.assert_array_equal(own.fit_.trace, direct.trace)
+    wanted = direct.predict({"user": table["who"], "item": table["what"]})
+    np.testing.assert_allclose(mean, wanted.mean)
+    np.testing.assert_allclose(sd, wanted.sd)
+    assert own.score(table, y) == pytest.approx(-np.sqrt(np.mean((mean - y) ** 2)))
+    new = own.predict(pd.DataFrame({"who": ["nobody"], "what": ["a"]}), return_std=True)
+    assert np.isfinite(new).all() and new[1] > 0
+    assert list(own.feature_names_in_) == ["who", "what"] and own.n_features_in_ == 2
+    again = pickle.loads(pickle.dumps(own))
+    np.testing.assert_array_equal(again.predict(table), mean)
+
+
+def test_grids_are_searched_over_ratings():
+    table, y = long()
+    own = regressors.pmf(n_components=2, engine=FEW, random_state=0)
+    for X_, scoring in ((table, None), (table.to_numpy(), "r2")):
+        search = GridSearchCV(own, {"noise": [0.8, 100.0]}, cv=3, scoring=scoring).fit(X_, y)
+        assert search.best_params_ == {"noise": 0.8}
+
+
+def test_pairs_that_are_none():
+    own = regressors.pmf(n_components=1)
+    with pytest.raises(ValueError, match=r"Expected X as pairs \(user, item\), got 3 columns"):
+        own.fit(np.ones((4, 3)), np.ones(4))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        own.fit([[0, 1], [1, 0]], [1.0])
+    with pytest.raises(ValueError, match="Expected finite ratings, got nan in row 1"):
+        own.fit([[0, 1], [1, 0]], [1.0, np.nan])
+    with pytest.raises(ValueError, match="Expected one rating per user and item, got a second"):
+        own.fit([[0, 1], [0, 1]], [1.0, 2.0])
