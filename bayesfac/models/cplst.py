@@ -41,6 +41,7 @@ from bayesfac.core.cells import Grid, Query
 from bayesfac.core.frames import Frame, polar
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.tasks import LABELS, Tasks
 
 
@@ -68,6 +69,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(n_components=d, binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """A uniform frame of the labels; W and b to match."""
     V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
@@ -88,6 +90,7 @@ def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
     return data.seen(LABELS, A), jnp.hstack([polar(p.V), p.b[:, None]])
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """The best V, turned to the old one; W and b to match."""
     B, S = regression(data, hyper)
@@ -116,7 +119,10 @@ def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
         return w * embedding.back(data, rows) + hyper.penalty * W
 
     right = w * embedding.back(data, centred(Y, data, hyper))
-    B = embedding.conjugate(apply, right, w * embedding.squares(data) + hyper.penalty)
+    if embedding.few_features(data):
+        B = jax.scipy.linalg.solve(apply(jnp.eye(len(right))), right, assume_a="pos")
+    else:
+        B = embedding.conjugate(apply, right, w * embedding.squares(data) + hyper.penalty)
     return B, right.T @ B
 
 

@@ -36,6 +36,7 @@ from bayesfac.core import answers, checks, embedding
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.tasks import LABELS, Tasks
 
 
@@ -61,6 +62,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(gaps=not data.known.all(), binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Random directions of the labels; W to match."""
     H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
@@ -78,6 +80,7 @@ def scores(A: jax.Array, p: Params, data: Tasks, hyper: Hyper) -> embedding.Scor
     return embedding.Scores(A, p.H, data, hyper.loss, hyper.gaps)
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """H, then W."""
     return update_W(update_H(p, data, hyper), data, hyper)

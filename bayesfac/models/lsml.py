@@ -47,6 +47,7 @@ from bayesfac.core.cells import Grid, Query
 from bayesfac.core.frames import Frame, polar
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.tasks import LABELS, Tasks
 
 
@@ -77,6 +78,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """A uniform frame of the features beside ridge regression."""
     (view,) = data.names
@@ -99,6 +101,7 @@ def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
     return lambda c: embedding.ridge(data, right, c, hyper.weight)
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """The minimum, T turned to the old one."""
     ridge, (view,) = regression(data, hyper), data.names

@@ -40,6 +40,7 @@ from bayesfac.core import answers, checks, embedding, nodes
 from bayesfac.core.cells import Grid, Query
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.tasks import LABELS, Tasks
 from bayesfac.core.trees import Tree, grow
 
@@ -89,6 +90,7 @@ def objective(p: Params, data: Tree, hyper: Hyper) -> jax.Array:
     return loss + hyper.penalty / 2 * embedding.squared(p.U, p.V)
 
 
+@doubled
 def update(p: Params, data: Tree, hyper: Hyper) -> Params:
     """V, then U, all nodes of a depth at once."""
     U, V = dict(p.U), dict(p.V)
