@@ -8,6 +8,7 @@ import numpy as np
 
 from bayesfac.core import events
 from bayesfac.core.method import Method, sites
+from bayesfac.core.precision import cast
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
     Result,
@@ -23,6 +24,7 @@ from bayesfac.inference.result import (
 )
 
 ROUNDING = 1e-5  # relative rise of a float32 objective that is only rounding (float64: 1e-10)
+LOST = 1e-3  # what single precision may cost, relative to 1 + |objective|
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,38 @@ class FixedPoint:
         point.save(state())
         notes = [f"the objective rose in {rises} of {done} sweeps"] if rises else []
         notes += [f"{what} {times} times" for what, times in heard.items() if times]
+        if converged and (lost := _lost(method, data, hyper, p, trace[-1])):
+            notes.append(lost)
+            converged = False
         if partial:
             notes.append(f"interrupted after {done} sweeps")
         return Result(p, None, np.asarray(trace), converged, notes=notes, partial=partial)
 
 
 def _rounding(params: Any) -> float:
-    single = any(np.asarray(x).dtype == np.float32 for x in jax.tree.leaves(params))
-    return ROUNDING if single else 1e-10
+    return ROUNDING if _single(params) else 1e-10
+
+
+def _single(params: Any) -> bool:
+    return any(np.asarray(x).dtype == np.float32 for x in jax.tree.leaves(params))
+
+
+def _lost(method: Method, data: Any, hyper: Any, p: Any, value: float) -> str | None:
+    """In words: what single precision costs a regression on features, which come in any scale.
+
+    One sweep in double precision goes on from the point where the fit stands: it should find the same
+    objective.
+    """
+    if not method.views_given or not _single(p):
+        return None
+    objective, update = _functions(method, hyper)
+    with jax.enable_x64(True):
+        p, data = cast(p, np.float64), cast(data, np.float64)
+        there = float(objective(update(p, data), data))
+    if abs(value - there) <= LOST * (1 + abs(there)):
+        return None
+    found = f"the objective is {value:.6g} in single precision, {there:.6g} in double precision"
+    return f'{found}: scale the features, or call jax.config.update("jax_enable_x64", True)'
 
 
 def _functions(method: Method, hyper: Any) -> tuple[Any, Any]:

@@ -154,17 +154,20 @@ def ridge(
     data: Tasks, right: jax.Array, penalty: float, weight: jax.Array | float = 1.0
 ) -> jax.Array:
     """(weight X'X + penalty I)^-1 right over labelled rows; every column may have a weight of its own."""
-    (view,) = data.names
-    d = data.n_features[view]
-    if d * d <= 2 * len(data.cells[view]):  # a table of features costs no more than the cells
-        return _by_eigenvectors(
-            back(data, times(data, jnp.eye(d, dtype=right.dtype))), right, penalty, weight
-        )
+    if few_features(data):
+        eye = jnp.eye(len(right), dtype=right.dtype)
+        return _by_eigenvectors(back(data, times(data, eye)), right, penalty, weight)
 
     def apply(W: jax.Array) -> jax.Array:
         return weight * back(data, times(data, W)) + penalty * W
 
     return conjugate(apply, right, weight * squares(data) + penalty)
+
+
+def few_features(data: Tasks) -> bool:
+    """Whether a table of features x features costs no more than the stored cells do."""
+    (view,) = data.names
+    return data.n_features[view] ** 2 <= 2 * len(data.cells[view])
 
 
 @jax.jit

@@ -43,9 +43,14 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+<<<<<<< HEAD:bayesfac/models/labels/cplst.py
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.tasks import LABELS, Tasks
+>>>>>>> f32:bayesfac/models/cplst.py
 
 
 class Params(NamedTuple):
@@ -72,6 +77,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(n_components=d, binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """A uniform frame of the labels; W and b to match."""
     V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
@@ -92,6 +98,7 @@ def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
     return data.seen(LABELS, A), jnp.hstack([polar(p.V), p.b[:, None]])
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """The best V, turned to the old one; W and b to match."""
     B, S = regression(data, hyper)
@@ -120,7 +127,10 @@ def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
         return w * embedding.back(data, rows) + hyper.penalty * W
 
     right = w * embedding.back(data, centred(Y, data, hyper))
-    B = embedding.conjugate(apply, right, w * embedding.squares(data) + hyper.penalty)
+    if embedding.few_features(data):
+        B = jax.scipy.linalg.solve(apply(jnp.eye(len(right))), right, assume_a="pos")
+    else:
+        B = embedding.conjugate(apply, right, w * embedding.squares(data) + hyper.penalty)
     return B, right.T @ B
 
 

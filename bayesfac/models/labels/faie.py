@@ -42,9 +42,15 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+<<<<<<< HEAD:bayesfac/models/labels/faie.py
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.reading import plain
+from bayesfac.core.tasks import LABELS, Tasks
+>>>>>>> f32:bayesfac/models/faie.py
 
 
 class Params(NamedTuple):
@@ -77,6 +83,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(n_components=d, binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """A uniform frame; D and W to match."""
     C = frames.nearest(jax.random.normal(key, (data.n_rows, hyper.n_components)))
@@ -107,6 +114,7 @@ def misfit(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
     return hyper.alpha * jnp.sum((C - embedding.times(data, W)) ** 2)
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """The best C in a span, turned to the old one; D and W to match."""
     (W,), (Y, _) = p.W.values(), embedding.answers_of(data, data.y[LABELS])

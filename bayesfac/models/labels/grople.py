@@ -49,10 +49,15 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
+<<<<<<< HEAD:bayesfac/models/labels/grople.py
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.tasks import LABELS, Tasks
+>>>>>>> f32:bayesfac/models/grople.py
 
 STEPS_Z, FIRST_Z = 10, 50  # in a sweep, at the start
 
@@ -90,6 +95,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Singular vectors of 2Y - 1, as long as `ridge` and `sparsity` alone would have them; Z to match."""
     U, V = steps.singular(key, data, hyper.n_components)

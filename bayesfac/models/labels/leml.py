@@ -38,7 +38,12 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+<<<<<<< HEAD:bayesfac/models/labels/leml.py
 from bayesfac.models.labels import _embedding as embedding
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.tasks import LABELS, Tasks
+>>>>>>> f32:bayesfac/models/leml.py
 
 
 class Params(NamedTuple):
@@ -63,6 +68,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(gaps=not data.known.all(), binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Random directions of the labels; W to match."""
     H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
@@ -80,6 +86,7 @@ def scores(A: jax.Array, p: Params, data: Tasks, hyper: Hyper) -> embedding.Scor
     return embedding.Scores(A, p.H, data, hyper.loss, hyper.gaps)
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """H, then W."""
     return update_W(update_H(p, data, hyper), data, hyper)

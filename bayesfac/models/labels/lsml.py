@@ -49,9 +49,14 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
+<<<<<<< HEAD:bayesfac/models/labels/lsml.py
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.tasks import LABELS, Tasks
+>>>>>>> f32:bayesfac/models/lsml.py
 
 
 class Params(NamedTuple):
@@ -81,6 +86,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """A uniform frame of the features beside ridge regression."""
     (view,) = data.names
@@ -103,6 +109,7 @@ def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
     return lambda c: embedding.ridge(data, right, c, hyper.weight)
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """The minimum, T turned to the old one."""
     ridge, (view,) = regression(data, hyper), data.names

@@ -42,9 +42,15 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
+<<<<<<< HEAD:bayesfac/models/labels/mlc_hmf.py
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _mlc_hmf_nodes as nodes
 from bayesfac.models.labels._mlc_hmf_tree import Tree, grow
+=======
+from bayesfac.core.precision import doubled
+from bayesfac.core.tasks import LABELS, Tasks
+from bayesfac.core.trees import Tree, grow
+>>>>>>> f32:bayesfac/models/mlc_hmf.py
 
 
 class Params(NamedTuple):
@@ -92,6 +98,7 @@ def objective(p: Params, data: Tree, hyper: Hyper) -> jax.Array:
     return loss + hyper.penalty / 2 * embedding.squared(p.U, p.V)
 
 
+@doubled
 def update(p: Params, data: Tree, hyper: Hyper) -> Params:
     """V, then U, all nodes of a depth at once."""
     U, V = dict(p.U), dict(p.V)

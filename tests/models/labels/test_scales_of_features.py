@@ -1,0 +1,95 @@
+"""Features in any scale: a fit in single precision is the fit in double precision."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.method import lookup
+from bayesfac.core.precision import doubled
+
+SCALES = {"1e-3": 1e-3, "1": 1.0, "1e2": 1e2, "1e4": 1e4, "each its own": np.logspace(-3, 4, 8)}
+METHODS = {
+    "lsml": ("lsml", {}, 10),
+    "cplst": ("cplst", {}, 10),
+    "faie": ("faie", {}, 20),
+    "leml, squared": ("leml", {"n_components": 3}, 15),
+    "leml, logistic": ("leml", {"n_components": 3, "loss": "logistic"}, 15),
+    "grople": ("grople", {"n_components": 3}, 10),
+    "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3}, 10),
+}
+
+
+def made(scale, many=80):
+    """Features that are far from zero beside their spread, as loudness in decibels is; both precisions hold
+    the same numbers."""
+    rng = np.random.default_rng(0)
+    x = 3 + rng.normal(size=(many, 8)) + 0.5 * rng.normal(size=(many, 1))
+    x[:, 7] = x[:, 6] + 0.01 * x[:, 7]
+    scores = (x - 3) @ rng.normal(size=(8, 4)) + 0.5 * rng.normal(size=(many, 4))
+    return np.float64(np.float32(x * scale)), (scores > 0).astype(float)
+
+
+def fitted(name, scale, precise, sweeps, **given):
+    """A fit in double precision, or in single precision as users have it; and what it predicts."""
+    with jax.enable_x64(precise):
+        data = bf.Tasks(*made(scale))
+        fit = bf.fit(name, data, bf.FixedPoint(sweeps), progress=False, **given)
+        kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(fit.params)}
+        assert kinds == {"float64" if precise else "float32"}
+        return fit, np.asarray(fit.predict(data.grid()).mean)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("case", METHODS)
+def test_single_precision_ends_where_double_precision_does(case, scale):
+    name, given, sweeps = METHODS[case]
+    exact, wanted = fitted(name, SCALES[scale], True, sweeps, **given)
+    fit, found = fitted(name, SCALES[scale], False, sweeps, **given)
+    assert fit.trace[-1] == pytest.approx(exact.trace[-1], rel=1e-3)
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+    if name in ("lsml", "cplst", "faie"):  # solved exactly: a sweep or a few
+        assert fit.converged and exact.converged
+
+
+def test_a_sparse_wide_table_is_solved_by_conjugate_gradients_in_any_scale():
+    rng = np.random.default_rng(1)
+    x = np.float64(np.float32(rng.poisson(0.05, (60, 90)) * np.logspace(-2, 3, 90)))
+    x[np.arange(60), np.arange(60)] += 1
+    y = (rng.normal(size=(60, 90)) @ rng.normal(size=(90, 4)) > 0).astype(float)
+    for name in ("lsml", "cplst", "faie"):
+        ends = []
+        for precise in (True, False):
+            with jax.enable_x64(precise):
+                ends.append(bf.fit(name, bf.Tasks(x, y), progress=False).trace[-1])
+        assert ends[1] == pytest.approx(ends[0], rel=1e-3), name
+
+
+def test_what_single_precision_loses_is_said():
+    """LS-ML without double precision in its steps: on columns of several scales its answer is wrong."""
+    method = lookup("lsml")
+    plain = replace(method, init=method.init.__wrapped__, update=method.update.__wrapped__)
+    for scale, said in (("1", False), ("each its own", True)):
+        with jax.enable_x64(False):
+            data = bf.Tasks(*made(SCALES[scale]))
+            if said:
+                with pytest.warns(ConvergenceWarning, match="in single precision.*scale the feat"):
+                    fit = bf.fit(plain, data, progress=False)
+            else:
+                fit = bf.fit(plain, data, progress=False)
+        assert fit.converged != said
+        assert any("single precision" in note for note in fit.result.notes) == said
+
+
+def test_an_answer_has_the_precision_of_its_caller():
+    step = doubled(lambda x: (x + 1e9) - 1e9)
+    for precise in (True, False):
+        with jax.enable_x64(precise):
+            one = jax.numpy.ones(3)
+            for run in (step, jax.jit(step)):
+                assert run(one).dtype == one.dtype
+                np.testing.assert_array_equal(run(one), one)
