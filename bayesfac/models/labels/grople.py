@@ -49,15 +49,11 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
-<<<<<<< HEAD:bayesfac/models/labels/grople.py
+from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
-=======
-from bayesfac.core.precision import doubled
-from bayesfac.core.tasks import LABELS, Tasks
->>>>>>> f32:bayesfac/models/grople.py
 
 STEPS_Z, FIRST_Z = 10, 50  # in a sweep, at the start
 

@@ -38,12 +38,8 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-<<<<<<< HEAD:bayesfac/models/labels/leml.py
-from bayesfac.models.labels import _embedding as embedding
-=======
 from bayesfac.core.precision import doubled
-from bayesfac.core.tasks import LABELS, Tasks
->>>>>>> f32:bayesfac/models/leml.py
+from bayesfac.models.labels import _embedding as embedding
 
 
 class Params(NamedTuple):

@@ -49,14 +49,10 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
-<<<<<<< HEAD:bayesfac/models/labels/lsml.py
+from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-=======
-from bayesfac.core.precision import doubled
-from bayesfac.core.tasks import LABELS, Tasks
->>>>>>> f32:bayesfac/models/lsml.py
 
 
 class Params(NamedTuple):

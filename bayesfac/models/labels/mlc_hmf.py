@@ -42,15 +42,10 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
 from bayesfac.core.method import Method, Rotation, register
-<<<<<<< HEAD:bayesfac/models/labels/mlc_hmf.py
+from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _mlc_hmf_nodes as nodes
 from bayesfac.models.labels._mlc_hmf_tree import Tree, grow
-=======
-from bayesfac.core.precision import doubled
-from bayesfac.core.tasks import LABELS, Tasks
-from bayesfac.core.trees import Tree, grow
->>>>>>> f32:bayesfac/models/mlc_hmf.py
 
 
 class Params(NamedTuple):
