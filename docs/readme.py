@@ -6,10 +6,14 @@ that is there stay as they are.
 """
 
 import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
-import bayesfac as bf
-from bayesfac.cli.commands import _markdown
+from bayesfac import (
+    cli,
+    models,  # noqa: F401  # registers every method
+)
 from bayesfac.core.method import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,8 +42,9 @@ def with_table(text: str) -> str:
     before, rest = text.split("<!-- methods:start -->\n")
     after = rest.split("<!-- methods:end -->")[1]
     before = re.sub(r"!\[\d+ methods\]", f"![{len(REGISTRY)} methods]", before)
-    table = _markdown(bf.methods())
-    return f"{before}<!-- methods:start -->\n{table}\n<!-- methods:end -->{after}"
+    with redirect_stdout(StringIO()) as table:
+        cli.main(["methods", "--markdown"])
+    return f"{before}<!-- methods:start -->\n{table.getvalue()}<!-- methods:end -->{after}"
 
 
 def with_rows(text: str) -> str:

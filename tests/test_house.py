@@ -1,4 +1,4 @@
-"""The shape of the package: no circle of imports, no crowded folder; methods over the soft limit are named."""
+"""The shape of the package: no circle of imports, no crowded folder; long methods are named."""
 
 import warnings
 
