@@ -357,7 +357,10 @@ def labels_know_no_ridge(p, data, h):
 
 # -- every method ---------------------------------------------------------------------------------
 def falling_short(method):
-    """A sweep that goes all but a thousandth of the way; an objective that is a millionth too large."""
+    """A sweep that goes all but a thousandth of the way, and an objective that is a millionth too large.
+
+    A golden step computes a sweep or the objective by hand, and must find one of both.
+    """
 
     def update(p, data, h):
         return jax.tree.map(lambda old, new: new + (old - new) / 1000, p, method.update(p, data, h))
@@ -365,7 +368,7 @@ def falling_short(method):
     def objective(p, data, h):
         return method.objective(p, data, h) * (1 + 1e-6)
 
-    return replace(method, **({"update": update} if method.update else {"objective": objective}))
+    return replace(method, objective=objective, update=update if method.update else None)
 
 
 for name, method in sorted(REGISTRY.items()):

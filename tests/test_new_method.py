@@ -11,7 +11,13 @@ import pytest
 from bayesfac.cli import new_method
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ["bayesfac", "tests", "docs/skeleton_method.py", "docs/skeleton_labels.py", "pyproject.toml"]
+NEEDED = [
+    "bayesfac",
+    "tests",
+    "docs/skeleton_method.py",
+    "docs/skeleton_labels.py",
+    "pyproject.toml",
+]
 
 
 @pytest.fixture
@@ -44,7 +50,9 @@ def content(checkout):
 
 def test_three_files_are_written_and_no_other(checkout):
     before = content(checkout)
-    code, out, err = run(checkout, "bayesfac.cli", "new-method", "demo_method", "--family", "topics")
+    code, out, err = run(
+        checkout, "bayesfac.cli", "new-method", "demo_method", "--family", "topics"
+    )
     assert (code, err) == (0, "")
     after = content(checkout)
     changed = [path for path, text in after.items() if before.get(path) != text]
