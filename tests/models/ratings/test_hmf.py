@@ -118,7 +118,6 @@ def test_a_new_user_is_given_the_middle_of_what_is_likely():
     [
         ({"penalty": (1.0, 2.0)}, r"a penalty above 0, or 4 of them"),
         ({"penalty": -1.0}, r"a penalty above 0"),
-        ({"stages": "both"}, r"stages to be one of"),
     ],
 )
 def test_bad_options(options, message):
