@@ -47,11 +47,12 @@ test: $(READY)  ## the quick tests
 test-all: $(READY)  ## every test, the slow ones too
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
 
-lint: $(READY)  ## ruff, import contracts, types
+lint: $(READY)  ## ruff, import contracts, types, the shape of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
+	$(BIN)/python -m tests.house
 
 format: $(READY)  ## let ruff put the code in shape
 	$(BIN)/ruff check --fix .
@@ -76,11 +77,8 @@ nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)
 	BAYESFAC_FAST=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --timeout 900 \
 	  $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(BOOKS))
 
-readme: $(READY)  ## write the table of methods into README.md
-	@$(BIN)/bayesfac methods --markdown > build-readme.tmp
-	@sed -i.bak -e '/<!-- methods:start -->/,/<!-- methods:end -->/{//!d;}' \
-	  -e '/<!-- methods:start -->/r build-readme.tmp' README.md
-	@rm -f build-readme.tmp README.md.bak
+readme: $(READY)  ## write the methods into README.md, its badge and docs/choosing.md
+	$(BIN)/python docs/readme.py
 
 # Sphinx and its theme, for whoever builds the site.
 $(DOCS): $(READY)

@@ -347,7 +347,7 @@ def _engine(engine: Any, method: Method) -> Any:
         asked = engine if isinstance(engine, str) else name
         raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
     if name not in method.engines:
-        why = method.waived.get(name.lower(), f"it declares no {name} step")
+        why = method.traits.get(f"no_{name.lower()}", f"it declares no {name} step")
         raise BayesfacError(
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )

@@ -35,8 +35,8 @@ def fold_in(fit: Fit, data: Any) -> Fit:
     """
     method = fit.method
     data = contain(method, data)
-    if "fold_in" in method.waived or method.fold_in is None and not isinstance(data, Ratings):
-        why = method.waived.get("fold_in", "it has no step for them")
+    if "no_fold_in" in method.traits or method.fold_in is None and not isinstance(data, Ratings):
+        why = method.traits.get("no_fold_in", "it has no step for them")
         raise BayesfacError(
             f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all of them"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import graph
 
-from bayesfac.core.method import Method, Permutation, Rotation, gauge_of
+from bayesfac.core.method import TRAITS, Method, Permutation, Rotation, gauge_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -119,7 +119,7 @@ def facts(method: Method) -> str:
         rows.insert(
             3, ["Gibbs\N{NO-BREAK SPACE}sweep", ", ".join(f"`{block}`" for block in blocks)]
         )
-    if method.views_given:
+    if "views_given" in method.traits:
         rows.insert(1, ["Models", "the labels; the features are taken as given"])
     return table(["", ""], rows)
 
@@ -188,12 +188,12 @@ def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
     parts = ["## What is not identified", "\n".join(f"- {one}" for one in free)] if free else []
     if parts:
         parts.append("Why that matters: [can I trust this posterior?](../trust.md)")
+    known = [f"- {TRAITS[trait]}: {prose(why)}" for trait, why in method.traits.items()]
+    if known:
+        parts += ["## What to know before using it", "\n".join(known)]
     if method.waived:
-        parts += [
-            "## What it goes without",
-            "Engines, and checks of the contract, that do not fit it, and why:",
-        ]
-        parts += ["\n".join(f"- *{k}*: {prose(why)}" for k, why in method.waived.items())]
+        parts += ["## Checks of the contract that it does not pass, and why"]
+        parts += ["\n".join(f"- *{check}*: {prose(why)}" for check, why in method.waived.items())]
     return parts
 
 

@@ -10,8 +10,8 @@ follows it, with one penalty per side; the solver takes each side's exact optimu
     mu          offset, m: fixed
     lambda_1    s^2/s_b^2 and s^2/s_c^2
 
-A letter of the paper may be used in this file once it stands in this table. The fields of Params
-are the sample sites of `model`: so a point, a draw and a prediction speak of the same things.
+A letter of the paper may be used in this file once this table names the letter. The fields of Params
+are the sample sites of `model`, so a point, a draw and a prediction have the same names.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    """What defaults to the data, and what is refused. Leave it out if there is neither."""
+    """Fill settings that default to the data, and refuse wrong ones. May be left out."""
     half = data.spread / 2
     default = {"noise": 2 * half, "scale_user": half, "scale_item": half, "offset": data.mean}
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
@@ -58,26 +58,26 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def expected(p: Params, at: Cells | Query | Grid, hyper: Hyper) -> jax.Array:
-    """m + b_i + c_j; a label that training never saw (-1) adds nothing."""
+    """m + b_i + c_j; a user or item that training never saw (-1) adds nothing."""
     b, c = pick(p.b, at.row), pick(p.c, at.col)
     return hyper.offset + (b[:, None] + c if isinstance(at, Grid) else b + c)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """All of it, priors included: minus the log joint of `model`, up to a constant."""
+    """Priors included: minus the log joint of `model`, up to a constant."""
     fit = jnp.sum((data.y - expected(p, data.cells, hyper)) ** 2) / hyper.noise**2
     ridge = jnp.sum(p.b**2) / hyper.scale_user**2 + jnp.sum(p.c**2) / hyper.scale_item**2
     return 0.5 * (fit + ridge)
 
 
 def conditional_b(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """b | c, y: in row i precision 1/s_b^2 + n_i/s^2, mean sum_j (y - m - c_j)/s^2 over it."""
+    """b | c, y: for user i precision 1/s_b^2 + n_i/s^2, mean sum_j (y - m - c_j)/s^2 over the precision."""
     rest = data.y - hyper.offset - p.c[data.cells.col]
     return biases(rest, data.cells.row, p.b.shape[0], hyper.noise, hyper.scale_user)
 
 
 def conditional_c(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """The same with users and items exchanged."""
+    """c | b, y: as `conditional_b`, with users and items exchanged."""
     rest = data.y - hyper.offset - p.b[data.cells.row]
     return biases(rest, data.cells.col, p.c.shape[0], hyper.noise, hyper.scale_item)
 
@@ -92,13 +92,13 @@ def biases(
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """One sweep: each block jumps to the mean of its conditional. Never raises the objective."""
+    """One sweep: each block moves to the mean of its conditional, so the objective never rises."""
     p = p._replace(b=conditional_b(p, data, hyper).mean)
     return p._replace(c=conditional_c(p, data, hyper).mean)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    """The generative twin: a plate on every axis, the observed site named as in the container."""
+    """The generative twin: plates on all axes; the container fixes the observed site's name."""
     n, m = data.shape
     with numpyro.plate("user", n):
         b = numpyro.sample("b", dist.Normal(0, hyper.scale_user))
@@ -110,7 +110,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """A rating, given one value of Params; engines map it over draws."""
+    """A rating, for one value of Params; engines map `predict` over draws."""
     variance = hyper.noise**2
     if isinstance(query, Query):  # a user or item without training data is a draw from its prior
         variance += hyper.scale_user**2 * (jnp.asarray(query.row) < 0)
@@ -119,7 +119,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Tiny: the whole contract runs on it. Seven users, five items, three cells in four."""
+    """Seven users, five items, three cells in four; tiny: the contract runs on this example."""
     kv, ks = jax.random.split(key)
     values, seen = jax.random.normal(kv, (7, 5)), jax.random.uniform(ks, (7, 5)) < 0.75
     data = Ratings(np.where(seen, values, np.nan))

@@ -1,4 +1,4 @@
-"""Known mistakes, each with the check that has to find it."""
+"""Known mistakes, each with the check that has to find it; one for the golden step of every method."""
 
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.graphs import degrees
 from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.math import normalise
+from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings import bpmf, pmf
 from bayesfac.models.ratings._normal_wishart import normal_wishart_precision, rescale
 from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
@@ -352,3 +353,23 @@ def independence_is_sought(p, data, h):
 @plant(A, "update", "golden")
 def labels_know_no_ridge(p, data, h):
     return lsa_mml.update_W(lsa_mml.update(p, data, h), data, h._replace(ridge=1e-9))
+
+
+# -- every method ---------------------------------------------------------------------------------
+def falling_short(method):
+    """A sweep that goes all but a thousandth of the way, and an objective that is a millionth too large.
+
+    A golden step computes a sweep or the objective by hand, and must find one of both.
+    """
+
+    def update(p, data, h):
+        return jax.tree.map(lambda old, new: new + (old - new) / 1000, p, method.update(p, data, h))
+
+    def objective(p, data, h):
+        return method.objective(p, data, h) * (1 + 1e-6)
+
+    return replace(method, objective=objective, update=update if method.update else None)
+
+
+for name, method in sorted(REGISTRY.items()):
+    MUTANTS[f"{name}: falls short"] = "golden", falling_short(method)

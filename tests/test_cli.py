@@ -29,6 +29,7 @@ COMMANDS = [
     ["data", "fetch"],
     ["data", "split"],
     ["bench"],
+    ["new-method"],
 ]
 
 

@@ -64,7 +64,7 @@ def test_code_in_pages_is_python_with_names_that_exist(page):
 
 def test_how_to_choose_names_every_method():
     rows = re.findall(r"^\|[^|]*\| `(\w+)`", (DOCS / "choosing.md").read_text("utf-8"), re.M)
-    assert sorted(rows) == sorted(REGISTRY)
+    assert sorted(rows) == sorted(REGISTRY), "run `make readme`"
 
 
 def test_every_error_of_the_faq_is_raised_there():

@@ -19,7 +19,7 @@ COUNTS = rng.poisson(1 + 6.0 * (np.arange(15)[:, None] % 3 == np.arange(8) % 3))
 BY_DESCENT = [
     pytest.param(n, marks=[] if n in ("pmf", "pmmmf") else pytest.mark.slow)
     for n, m in sorted(REGISTRY.items())
-    if m.data is bf.Ratings and "fold_in" not in m.waived
+    if m.data is bf.Ratings and "no_fold_in" not in m.traits
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import cli
+from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -284,17 +286,46 @@ def test_one_version_everywhere():
 # ---------------------------------------------------------------------- prose
 
 
-def test_the_readme_lists_the_methods(capsys):
-    assert cli.main(["methods", "--markdown"]) == 0
+def test_the_readme_lists_the_methods(monkeypatch):
+    """README.md, its badge and docs/choosing.md follow from the records."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    readme = importlib.import_module("readme")
+    for path, text in readme.pages().items():
+        assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make readme`"
     table = README.split("<!-- methods:start -->\n")[1].split("<!-- methods:end -->")[0]
-    assert table.strip() == capsys.readouterr().out.strip(), "run `make readme`"
     assert re.findall(r"^\| *`?(\w+)`? *\|", table, re.M)[1:] == list(bf.methods().index)
+    short = README.replace("| `pmf` |", "| `pmf_of_old` |")
+    assert readme.with_table(short) == README
 
 
-def test_adding_a_method_takes_ten_lines():
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    section = text.split("## Add a method\n")[1].split("\n## ")[0]
-    assert re.findall(r"^(\d+)\. ", section, re.M) == [str(n) for n in range(1, 11)]
+def test_choosing_gets_a_row_for_a_new_method(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    readme = importlib.import_module("readme")
+    text = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    (row,) = re.findall(r"^\| [^|]* \| `pmf` \|.*\n", text, re.M)
+    mended = readme.with_rows(text.replace(row, row.replace("`pmf`", "`pmf_of_old`")))
+    section = mended.split("## Ratings\n")[1].split("\n## ")[0]
+    assert REGISTRY["pmf"].paper in section and "pmf_of_old" not in mended
+
+
+def test_only_the_contract_reads_what_a_method_waives():
+    """What the program asks of a method is in its traits."""
+    for path in FILES:
+        if PACKAGE / "testing" not in path.parents:
+            read = [n for n in ast.walk(tree(path)) if getattr(n, "attr", None) == "waived"]
+            assert not read, f"{path.relative_to(ROOT)}:{read[0].lineno}: declare a trait instead"
+
+
+def test_a_trait_that_nothing_asks_for_is_refused():
+    with pytest.raises(
+        UnknownName, match="Unknown trait of pmf 'no_gibs'; did you mean 'no_gibbs'"
+    ):
+        replace(REGISTRY["pmf"], traits={"no_gibs": "a slip"})
+
+
+def test_the_bibliography_has_no_entry_to_fill_in():
+    text = (PACKAGE / "references.bib").read_text("utf-8")
+    assert "TO FILL IN" not in text, "fill in the entry that `bayesfac new-method` wrote"
 
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

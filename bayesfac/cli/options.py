@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bayesfac.cli import commands
+from bayesfac.cli.new_method import SKELETONS, new_method
 
 ABOUT = """\
 Every factorization, written twice: the paper's point solver and its Bayesian twin.
@@ -83,6 +84,10 @@ examples:
 
 A method whose model is no law of the data is answered with the reason, and exit code 0."""
 
+NEW_METHOD = """\
+Write bayesfac/models/FAMILY/NAME.py, a small method that runs, with an entry in references.bib and a
+test of one sweep and one claim, all ready to run. Works in a source checkout only."""
+
 SPLIT = f"""\
 Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
 
@@ -136,6 +141,11 @@ def build_parser() -> Parser:
     _report_options(_command(add, "report", commands.report, REPORT))
     _sbc_options(_command(add, "sbc", commands.sbc, SBC, SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
+    new = _command(add, "new-method", new_method, NEW_METHOD)
+    new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
+    new.add_argument(
+        "--family", choices=SKELETONS, default="ratings", help="the kind of data (%(default)s)"
+    )
     bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
     bench.add_argument("name", nargs="?", metavar="NAME", help="gibbs, plsa, ...; default: all")
     return parser

@@ -6,7 +6,7 @@ from typing import Any
 from bayesfac.core.data.reading import plain
 from bayesfac.core.laws.losses import SMOOTH
 
-NONNEGATIVE = {"negative": "its factors are not below zero, so the data must not be"}
+NONNEGATIVE = {"nonnegative": "the factors are not negative, so their products are not either"}
 
 
 def count(hyper: Any, name: str, limit: int, of: str) -> None:

@@ -1,5 +1,6 @@
 """The one abstraction: a factorization method is a record of plain functions."""
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +13,26 @@ from bayesfac.core.errors import UnknownName
 
 REGISTRY: dict[str, "Method"] = {}
 
+# What engines, reports and estimators ask of a method. `Method.traits` gives the reason of each
+# trait that holds: {"no_gibbs": "no block has a conjugate conditional"}.
+TRAITS = {
+    "views_given": "the model explains the labels and takes the views as given",
+    "nonnegative": "the data must not be negative",
+    "no_gibbs": "Gibbs cannot run",
+    "no_fold_in": "rows cannot be added to a fit",
+    "no_minibatch": "the likelihood is no product over cells, so cells cannot be sampled or left out",
+    "no_prior_predictive": "data cannot be drawn from the prior",
+}
+
 
 @dataclass(frozen=True)
 class Rotation:
     """The factors may be turned by any orthogonal R: `site @ R` along each axis in `axes`.
 
-    `forms` are K x K sites that turn as R' M R. The sites of `factors` (two of them) make the
-    identified product, their rows paired by the data. With `each`, all of these have a
-    leading axis (already counted in `axes`), every entry of which turns by an R of its own. `floating`:
-    thresholds of a row's own absorb shifts of its products, so their spectrum is not identified.
+    `forms` are K x K sites that turn as R' M R. The product of the two sites in `factors` is
+    identified. With `each`, all sites have a leading axis (`axes` counts it), and every entry of
+    that axis has its own R. With `floating`, each row has thresholds that absorb a shift of its
+    products, so the spectrum of the products is not identified.
     """
 
     factors: tuple[str, str]
@@ -32,9 +44,9 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Permutation:
-    """The same relabelling may act on each of these axes at once (site name -> axis).
+    """One relabelling may act on all axes in `axes` (site name -> axis) at once.
 
-    The sites of `signed` may also change their sign, all together, one component by one.
+    The sites of `signed` may also change sign together, component by component.
     """
 
     axes: Mapping[str, int]
@@ -42,41 +54,41 @@ class Permutation:
     signed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
     """A published method: its objective, its solver and its generative model.
 
     Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container it takes: Ratings, Views, ...
+    data                              the container that the method takes: Ratings, Views or Tasks
     init(key, data, hyper)            -> Params
-    objective(params, data, hyper)    -> scalar, minimised: minus the log joint, up to a constant
-    update(params, data, hyper)       -> Params, one sweep; None where the gradient engine solves
-    model(data, hyper)                -> None, NumPyro
-    predict(params, query, hyper)     -> Distribution of what is asked for, given one value of Params
-    example(key)                      -> (data, hyper), tiny; the contract runs on it
-    conditionals                      {field: f(params, data, hyper) -> Distribution}, in sweep order; of a
-                                      dict field, f(params, data, hyper, key) for each of its keys
+    objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
+    update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
+    model(data, hyper)                -> None; the NumPyro model
+    predict(params, query, hyper)     -> Distribution of the queried cells, for one value of Params
+    example(key)                      -> (data, hyper), tiny; the contract runs on this example
+    conditionals                      {field: f(params, data, hyper) -> Distribution}, in sweep order; for
+                                      a dict field, f(params, data, hyper, key) for each key of the dict
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
-                                      it first in every sweep; conditionals then take it as a fourth
-                                      argument (before the key). It lives only there
+                                      them first in every sweep; conditionals then take them as a fourth
+                                      argument (before the key). They are not kept between sweeps
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
-                                      leave the joint as it is, which Gibbs makes after its blocks
-    terms(params, data, hyper, which) -> vector: where the objective is a sum of independent problems,
-                                      one per entry of every site's first axis; those of `which` only
-    in_turn(hyper)                    -> whether these are to be solved one after another
-    derive(params, data, hyper)       -> {field: array, or {key: array}}: what prediction needs beside the
-                                      sites, a function of these and the training data; kept with a fit
-    fold_in(params, data, hyper)      -> Params of new rows: theirs fitted, all else (of the tasks that `data`
-                                      names) held. None: the users of ratings are found by descent; rows
+                                      leave the joint invariant; Gibbs makes them after its blocks
+    terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
+                                      one per entry of every site's first axis; only those in `which`
+    derive(params, data, hyper)       -> {field: array, or {key: array}}: a function of the sites and the
+                                      training data that prediction needs; kept with a fit
+    fold_in(params, data, hyper)      -> Params with the factors of new rows, all other sites held. None:
+                                      users of ratings are fitted by descent on the objective, and rows
                                       of other data cannot be added to a fit
-    prepare(data, hyper)              -> Hyper: fills what defaults to the data, refuses what is wrong
-    ready(data, hyper)                -> data as everything else sees them: scaled, with their graphs
-    remarks(params, data, hyper)      -> [str]: what a reader of this point should know
-    views_given                       whether the views are not modelled, the labels alone
-    gauge(data)                       -> what may be turned or relabelled without changing the joint
+    prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
+    ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
+    remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
+    gauge(data)                       -> the symmetries of the joint: rotations and relabellings
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
-    waived                            {check: reason}; also "negative", where data must not be, and "fold_in"
+    traits                            {trait: reason}: the entries of TRAITS that hold for the method
+    waived                            {check: reason}: checks of the contract that the method does not
+                                      pass, and why; only bayesfac.testing reads this field
     """
 
     name: str
@@ -94,47 +106,51 @@ class Method:
     augment: Callable[..., Any] | None = None
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     terms: Callable[..., Any] | None = None
-    in_turn: Callable[..., bool] = lambda hyper: False
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
-    views_given: bool = False
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
     waived: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for trait in self.traits:
+            if trait not in TRAITS:
+                raise UnknownName(unknown(f"trait of {self.name}", trait, TRAITS))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Ours by name: fits travel between processes, lambdas do not. Those of others as pickle sees fit."""
+        """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
         home = self.init.__module__
         ours = home.startswith("bayesfac.models.")
         return (_at_home, (home, self.name)) if ours else super().__reduce_ex__(protocol)
 
     @property
     def paper(self) -> str:
-        """The first line of the method's file: what it is. In a notebook there is no file."""
+        """The title: the first line of the method's file, or the name where there is no file."""
         home = inspect.getmodule(self.init)
         text = None if home is None or home.__name__ == "__main__" else inspect.getdoc(home)
         return (text or self.name).splitlines()[0].rstrip(".")
 
     @property
     def solver(self) -> str:
-        """The engine that `bf.fit` takes when none is named."""
+        """The engine that `bf.fit` runs by default."""
         return "FixedPoint" if self.update else "LBFGS"
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines that can run it."""
+        """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         return (*own, "LBFGS", "MAP", "SVI", "NUTS", *(("Gibbs",) if self.conditionals else ()))
 
 
 def register(method: Method) -> Method:
-    """Put a method on the list; every engine, report and contract test finds it there."""
+    """Add a method to REGISTRY, where engines, reports and contract tests look methods up."""
     if method.name in REGISTRY:
-        raise ValueError(f"Expected one method per name, got {method.name!r} registered twice")
+        raise ValueError(f"Expected one method per name, got {method.name!r} twice")
     REGISTRY[method.name] = method
     return method
 
@@ -145,7 +161,7 @@ def _at_home(module: str, name: str) -> Method:
 
 
 def lookup(name: str | Method) -> Method:
-    """The method of that name, or an error that names the nearest."""
+    """Return the method of that name, or raise an error that names the nearest one."""
     if isinstance(name, Method):
         return name
     if name not in REGISTRY:
@@ -154,28 +170,26 @@ def lookup(name: str | Method) -> Method:
 
 
 def unknown(what: str, name: str, known: Any) -> str:
-    """One line for a name that does not exist: the nearest ones, then all."""
-    import difflib
-
+    """Compose the message for a name that does not exist: the nearest name, then all names."""
     near = difflib.get_close_matches(str(name), list(known), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"Unknown {what} {name!r}{hint} Known: {', '.join(known)}"
 
 
 def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
-    """The method's Hyper from what the user gave, completed and checked against the data."""
+    """Make the method's Hyper from the user's settings, completed and checked against the data."""
     for name in hyper:
         if name not in method.Hyper._fields:
             raise UnknownName(
                 unknown(f"hyper-parameter of {method.name}", name, method.Hyper._fields)
             )
-    # numbers of NumPy or JAX become Python's: hyper-parameters are hashed, compared and saved
+    # NumPy and JAX scalars become Python numbers: hyper-parameters are hashed, compared and saved
     plain = {k: v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for k, v in hyper.items()}
     return method.prepare(data, method.Hyper(**plain))
 
 
 def contain(method: Method, data: Any) -> Any:
-    """Data as the container that the method takes."""
+    """Put data into the container that the method takes."""
     if isinstance(data, method.data):
         return data
     if type(data).__name__ in ("Ratings", "Tasks", "Views"):
@@ -186,12 +200,12 @@ def contain(method: Method, data: Any) -> Any:
 
 
 def sites(params: Any) -> dict[str, Any]:
-    """Params as the model's sample sites: dict fields flattened to `field.key`, None left out."""
+    """Turn Params into sample sites: dict fields flattened to `field.key`, None left out."""
     return flattened(params._asdict())
 
 
 def flattened(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of any fields."""
+    """Flatten dict fields to `field.key` and leave out None."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -202,7 +216,7 @@ def flattened(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_sites(method: Method, values: Mapping[str, Any]) -> Any:
-    """Params from sample sites: the inverse of `sites`; a site that is absent becomes None."""
+    """Turn sample sites into Params: the inverse of `sites`; an absent site becomes None."""
     fields: dict[str, Any] = dict.fromkeys(method.Params._fields)
     for site, value in values.items():
         name, dot, key = site.partition(".")
@@ -216,31 +230,31 @@ def from_sites(method: Method, values: Mapping[str, Any]) -> Any:
 
 
 def site_dims(method: Method, site: str) -> tuple[str, ...]:
-    """The axis names of one sample site."""
+    """Return the axis names of one sample site."""
     name, _, key = site.partition(".")
     return tuple(dim.format(key=key) for dim in method.dims[name])
 
 
 def laws_of(method: Method, params: Any) -> dict[str, Callable[..., Any]]:
-    """{site: its conditional, f(params, data, hyper, *auxiliary)} of all sites that have one."""
-    found: dict[str, Callable[..., Any]] = {}
+    """Map each site that has a conditional to f(params, data, hyper, *auxiliary)."""
+    laws: dict[str, Callable[..., Any]] = {}
     for name, law in method.conditionals.items():
         value = getattr(params, name)
         if isinstance(value, Mapping):
             for key in value:
-                found[f"{name}.{key}"] = lambda *given, f=law, k=key: f(*given, k)
+                laws[f"{name}.{key}"] = lambda *args, f=law, k=key: f(*args, k)
         elif value is not None:
-            found[name] = law
-    return found
+            laws[name] = law
+    return laws
 
 
 def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:
-    """The method's gauge for these sites (a multi-view method has one relabelling per view)."""
+    """Return the symmetries for these sites (a multi-view method has one relabelling per view)."""
     return method.gauge(tuple(names)) if callable(method.gauge) else method.gauge
 
 
 def moved_sites(free: Rotation | Permutation) -> tuple[str, ...]:
-    """All sites that it turns or relabels."""
+    """List the sites that the symmetry `free` turns or relabels."""
     return (*free.axes, *getattr(free, "forms", ()))
 
 

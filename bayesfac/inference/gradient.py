@@ -11,7 +11,7 @@ import numpy as np
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.lbfgs import SPENT, STUCK, WAITING, Descent, advance, begin, frozen, resumed
+from bayesfac.inference.lbfgs import SPENT, STUCK, Descent, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
     Result,
     bar,
@@ -85,17 +85,12 @@ class LBFGS:
             at, spent = begin(look, np.array(z)), 0
             trace = [float(at.value.sum())]
             check_number(trace[0], "objective", "at the start")
-        in_turn = method.terms is not None and method.in_turn(hyper)
         partial = False
         with bar(progress, self.max_iter, method.name) as shown:
             try:
-                for group in [[b] for b in at.live] if in_turn else [list(at.live)]:
-                    waiting = {b: WAITING for b in at.live if b not in group}
-                    _wait(at, waiting)
-                    self._descend(look, at, trace, spent, point, shown)
-                    _wait(at, dict.fromkeys(waiting, ""))
-                    _wait(at, dict.fromkeys((b for b in at.live if b in group), SPENT))
-                    spent = 0
+                self._descend(look, at, trace, spent, point, shown)
+                for problem in at.live:
+                    at.why[problem] = SPENT
             except KeyboardInterrupt:
                 partial = True
         if not partial:
@@ -128,11 +123,6 @@ class LBFGS:
             shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
             if point.due():
                 point.save({**frozen(at), "trace": trace, "spent": spent})
-
-
-def _wait(at: Descent, why: dict[int, str]) -> None:
-    for b, reason in why.items():
-        at.why[b] = reason
 
 
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:

@@ -7,7 +7,6 @@ import numpy as np
 
 Look = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 TRIALS = 40  # step lengths that one line search may try
-WAITING = "waiting"  # for its turn
 SPENT = "all iterations are spent"
 STUCK = (
     "no step along the slope lowers the objective: it is not smooth there, or its slope is wrong"
@@ -49,8 +48,8 @@ def frozen(at: Descent) -> dict[str, np.ndarray]:
 
 
 def resumed(saved: Mapping[str, np.ndarray]) -> Descent:
-    """And back; those who waited for their turn are at work again."""
-    why = ["" if reason == WAITING else str(reason) for reason in saved["why"]]
+    """Rebuild the Descent from the arrays of a checkpoint."""
+    why = [str(reason) for reason in saved["why"]]
     history = [list(saved[name]) if name in saved else [] for name in ("steps", "turns", "weights")]
     return Descent(saved["z"], saved["value"], saved["slope"], why, *history)
 

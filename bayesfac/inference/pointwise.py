@@ -59,9 +59,9 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
 
 def refuse_entangled(method: Method, data: Any) -> None:
     """Refuse a method whose joint has no factor of a single rating."""
-    if isinstance(data, Ratings) and "minibatch" in method.waived:
+    if isinstance(data, Ratings) and "no_minibatch" in method.traits:
         raise BayesfacError(
-            f"{method.name} has no likelihood of a single rating: {method.waived['minibatch']}"
+            f"{method.name} has no likelihood of a single rating: {method.traits['no_minibatch']}"
         )
 
 

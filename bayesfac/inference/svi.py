@@ -15,6 +15,7 @@ from numpyro.handlers import Messenger
 from numpyro.infer import SVI as NumpyroSVI
 from numpyro.infer import Trace_ELBO, autoguide, init_to_value
 
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.guide_weights import log_weights
@@ -114,6 +115,10 @@ class SVI:
         run: str,
     ) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
+        if self.batch is not None and (why := method.traits.get("no_minibatch")):
+            raise BayesfacError(
+                f"SVI(batch=...) cannot run {method.name}: no minibatches, as {why}"
+            )
         p, key = start_point(method, data, hyper, key, start), jax.random.fold_in(key, 1)
         require_proper(method, data, hyper, p)
         turns = any(isinstance(g, Rotation) for g in gauge_of(method, sites(p)))

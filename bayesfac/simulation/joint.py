@@ -31,7 +31,7 @@ def observed(site: str) -> bool:
 
 def hidden(method: Method, data: Any) -> Any:
     """The same shapes without what the model explains."""
-    return data.hide(views=False) if method.views_given else data.hide()
+    return data.hide(views=False) if "views_given" in method.traits else data.hide()
 
 
 def with_values(data: Any, y: Any, cells: Any = None) -> Any:

@@ -54,7 +54,7 @@ class Estimator(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.positive_only = "negative" in self.method.waived
+        tags.input_tags.positive_only = "nonnegative" in self.method.traits
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = []
         return tags

@@ -88,7 +88,7 @@ class Cells(Rows):
     @classmethod
     def of(cls, method: Method) -> type:
         """With new rows where the method takes them."""
-        return cls if "fold_in" in method.waived else NewCells
+        return cls if "no_fold_in" in method.traits else NewCells
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -152,7 +152,7 @@ class Topics(Rows):
     @classmethod
     def of(cls, method: Method) -> type:
         """With new rows where the method takes them."""
-        return cls if "fold_in" in method.waived else NewTopics
+        return cls if "no_fold_in" in method.traits else NewTopics
 
     def _data(self, X: Any, reset: bool) -> Views:
         return self._read(X, reset).container

@@ -39,6 +39,6 @@ def contract(method: Method, seed: int = 0) -> dict[str, str]:
     --------
     >>> from bayesfac.models import plsa
     >>> contract(plsa.METHOD)["mask"]  # doctest: +SKIP
-    'views have no missing cells: a cell that is not stored is a count of zero'
+    'Views have no missing cells: a cell that is not stored is zero'
     """
     return {name: check(method, jax.random.key(seed)) or "kept" for name, check in CHECKS.items()}

@@ -15,7 +15,7 @@ from bayesfac.core.gauge import moved, random_move
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
 from bayesfac.inference.result import replace_sites
-from bayesfac.testing.tools import axes, likelihood, listed, points, require, same
+from bayesfac.testing.tools import axes, likelihood, listed, points, same
 
 
 @listed
@@ -23,7 +23,8 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
     """Cells that nobody observed change nothing: the rows of a user and of an item without any
     rating may hold what they like, as far as the data are concerned."""
     data, hyper = method.example(key)
-    require(isinstance(data, Ratings), "only Ratings have missing cells: waive `mask`")
+    if not isinstance(data, Ratings):
+        return f"{type(data).__name__} have no missing cells: a cell that is not stored is zero"
     data = data.take((data.user != 0) & (data.item != 0))
     p, other = points(method, key, data, hyper, 2)
     spoiled = {}

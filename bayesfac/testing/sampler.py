@@ -15,7 +15,7 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
     """The log ratio of every conditional between two values of its block is the joint's; auxiliary
     variables w count too: p(x' | w) / p(x | w) = p(x') p(w | x') / (p(x) p(w | x)), for any w."""
     if not method.conditionals:
-        return method.waived.get("gibbs", "it declares no conditionals")
+        return method.traits.get("no_gibbs", "it declares no conditionals")
     data, hyper = method.example(key)
     p, q = points(method, key, data, hyper, 2)
     blocks = laws_of(method, p)

@@ -22,7 +22,7 @@ from bayesfac.core.method import (
     sites,
 )
 from bayesfac.inference import LBFGS, FixedPoint
-from bayesfac.testing.tools import axes, listed, points, require, run, same, within
+from bayesfac.testing.tools import CHECKS, axes, listed, points, require, run, same, within
 
 
 @listed
@@ -32,6 +32,8 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
     require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
     require(method.cite and method.name.islower(), "no citation, or a name that is not snake_case")
     require(all(method.waived.values()), f"a check is waived without a reason: {method.waived}")
+    require(all(method.traits.values()), f"a trait is declared without a reason: {method.traits}")
+    require(set(method.waived) <= set(CHECKS), f"waived names no check: {sorted(method.waived)}")
     again = method.prepare(data, hyper)
     require(again == hyper, f"prepare changes what it completed: {again}, not {hyper}")
     p = sites(method.init(key, data, hyper))
@@ -115,9 +117,11 @@ def check_slopes(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_prior(method: Method, key: jax.Array) -> str | None:
-    """Parameters and data drawn from the model, then a fit to these: it runs, and it descends."""
+    """A fit to data drawn from the model runs and descends."""
+    if why := method.traits.get("no_prior_predictive"):
+        return why
     data, hyper = method.example(key)
-    hidden = data.hide(views=False) if method.views_given else data.hide()
+    hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
     draws = Predictive(method.model, num_samples=2)(key, hidden, hyper)
     names = set(sites(method.init(key, data, hyper)))
     drawn = {name: value[0] for name, value in draws.items() if name not in names and value.size}

@@ -54,7 +54,7 @@ def mode(gamma):
 
 
 PRECISION = Method(
-    "precision", "none", bf.Ratings, Params, Hyper,
+    name="precision", cite="none", data=bf.Ratings, Params=Params, Hyper=Hyper,
     init=lambda key, data, h: Params(jnp.exp(jax.random.normal(key))),
     objective=objective,
     update=lambda p, data, h: Params(mode(conditional(p, data, h))),
@@ -188,7 +188,7 @@ def test_mean_field_has_the_right_mean_and_its_own_sd(skeleton, batch):
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 def test_a_minibatch_counts_for_all_it_stands_for(method):
     """Averaged over many batches, the weighted log likelihood is that of the data."""
-    if reason := method.waived.get("minibatch"):
+    if reason := method.traits.get("no_minibatch"):
         pytest.skip(reason)
     data, hyper = method.example(jax.random.key(0))
     p = method.init(jax.random.key(1), data, hyper)

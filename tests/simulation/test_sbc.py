@@ -168,7 +168,7 @@ def test_a_draw_of_the_joint_and_its_quantities(name):
     assert all(np.ndim(value) == 0 and np.isfinite(value) for value in found.values())
     if isinstance(data, Tasks | bf.Ratings) and name != "faie":  # which has no unlabelled row
         assert [name.rpartition(" ")[2] for name in cells] == ["seen", "seen", "unseen"]
-    if method.views_given:
+    if "views_given" in method.traits:
         kept = [block for block in data.y if block != LABELS]
         assert all(np.array_equal(new.y[block], data.y[block]) for block in kept)
 

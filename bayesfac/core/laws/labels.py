@@ -12,10 +12,8 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
 CERTAIN = 1e-3  # a label's probability stays so far from 0 and 1
-WAIVED = {
-    "mask": "tasks have no missing cells: a cell that is not stored is zero",
-    "minibatch": "the error of a whole table is one number of all its rows",
-}
+TRAITS = {"no_minibatch": "the error of a whole table is one number of all its rows"}
+LABELS_ALONE = TRAITS | {"views_given": "the labels are regressed on the features"}
 
 
 def check(data: Tasks, gaps: bool = False) -> None:

@@ -167,11 +167,12 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "cplst", "chen2012cplst", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="cplst", cite="chen2012cplst", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
     remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
           "b": ("feature.labels",), "A": ("row", "component")},
-    views_given=True, waived=labels.WAIVED,
+    traits=labels.LABELS_ALONE,
 ))
 # fmt: on

@@ -162,10 +162,11 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "faie", "lin2014faie", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="faie", cite="lin2014faie", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
     dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
           "W": ("feature.{key}", "component"), "A": ("row", "component")},
-    views_given=True, waived=labels.WAIVED,
+    traits=labels.LABELS_ALONE,
 ))
 # fmt: on

@@ -180,17 +180,18 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     return data, prepare(data, Hyper(2, 1, 0.3, 0.5, 0.6, 0.2, 0.4))
 
 
-WAIVED = answers.WAIVED | {
+WAIVED = {
     "optimum": "V and Z have exact zeros, where J has kinks; its test file checks the subgradients",
     "map": "gradient engines do not stop at kinks, they cross them",
 }
 
 # fmt: off
 METHOD = register(Method(
-    "grople", "kumar2019grople", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="grople", cite="kumar2019grople", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, fold_in=fold_in, prepare=prepare, remarks=remarks, gauge=gauge,
     dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
           "Z": ("feature.{key}", "component")},
-    views_given=True, waived=WAIVED,
+    traits=answers.LABELS_ALONE, waived=WAIVED,
 ))
 # fmt: on

@@ -138,11 +138,12 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "leml", "yu2014leml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="leml", cite="yu2014leml", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
     remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
           "A": ("row", "component")},
-    views_given=True, waived=labels.WAIVED,
+    traits=labels.LABELS_ALONE,
 ))
 # fmt: on

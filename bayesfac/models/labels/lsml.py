@@ -153,10 +153,11 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "lsml", "ji2010lsml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
     dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
           "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
-    views_given=True, waived=labels.WAIVED,
+    traits=labels.LABELS_ALONE,
 ))
 # fmt: on

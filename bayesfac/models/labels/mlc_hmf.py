@@ -142,16 +142,17 @@ def example(key: jax.Array) -> tuple[Tree, Hyper]:
     return grow(data, hyper), hyper
 
 
-WAIVED = labels.WAIVED | {
+WAIVED = {
     "relabelling": "the tree stands with the rows in their order; its test file grows it on rows in another",
 }
 
 # fmt: off
 METHOD = register(Method(
-    "mlc_hmf", "kumar2018mlchmf", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, prepare=prepare, ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
           "share": ("row", "feature.labels")},
-    views_given=True, waived=WAIVED,
+    traits=labels.LABELS_ALONE, waived=WAIVED,
 ))
 # fmt: on

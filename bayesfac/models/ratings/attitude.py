@@ -98,7 +98,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "attitude", "marlin2004thesis", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="attitude", cite="marlin2004thesis", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
     # what turning leaves alone is A A': B has an axis too many to be paired with A
     gauge=(Rotation(("A", "A"), {"A": 1, "B": 2}),),

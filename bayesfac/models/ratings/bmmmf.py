@@ -100,7 +100,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "bmmmf", "srebro2004mmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="bmmmf", cite="srebro2004mmmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={"U": ("user", "component"), "V": ("item", "component")},

@@ -141,7 +141,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "bpmf", "salakhutdinov2008bpmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="bpmf", cite="salakhutdinov2008bpmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
     gauge=(wishart.GAUGE,),

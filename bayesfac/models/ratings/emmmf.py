@@ -144,7 +144,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "emmmf", "decoste2006ensembles", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="emmmf", cite="decoste2006ensembles", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, terms=terms,
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     dims={

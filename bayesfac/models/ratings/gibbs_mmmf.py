@@ -187,14 +187,16 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 # fmt: off
 KINK = "the hinge has no slope where it bends, and there its minimum lies"
 METHOD = register(Method(
-    "gibbs_mmmf", "xu2013gibbs", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=(replace(wishart.GAUGE, floating=True),),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
+    traits={"no_fold_in": KINK},
     waived={
-        "optimum": KINK, "map": KINK, "fold_in": KINK,
+        "optimum": KINK, "map": KINK,
         "moves": "the scale takes a Metropolis step: what it leaves as it is, Geweke's test shows",
     },
 ))

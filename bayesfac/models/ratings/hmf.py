@@ -12,8 +12,8 @@ Matrix Factorizations", Information Sciences 2017; Kumar's thesis, Hyderabad 201
     theta        cut        a stage says "at most q" where x < cut
 
 A rating is the first level whose stage says -1, else the highest (eq. 3.18). The stages share nothing, so
-`stages="parallel"` (PHMF, algorithm 4) solves them side by side as one program over the stage axis, and
-`stages="sequential"` (HMF, algorithm 3) one after another; both find the same optima. The posterior is
+they are solved side by side as one program over the stage axis (PHMF, algorithm 4); solving one stage after
+another (HMF, algorithm 3) finds the same optima. The posterior is
 that of R - 1 independent bmmmf, a *generalised* one. As a distribution over levels P(y = c) is
 proportional to exp(-J) as a function of y_ij alone; the votes of draws are the cascade's own.
 """
@@ -49,7 +49,6 @@ class Hyper(NamedTuple):
     penalty: Any = 10.0  # a number, or one for each stage
     loss: str = "smooth_hinge"
     cut: float = 0.0
-    stages: str = "parallel"
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
@@ -61,7 +60,6 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     if len(hyper.penalty) != stages or not all(0 < each < jnp.inf for each in hyper.penalty):
         raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {given!r}")
     checks.smooth_loss(hyper)
-    checks.one_of(hyper, "stages", ("parallel", "sequential"))
     return hyper
 
 
@@ -120,9 +118,10 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "hmf", "kumar2017hmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="hmf", cite="kumar2017hmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
-    terms=terms, in_turn=lambda hyper: hyper.stages == "sequential",
+    terms=terms,
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
     dims={"U": ("stage", "user", "component"), "V": ("stage", "item", "component")},
 ))

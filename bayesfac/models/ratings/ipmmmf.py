@@ -130,7 +130,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "ipmmmf", "xu2012ipmmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="ipmmmf", cite="xu2012ipmmmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
     dims={
         "Z": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold"),

@@ -116,7 +116,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "mmmf", "rennie2005mmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},

@@ -179,7 +179,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "ordinal_mf", "koren2011ordrec", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="ordinal_mf", cite="koren2011ordrec", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},

@@ -178,7 +178,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "pmf", "salakhutdinov2007pmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="pmf", cite="salakhutdinov2007pmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
     conditionals=CONDITIONALS,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),

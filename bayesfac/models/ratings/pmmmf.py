@@ -128,16 +128,17 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "pmmmf", "kumar2017pmmmf", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="pmmmf", cite="kumar2017pmmmf", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, derive=derive,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={
         "U": ("user", "component"), "V": ("item", "component"),
         "theta": ("user", "level"), "cut": ("user", "threshold"),
     },
-    waived={
-        "prior": "theta* is made of the ratings, so there is no law of ratings given factors",
-        "minibatch": "theta* is a mean over all of a user's ratings",
+    traits={
+        "no_prior_predictive": "theta* is a function of the ratings, so ratings have no law given factors",
+        "no_minibatch": "theta* is a mean over all of a user's ratings",
     },
 ))
 # fmt: on

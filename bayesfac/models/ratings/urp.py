@@ -130,7 +130,8 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "urp", "marlin2003urp", Ratings, Params, Hyper, init, objective, model, predict, example,
+    name="urp", cite="marlin2003urp", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
     conditionals={"A": conditional_A, "B": conditional_B}, augment=augment,
     gauge=(Permutation({"A": 1, "B": 1}, "attitude"),),

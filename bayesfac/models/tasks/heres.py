@@ -194,10 +194,11 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "heres", "yang2016heres", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks,
     conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, gauge=gauge,
     dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
-    waived=labels.WAIVED,
+    traits=labels.TRAITS,
 ))
 # fmt: on

@@ -151,9 +151,10 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "himls", "yang2016himls", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(layers.derive, error=SQUARED),
     fold_in=partial(layers.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, waived=labels.WAIVED | checks.NONNEGATIVE,
+    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

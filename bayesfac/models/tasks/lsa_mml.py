@@ -185,7 +185,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     return data, prepare(data, Hyper(3, 0.8, 0.6, alpha=(0.4, 0.6), ridge=0.3))
 
 
-WAIVED = labels.WAIVED | {
+WAIVED = {
     "optimum": "columns of B end on the edge of the ball, where unconstrained numbers are infinite; "
     "its test file checks the conditions of a minimum there",
     "map": "its optimum is on the edge of the ball, which gradient engines only approach",
@@ -193,10 +193,11 @@ WAIVED = labels.WAIVED | {
 
 # fmt: off
 METHOD = register(Method(
-    "lsa_mml", "zhang2018lsamml", Tasks, Params, Hyper, init, objective, model, predict, example,
+    name="lsa_mml", cite="zhang2018lsamml", data=Tasks, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
     dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
           "W": ("feature.labels", "component"), "weights": ("view",)},
-    waived=WAIVED,
+    traits=labels.TRAITS, waived=WAIVED,
 ))
 # fmt: on

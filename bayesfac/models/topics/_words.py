@@ -81,12 +81,9 @@ def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
     return fold_in(p, data, hyper, em_of_views)
 
 
-WAIVED = {
-    "gibbs": "the topics of words are summed out; no block is conjugate without them",
-    "mask": "views have no missing cells: a cell that is not stored is a count of zero",
-}
-ALONE = {
-    "fold_in": "a row leans on its neighbours, and the scale of a feature is that of all rows",
+TRAITS = {"no_gibbs": "the topics of words are summed out, and no block is conjugate without them"}
+TRAITS_OF_GRAPHS = TRAITS | {
+    "no_fold_in": "a row depends on its neighbours, and features are scaled over all rows"
 }
 
 # -- two factors ----------------------------------------------------------------------------------

@@ -99,8 +99,9 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "concat_ltm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
+    name="concat_ltm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED | topics.ALONE,
+    gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,
 ))
 # fmt: on

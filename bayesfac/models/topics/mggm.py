@@ -150,9 +150,10 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "mggm", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
+    name="mggm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)},
-    waived=topics.WAIVED | topics.ALONE,
+    traits=topics.TRAITS_OF_GRAPHS,
 ))
 # fmt: on

@@ -94,9 +94,10 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "mvplsa", "wang2017mggm", Views, Params, Hyper, init, objective, model, predict, example,
+    name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, fold_in=topics.fold_in_views, prepare=prepare,
     gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
-    waived=topics.WAIVED | checks.NONNEGATIVE,
+    traits=topics.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -83,8 +83,9 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    "plsa", "hofmann1999plsa", Views, Params, Hyper, init, objective, model, predict, example,
+    name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, fold_in=topics.fold_in, prepare=prepare,
-    gauge=topics.GAUGE, dims=topics.DIMS, waived=topics.WAIVED | checks.NONNEGATIVE,
+    gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -153,11 +153,11 @@ def prior_predictive(
     checks.whole("draws", draws, 10**6, "data sets")
     data = contain(method, data)
     settled = settle(method, data, hyper)
-    if "prior" in method.waived:
-        raise BayesfacError(f"{method.name} has no prior predictive: {method.waived['prior']}")
+    if why := method.traits.get("no_prior_predictive"):
+        raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
     where, seen = _cells(data, np.random.default_rng(seed))
-    hidden = data.hide(views=False) if method.views_given else data.hide()
+    hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
     if isinstance(data, Ratings):
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = Ratings.tree_unflatten(data.host, (query, None))

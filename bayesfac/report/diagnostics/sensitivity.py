@@ -137,7 +137,7 @@ def log_parts(
     method, hyper = fit.method, fit.hyper
     shape = next(iter(draws.values())).shape[:2]
     seen: Any = None
-    if isinstance(data, Ratings) and "minibatch" not in method.waived:
+    if isinstance(data, Ratings) and "no_minibatch" not in method.traits:
         cells = pointwise.told(method, data, fit.data.locate(data)[0], fit.data.levels)
         seen = pointwise.log_likelihoods(method, hyper, draws, cells, memory)
     one = prior_data(fit, data)
@@ -152,7 +152,7 @@ def log_parts(
 
 def prior_data(fit: Any, data: Any) -> Any:
     """Data that the model can be asked about its prior with: of ratings one is enough."""
-    if not isinstance(data, Ratings) or "minibatch" in fit.method.waived:
+    if not isinstance(data, Ratings) or "no_minibatch" in fit.method.traits:
         return data
     cells = pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
     return pointwise.only(cells, slice(0, 1))

@@ -58,7 +58,7 @@ def test_objective_by_hand():
     np.testing.assert_allclose(found, cost(W, left @ right, b, h) + law, rtol=1e-10)
 
 
-def test_golden_step():
+def golden(method):
     """V by ridge regression with a column of ones of its own penalty, less the ones alone; then W and b."""
     data, h, p = begun()
     x, y = X[KNOWN], Y[KNOWN]
@@ -75,15 +75,19 @@ def test_golden_step():
     tau = 0.5 / h.scale**2
     S = explained(np.hstack([x, one]), [*[h.penalty] * 6, tau]) - explained(one, [tau])
     V = np.linalg.eigh(S)[1][:, -2:]
-    new = METHOD.update(p, data, h)
+    new = method.update(p, data, h)
     np.testing.assert_allclose(new.V @ new.V.T, V @ V.T, atol=1e-9)
     _, W, b = best(np.asarray(new.V), h)
     np.testing.assert_allclose(new.W["x"], W, atol=1e-9)
     np.testing.assert_allclose(new.b, b, atol=1e-9)
-    gap = METHOD.objective(new, data, h) - METHOD.objective(p, data, h)
+    gap = method.objective(new, data, h) - method.objective(p, data, h)
     S = S / h.weight  # of J = const - weight tr V'SV
     fall = np.trace(V.T @ S @ V) - np.trace(p.V.T @ S @ p.V)
     np.testing.assert_allclose(gap, -h.weight * fall, rtol=1e-8)
+
+
+def test_golden_step():
+    golden(METHOD)
 
 
 @pytest.mark.parametrize("d", [1, 2, 4])

@@ -48,14 +48,14 @@ def test_objective_by_hand():
     np.testing.assert_allclose(found, J, rtol=1e-10)
 
 
-def test_golden_step():
+def golden(method):
     """The best frame in the span of C, Y and X W, for any W; then D and W."""
     data, h, p = begun()
     p = p._replace(W={"x": jnp.asarray(RNG.normal(size=(6, 3)))})
     span = orth(np.hstack([p.C, Y, X @ p.W["x"]]))
     M, H = operator(h)
     C = span @ np.linalg.eigh(span.T @ M @ span)[1][:, -3:]
-    new = METHOD.update(p, data, h)
+    new = method.update(p, data, h)
     np.testing.assert_allclose(new.C @ new.C.T, C @ C.T, atol=1e-9)
     np.testing.assert_allclose(new.D, 0.8 / 0.9 * Y.T @ new.C, atol=1e-9)
     np.testing.assert_allclose(X @ new.W["x"], H @ new.C, atol=1e-9)
@@ -63,6 +63,10 @@ def test_golden_step():
     nearest = step[0] @ step[2]  # C = polar(weight Y D + alpha X W), the block's own optimum
     value = -np.trace(nearest.T @ M @ nearest)
     assert -np.trace(new.C.T @ M @ new.C) < value
+
+
+def test_golden_step():
+    golden(METHOD)
 
 
 @pytest.mark.parametrize(("d", "alpha"), [(1, 0.1), (3, 0.7), (3, 10.0), (5, 1.0)])

@@ -38,15 +38,20 @@ def test_the_objective_is_the_papers(labels, loss):
     assert METHOD.objective(p, data, hyper) == pytest.approx(cost(W, H, labels, loss), rel=1e-12)
 
 
-def test_a_sweep_of_squared_errors_solves_each_side():
+def golden(method):
+    """A sweep of squared errors solves each side."""
     data, hyper, p, W, _ = setting(Y)
     A = X @ W
     H = np.linalg.solve(2 * A.T @ A + 0.7 * np.eye(3), 2 * A.T @ Y).T
     system = 2 * np.kron(H.T @ H, X.T @ X) + 0.7 * np.eye(15)  # of vec W, column by column
     W = np.linalg.solve(system, 2 * (X.T @ Y @ H).ravel(order="F")).reshape(3, 5).T
-    new = METHOD.update(p, data, hyper)
+    new = method.update(p, data, hyper)
     np.testing.assert_allclose(new.H, H, rtol=1e-9)
     np.testing.assert_allclose(new.W["v"], W, rtol=1e-9)
+
+
+def test_golden_step():
+    golden(METHOD)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -59,11 +59,12 @@ def test_the_objective_is_the_sum_over_the_nodes():
     assert METHOD.objective(p, tree, hyper) == pytest.approx(total, rel=1e-12)
 
 
-def test_a_sweep_of_one_node_by_hand():
+def golden(method):
+    """A sweep of one node."""
     tree, hyper = grown(depth=1)
     U = {"1": jnp.asarray(RNG.normal(size=tree.start["1"][0].shape))}
     V = {"1": jnp.asarray(RNG.normal(size=tree.start["1"][1].shape))}
-    new = METHOD.update(Params(U, V), tree, hyper)
+    new = method.update(Params(U, V), tree, hyper)
     at = rows_of(tree)["1", 0]
     x, y, u, v = X[at], SIGN[at], np.asarray(U["1"][0]), np.asarray(V["1"][0])
     a = x @ u
@@ -74,6 +75,10 @@ def test_a_sweep_of_one_node_by_hand():
     system = np.kron(v.T @ v, x.T @ x) + 0.5 * np.eye(8)
     u = np.linalg.solve(system, (x.T @ target @ v).ravel(order="F")).reshape(2, 4).T
     np.testing.assert_allclose(new.U["1"][0], u, rtol=1e-7)
+
+
+def test_golden_step():
+    golden(METHOD)
 
 
 def test_a_tree_keeps_what_it_classifies_well_and_cuts_the_rest():

@@ -1,0 +1,108 @@
+"""Report the shape of the package: `python -m tests.house`.
+
+The report names circles of imports, crowded folders, the lines of the package, and methods over the
+soft limit. The exit code is 1 if there is a circle or a crowded folder.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+from scipy.sparse import lil_array
+from scipy.sparse.csgraph import connected_components
+
+PACKAGE = Path(__file__).resolve().parents[1] / "bayesfac"
+CROWDED = 16  # files of one folder, without __init__.py
+METHOD_LINES = 300  # of a method and its private files _NAME_*.py
+ARGUMENT = "Length: "  # begins the line of a header that argues for a longer method
+
+
+def lines(*files):
+    """Count the lines of these files."""
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+def imports(file, names):
+    """The modules of `names` that a file imports, inside functions too, but not for type checkers."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    typing = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield from {submodule if submodule in names else node.module} & set(names)
+
+
+def circles(package=PACKAGE):
+    """The groups of modules that import one another, directly or through other modules.
+
+    A package imports the modules that its `__init__.py` imports; a module does not depend on the
+    `__init__.py` of a package that contains the module.
+    """
+    files = {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): file
+        for file in sorted(package.rglob("*.py"))
+    }
+    names = list(files)
+    edges = lil_array((len(names), len(names)), dtype=int)
+    for at, (name, file) in enumerate(files.items()):
+        for other in imports(file, files):
+            if other != name and not name.startswith(f"{other}."):
+                edges[at, names.index(other)] = 1
+    group = connected_components(edges.tocsr(), connection="strong")[1]
+    together = (
+        [n for n, g in zip(names, group, strict=True) if g == k] for k in sorted(set(group))
+    )
+    return [members for members in together if len(members) > 1]
+
+
+def crowded(package=PACKAGE):
+    """Map every folder with more than CROWDED files to its number of files."""
+    folders = [package, *(folder for folder in package.rglob("*") if folder.is_dir())]
+    sizes = {folder: len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
+    return {f.relative_to(package.parent).as_posix(): n for f, n in sizes.items() if n > CROWDED}
+
+
+def long_methods(package=PACKAGE):
+    """Map every method over METHOD_LINES lines whose header has no argument to its number of lines."""
+    found = {}
+    for file in sorted((package / "models").glob("*/[!_]*.py")):
+        size = lines(file, *file.parent.glob(f"_{file.stem}_*.py"))
+        header = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        argued = any(line.startswith(ARGUMENT) for line in header.splitlines())
+        if size > METHOD_LINES and not argued:
+            found[file.stem] = size
+    return found
+
+
+def main():
+    """Print the report and return the exit code."""
+    wrong = circles(), crowded()
+    for members in wrong[0]:
+        print(f"circle of imports: {', '.join(members)}")
+    for folder, size in wrong[1].items():
+        print(f"crowded folder: {folder} has {size} files, at most {CROWDED} are allowed")
+    for name, size in long_methods().items():
+        print(
+            f"long method: {name} and its private files have {size} lines, the soft limit is "
+            f'{METHOD_LINES}; shorten them, or argue in a line "{ARGUMENT}..." of the header'
+        )
+    total = lines(*PACKAGE.rglob("*.py"))
+    print(f"{PACKAGE.name}/ has {total} lines")
+    return int(any(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
