@@ -4,23 +4,21 @@ Threads receive blocks of rows of equal work, so that no thread waits for a few 
 compiler vectorise the reductions; the containers check that inputs are finite.
 """
 
-from typing import Any
-
 import numba
 import numpy as np
 from numba import njit, prange
 
-OPTIONS: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+OPTIONS = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 
 
-def blocks(ptr: np.ndarray, per_row: float) -> np.ndarray:
+def blocks(ptr, per_row):
     """Boundaries of 8 blocks of rows for each thread, of equal cost: a row costs its cells plus `per_row`."""
     cost = ptr + per_row * np.arange(len(ptr))
     n = 8 * numba.get_num_threads()
     return np.searchsorted(cost, np.linspace(0, cost[-1], n + 1)).astype(np.int64)
 
 
-def dots(ptr: np.ndarray, index: np.ndarray, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+def dots(ptr, index, U, V):
     out = np.empty(len(index), U.dtype)
     _dots(blocks(ptr, 1), ptr, index, U, V, out)
     return out
@@ -50,9 +48,7 @@ def differences(left, right, A, B):
     return out
 
 
-def spread(
-    ptr: np.ndarray, index: np.ndarray, order: np.ndarray, weight: np.ndarray, V: np.ndarray
-) -> np.ndarray:
+def spread(ptr, index, order, weight, V):
     out = np.zeros((len(ptr) - 1, V.shape[1]), V.dtype)
     _spread(blocks(ptr, 1), ptr, index, order, weight, V, out)
     return out
@@ -78,9 +74,7 @@ def _spread(block, ptr, index, order, weight, V, out):
                     out[i, k] += w * V[j, k]
 
 
-def ratio_step(
-    ptr: np.ndarray, index: np.ndarray, y: np.ndarray, A: np.ndarray, G: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def ratio_step(ptr, index, y, A, G):
     threads = numba.get_num_threads()
     by_row = np.zeros_like(A)
     by_col = np.zeros(
@@ -109,17 +103,7 @@ def _ratio_step(block, ptr, index, y, A, G, by_row, by_col, tiny):
                     columns[j, k] += r * A[i, k]
 
 
-def solve_rows(
-    ptr: np.ndarray,
-    index: np.ndarray,
-    order: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray,
-    V: np.ndarray,
-    precision: np.ndarray,
-    shift: np.ndarray,
-    noise: np.ndarray,
-) -> np.ndarray:
+def solve_rows(ptr, index, order, target, weight, V, precision, shift, noise):
     K = V.shape[1]
     out = np.empty((len(ptr) - 1, K), V.dtype)
     block = blocks(ptr, K / 3)
@@ -238,15 +222,7 @@ def _binary(kind, z):
     return u * u, -2 * u
 
 
-def ordinal_loss(
-    kind: int,
-    immediate: bool,
-    ptr: np.ndarray,
-    x: np.ndarray,
-    theta: np.ndarray,
-    code: np.ndarray,
-    weight: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ordinal_loss(kind, immediate, ptr, x, theta, code, weight):
     block = blocks(ptr, 1)
     total, by_x, by_theta = np.zeros(len(block)), np.empty_like(x), np.zeros_like(theta)
     _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta)
@@ -275,9 +251,7 @@ def _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by
         total[b] = cost
 
 
-def proximal_loss(
-    ptr: np.ndarray, n_levels: int, x: np.ndarray, code: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def proximal_loss(ptr, n_levels, x, code):
     block = blocks(ptr, 1)
     total, by_x = np.zeros(len(block)), np.empty_like(x)
     _proximal_loss(block, ptr, n_levels, x, code, total, by_x)

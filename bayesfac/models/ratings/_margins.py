@@ -113,15 +113,17 @@ def start_thresholds(n_levels: int, *shape: int) -> jax.Array:
     return jnp.tile(jnp.asarray(centres(n_levels)), (*shape, 1))
 
 
-def thresholds_prior(n_levels: int, scale: float) -> dist.Distribution:
-    """The prior of one row of thresholds; improper where `scale` is infinite."""
+def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
+    """Sample the site theta, a row of thresholds; the prior is improper where `scale` is infinite."""
     if np.isinf(scale):
-        return dist.ImproperUniform(constraints.real_vector, (), (n_levels - 1,))
-    return dist.Normal(centres(n_levels), scale).to_event(1)
+        prior = dist.ImproperUniform(constraints.real_vector, (), (n_levels - 1,))
+    else:
+        prior = dist.Normal(centres(n_levels), scale).to_event(1)
+    return numpyro.sample("theta", prior)
 
 
 def threshold_energy(theta: jax.Array, scale: float) -> jax.Array | float:
-    """Minus the log density of `thresholds_prior`, without constants."""
+    """Minus the log prior of thresholds, without constants."""
     if np.isinf(scale):
         return 0.0
     centre = jnp.asarray(centres(theta.shape[-1] + 1), theta.dtype)

@@ -94,9 +94,8 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 def model(data: Ratings, hyper: Hyper) -> None:
     stack = ("member", hyper.members)
     U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5, stack)
-    prior = margins.thresholds_prior(len(hyper.levels), hyper.scale_theta)
     with numpyro.plate(*stack, dim=-2), numpyro.plate("user", data.n_users):
-        theta = numpyro.sample("theta", prior)
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x, own = inner(U, V, data.cells), theta[:, data.cells.row]
     each = margins.Margins(hyper.levels, x, own, hyper.loss)
     with numpyro.plate("cell", data.cells.row.shape[0]):

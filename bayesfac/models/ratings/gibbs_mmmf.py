@@ -164,8 +164,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
     with numpyro.plate("user", data.n_users):
-        prior = margins.thresholds_prior(len(hyper.levels), hyper.scale_theta)
-        theta = numpyro.sample("theta", prior)
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x = inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)

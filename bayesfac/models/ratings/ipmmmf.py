@@ -146,8 +146,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
     nu = numpyro.sample("nu", dist.Beta(hyper.alpha * one, 1).to_event(1))
     with numpyro.plate("user", n):
         Z = numpyro.sample("Z", Membership(jnp.cumprod(nu)).to_event(1))
-        prior = margins.thresholds_prior(len(hyper.levels), hyper.scale_theta)
-        theta = numpyro.sample("theta", prior)
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     with numpyro.plate("item", m):
         V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
     x = inner(Z, V, data.cells)
