@@ -71,7 +71,7 @@ total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 def start_factors(
     key: jax.Array, shape: tuple[int, int], K: int, stack: tuple[int, ...] = ()
 ) -> tuple[jax.Array, jax.Array]:
-    """Normal factors whose products have a standard deviation of 1/4: small beside a margin of 1."""
+    """Normal factors whose products have a standard deviation of 1/4, small compared with a margin of 1."""
     ku, kv = jax.random.split(key)
     scale = 0.5 * K**-0.25
     U = scale * jax.random.normal(ku, (*stack, shape[0], K))

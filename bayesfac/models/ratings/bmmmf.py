@@ -57,7 +57,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small beside the margin."""
+    """Factors whose products are small compared with the margin."""
     return Params(*margins.start_factors(key, data.shape, hyper.n_components))
 
 

@@ -59,7 +59,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small beside the margin, thresholds one apart."""
+    """Factors whose products are small compared with the margin, thresholds one apart."""
     U, V = margins.start_factors(key, data.shape, hyper.n_components)
     return Params(U, V, margins.start_thresholds(len(hyper.levels), data.n_users))
 
