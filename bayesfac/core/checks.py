@@ -1,4 +1,4 @@
-"""What a method asks of its hyper-parameters, said the same way everywhere."""
+"""Checks of hyper-parameters and data; every method raises the same messages."""
 
 import math
 from typing import Any
@@ -10,48 +10,48 @@ NONNEGATIVE = {"nonnegative": "the factors are not negative, so their products a
 
 
 def count(hyper: Any, name: str, limit: int, of: str) -> None:
-    """A size: a whole number from 1 to `limit`."""
+    """Check that the setting `name` is an integer from 1 to `limit`; `of` explains the limit."""
     whole(name, getattr(hyper, name), limit, of)
 
 
 def whole(name: str, value: Any, limit: float, of: str) -> None:
-    """The same of any value."""
+    """Check that `value` is an integer from 1 to `limit`; `of` explains the limit."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= limit:
         raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
 
 
 def positive(hyper: Any, *names: str, infinite: bool = False) -> None:
-    """Numbers above zero, finite ones unless `infinite` allows the limit."""
+    """Check that each setting is a number above 0, and finite unless `infinite`."""
     for name in names:
         value = getattr(hyper, name)
         try:
-            fine = (math.isfinite(value) or infinite) and value > 0
+            valid = (math.isfinite(value) or infinite) and value > 0
         except TypeError:
-            fine = False
-        if not fine:
+            valid = False
+        if not valid:
             kind = "a number" if infinite else "a finite number"
             raise ValueError(f"Expected {name} to be {kind} above 0, got {value!r}")
 
 
 def one_of(hyper: Any, name: str, known: tuple[str, ...]) -> None:
-    """An option by its name."""
+    """Check that the setting `name` is one of the `known` options."""
     value = getattr(hyper, name)
     if value not in known:
         raise ValueError(f"Expected {name} to be one of {known}, got {value!r}")
 
 
 def smooth_loss(hyper: Any) -> None:
-    """A binary loss that a gradient can descend."""
+    """Check that the setting `loss` is a loss with a continuous slope."""
     if hyper.loss in ("hinge", "zero_one"):
         raise ValueError(
-            f"Expected a loss with a slope everywhere, one of {SMOOTH}, got {hyper.loss!r}; gibbs_mmmf "
-            "takes the hinge as it is"
+            f"Expected a loss with a slope everywhere, one of {SMOOTH}, got {hyper.loss!r}; "
+            "for the hinge use gibbs_mmmf"
         )
     one_of(hyper, "loss", SMOOTH)
 
 
 def at_least_one(hyper: Any, *names: str) -> None:
-    """Dirichlet concentrations with a bounded mode: finite and not below 1."""
+    """Check that Dirichlet concentrations are finite and at least 1, so that the joint has a mode."""
     positive(hyper, *names)
     for name in names:
         if getattr(hyper, name) < 1:
@@ -62,14 +62,14 @@ def at_least_one(hyper: Any, *names: str) -> None:
 
 
 def between(hyper: Any, name: str, low: float, high: float) -> None:
-    """A number strictly inside an interval."""
+    """Check that a positive setting lies strictly between `low` and `high`."""
     positive(hyper, name)
     if not low < getattr(hyper, name) < high:
         raise ValueError(f"Expected {name} between {low} and {high}, got {getattr(hyper, name)!r}")
 
 
 def one_view(data: Any, several: str) -> None:
-    """A method of one view, and which one takes more."""
+    """Check that the data have one view; the message names `several`, a method of several views."""
     if len(data.names) != 1:
         raise ValueError(
             f"Expected one view, got {len(data.names)}: {', '.join(data.names)} (see {several})"
@@ -77,7 +77,7 @@ def one_view(data: Any, several: str) -> None:
 
 
 def counts(data: Any) -> None:
-    """No negative cell in any view, and something to count."""
+    """Check that every view has a positive cell and no negative cell."""
     for name, y in data.y.items():
         if not len(y):
             raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
@@ -85,7 +85,7 @@ def counts(data: Any) -> None:
 
 
 def nonnegative(data: Any, what: str = "numbers") -> None:
-    """No negative cell in any view."""
+    """Check that no cell of any view is negative."""
     for name, y in data.y.items():
         if not len(y):
             continue

@@ -1,4 +1,4 @@
-"""k-means and the first eigenvectors of graphs: where topic models begin, and what they are held against."""
+"""k-means and leading eigenvectors of graphs, for starting values and for comparators."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-FEW = 100  # rows up to which all eigenvectors together are found faster than the first ones alone
+FEW = 100  # up to this many rows, a dense eigendecomposition is faster than a sparse one
 
 
 def kmeans_labels(x: Any, K: int, seed: int) -> np.ndarray:
@@ -18,14 +18,14 @@ def kmeans_labels(x: Any, K: int, seed: int) -> np.ndarray:
 
 
 def unit_rows(x: Any) -> Any:
-    """Rows of length one; a row of zeros stays."""
+    """Rows scaled to length one; a row of zeros does not change."""
     length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if sp.issparse(x) else (x**2).sum(1))
     scale = 1 / np.where(length > 0, length, 1)
     return sp.csr_matrix(sp.diags(scale) @ x) if sp.issparse(x) else scale[:, None] * x
 
 
 def normalised(similarity: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1/2 W D^-1/2; a row without edges stays zero.
+    """D^-1/2 W D^-1/2 of the weights W; a row without edges is zero.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def leading(
     beside: Sequence[np.ndarray] = (),
     weight: float = 0.0,
 ) -> np.ndarray:
-    """The first K eigenvectors of S + weight sum_w U_w U_w', U_w those beside; S has eigenvalues in [-1, 1].
+    """The first K eigenvectors of S + weight sum_w U_w U_w', U_w in `beside`; S has eigenvalues in [-1, 1].
 
     Examples
     --------
@@ -58,7 +58,7 @@ def leading(
         return np.linalg.eigh(S.toarray() + B @ B.T)[1][:, ::-1][:, :K]
 
     def times(x: np.ndarray) -> np.ndarray:
-        # with the identity added, the wanted end is also the one of largest magnitude
+        # the identity makes the largest eigenvalues also those of largest magnitude
         return x + S @ x + B @ (B.T @ x)
 
     operator = sp.linalg.LinearOperator((n, n), matvec=times, matmat=times, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""The few errors and warnings that are bayesfac's own."""
+"""Errors and warnings of bayesfac."""
 
 
 class BayesfacError(Exception):
-    """A request that cannot be met, said in one line."""
+    """A request that cannot be met; the message is one line."""
 
 
 class NumericalError(BayesfacError):
@@ -14,7 +14,7 @@ class UnknownName(BayesfacError, LookupError):
 
 
 class CorruptFile(BayesfacError, ValueError):
-    """A file that is damaged, foreign, or of another version."""
+    """A file that is damaged, not written by bayesfac, or of another version."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -22,4 +22,4 @@ class ConvergenceWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Some of the data were left out, as asked."""
+    """Part of the data was left out, as the caller asked."""

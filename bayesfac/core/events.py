@@ -1,4 +1,4 @@
-"""What happened inside an update that its caller should hear of: safeguards that fired, counted."""
+"""Count the safeguards that fire inside updates, so that a fit can report the counts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ _listening: list[Counter[str]] = []
 
 @contextmanager
 def listen() -> Iterator[Counter[str]]:
-    """Count what is told inside the block."""
-    heard: Counter[str] = Counter()
-    _listening.append(heard)
+    """Yield a counter of the events told inside the block."""
+    counter: Counter[str] = Counter()
+    _listening.append(counter)
     try:
-        yield heard
+        yield counter
         jax.effects_barrier()
     finally:
         _listening.pop()
 
 
-def tell(what: str, happened: jax.Array) -> None:
-    """Once more, if it happened; also from compiled code. Nothing where nobody listens."""
+def tell(event: str, happened: jax.Array) -> None:
+    """Add `happened` to the count of `event`; works under jit; does nothing without a listener."""
     if _listening:
-        jax.debug.callback(partial(_count, _listening[-1], what), happened)
+        jax.debug.callback(partial(_count, _listening[-1], event), happened)
 
 
-def _count(heard: Counter[str], what: str, happened: jax.Array) -> None:
-    heard[what] += int(happened)
+def _count(counter: Counter[str], event: str, happened: jax.Array) -> None:
+    counter[event] += int(happened)

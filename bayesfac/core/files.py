@@ -1,4 +1,4 @@
-"""Write a file whole or not at all."""
+"""Write files atomically; checksums."""
 
 import hashlib
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path`, which takes its place when the block ends well.
+    """Yield a temporary path, which replaces `path` when the block ends without an error.
 
-    Whoever reads `path` sees the old file or the new one, never half of either: the bytes are
-    on the disk (fsync) before the name changes.
+    A reader of `path` sees the old file or the new file, never a part: the bytes are on the disk (fsync)
+    before the name changes.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
@@ -42,19 +42,19 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def clear_unfinished(folder: Path, suffix: str) -> None:
-    """Remove what a killed process left half written in a folder that only this one uses."""
+    """Remove the temporary files of a killed process from a folder that no other process uses."""
     for part in folder.glob(f".*{suffix}"):
         part.unlink()
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """The hex digest of a file, read in pieces."""
+    """The SHA-256 of a file, as hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def umask() -> int:
-    """The permissions that this process does not give to new files."""
+    """The permission bits that this process withholds from new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

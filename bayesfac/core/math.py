@@ -1,4 +1,4 @@
-"""Small pieces of arithmetic that several methods share."""
+"""Arithmetic that several methods share: products at cells, row sums, Metropolis steps, Cholesky factors."""
 
 from collections.abc import Callable
 
@@ -11,28 +11,28 @@ from bayesfac.core.data.cells import Cells, Grid, Query, Rows
 from bayesfac.core.kernels import sparse
 
 
-def inner(U: jax.Array, V: jax.Array, at: Cells | Query | Grid) -> jax.Array:
-    """u_i . v_j at the cells asked for; a Grid gives the whole block. Unknown (-1) rows count as 0."""
-    if isinstance(at, Cells):
-        return _cell_dots(at, U, V)
-    if isinstance(at, Grid):
-        return U[..., at.row, :] @ jnp.swapaxes(V[..., at.col, :], -1, -2)
+def inner(U: jax.Array, V: jax.Array, cells: Cells | Query | Grid) -> jax.Array:
+    """u_i . v_j at the given cells, the whole block for a Grid; rows numbered -1 (unknown) count as 0."""
+    if isinstance(cells, Cells):
+        return _cell_dots(cells, U, V)
+    if isinstance(cells, Grid):
+        return U[..., cells.row, :] @ jnp.swapaxes(V[..., cells.col, :], -1, -2)
     if U.ndim > 2:  # several problems along a leading axis
-        return jax.vmap(lambda u, v: inner(u, v, at))(U, V)
-    return jnp.sum(pick(U, at.row) * pick(V, at.col), -1)
+        return jax.vmap(lambda u, v: inner(u, v, cells))(U, V)
+    return jnp.sum(pick(U, cells.row) * pick(V, cells.col), -1)
 
 
 def pick(table: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
-    """Rows of a table; zeros where the index is -1."""
+    """The rows of a table with these numbers; zeros where the number is -1."""
     known = jnp.reshape(jnp.asarray(index) >= 0, (-1,) + (1,) * (table.ndim - 1))
     return jnp.where(known, table[index], 0)
 
 
-def entries(table: jax.Array, at: Query | Grid) -> jax.Array:
-    """The entries asked for, or the whole block of a Grid; zero where a row or column is unknown (-1)."""
-    if isinstance(at, Grid):
-        return table[jnp.asarray(at.row)][:, jnp.asarray(at.col)]
-    row, col = jnp.asarray(at.row), jnp.asarray(at.col)
+def entries(table: jax.Array, query: Query | Grid) -> jax.Array:
+    """The entries of the query, the whole block for a Grid; zero where a row or column is unknown (-1)."""
+    if isinstance(query, Grid):
+        return table[jnp.asarray(query.row)][:, jnp.asarray(query.col)]
+    row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     return jnp.where((row >= 0) & (col >= 0), table[row, col], 0)
 
 
@@ -45,9 +45,9 @@ def _forward(cells: Cells, U: jax.Array, V: jax.Array) -> tuple[jax.Array, tuple
     return sparse.dots(cells, U, V), (cells, U, V)
 
 
-def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
-    # the sparse gradient of any loss on the observed cells: sorted sums, no unsorted scatter
-    cells, U, V = kept
+def _backward(residuals: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
+    # the gradient of a loss on the observed cells, by sorted sums in place of an unsorted scatter
+    cells, U, V = residuals
     return None, sparse.spread(cells.by_row, slope, V), sparse.spread(cells.by_col, slope, U)
 
 
@@ -57,31 +57,33 @@ _cell_dots.defvjp(_forward, _backward)
 def row_sums(rows: Rows, values: jax.Array) -> jax.Array:
     """Sums over the observed cells of every row; `values` is row-major, with any trailing axes."""
     n = rows.ptr.shape[0] - 1
-    at = jnp.repeat(jnp.arange(n), jnp.diff(rows.ptr), total_repeat_length=len(values))
-    return jax.ops.segment_sum(values, at, n, indices_are_sorted=True)
+    row = sparse.row_of_cells(rows, len(values))
+    return jax.ops.segment_sum(values, row, n, indices_are_sorted=True)
 
 
 def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
-    """Rows that sum to one; a row without any mass keeps `fallback`."""
+    """Rows scaled to sum to one; a row whose sum is zero becomes the row of `fallback`."""
     total = table.sum(-1, keepdims=True)
     return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
 
 
 def safe_log(x: jax.Array) -> jax.Array:
-    """log x, with the smallest positive number for zero: 0 log 0 is then 0."""
+    """log x, with the smallest positive number in place of zero, so that 0 log 0 is 0."""
     return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
 def bilinear(
-    U: jax.Array, V: jax.Array, at: Query | Grid, user: tuple, item: tuple
+    U: jax.Array, V: jax.Array, query: Query | Grid, user: tuple, item: tuple
 ) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of u . v where a row (or column) that training never saw is still a draw
-    from its prior: `user` and `item` are (mean, covariance) of that prior. A known pair has no variance."""
-    if isinstance(at, Grid):
-        return inner(U, V, at), jnp.zeros((), U.dtype)
-    new_user, new_item = jnp.asarray(at.row) < 0, jnp.asarray(at.col) < 0
-    u = jnp.where(new_user[:, None], user[0], U[at.row])
-    v = jnp.where(new_item[:, None], item[0], V[at.col])
+    """Mean and variance of u . v; a user or item without training data is a draw from its prior.
+
+    `user` and `item` are (mean, covariance) of the priors. The variance of a known pair is zero.
+    """
+    if isinstance(query, Grid):
+        return inner(U, V, query), jnp.zeros((), U.dtype)
+    new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
+    u = jnp.where(new_user[:, None], user[0], U[query.row])
+    v = jnp.where(new_item[:, None], item[0], V[query.col])
 
     def variance(_: None) -> jax.Array:
         by_user = jnp.where(new_user, jnp.sum((v @ user[1]) * v, -1), 0)
@@ -102,22 +104,23 @@ def metropolis(
     density: Callable[[jax.Array], jax.Array],
     times: int,
 ) -> jax.Array:
-    """Random-walk steps of the rows of t, each taken or not by its own log density (n)."""
-    now = density(t)
+    """Random-walk Metropolis steps of the rows of t; row i is accepted by its own entry of `density(t)`."""
+    current = density(t)
     for number in range(times):
         walk, coin = jax.random.split(jax.random.fold_in(key, number))
         new = t + step * jax.random.normal(walk, t.shape, t.dtype)
-        there = density(new)
-        fine = jnp.log(jax.random.uniform(coin, now.shape, now.dtype)) < there - now
-        t, now = jnp.where(fine[:, None], new, t), jnp.where(fine, there, now)
+        proposed = density(new)
+        uniform = jax.random.uniform(coin, current.shape, current.dtype)
+        accept = jnp.log(uniform) < proposed - current
+        t, current = jnp.where(accept[:, None], new, t), jnp.where(accept, proposed, current)
     return t
 
 
 def factor(P: jax.Array) -> jax.Array:
-    """Cholesky's factor of a positive definite matrix.
+    """The Cholesky factor of a positive definite matrix.
 
-    Where rounding left none, that of the matrix plus the least ridge that gives one, from its rounding error
-    upwards in steps of ten; whoever listens is told.
+    Where rounding makes the factorisation fail, a ridge is added and reported by `events.tell`: the first of
+    r, 10 r, 100 r, ... that succeeds, with r the rounding error of the matrix.
 
     >>> bool(jnp.isfinite(factor(jnp.ones((3, 3)))).all())
     True
@@ -127,12 +130,12 @@ def factor(P: jax.Array) -> jax.Array:
     return _ridged(P, L)
 
 
-@jax.jit  # outside of a compiled program a loop over closures would be compiled at every call
+@jax.jit  # without jit, the loop over closures would be compiled at every call
 def _ridged(P: jax.Array, L: jax.Array) -> jax.Array:
     first = jnp.finfo(P.dtype).eps * jnp.max(jnp.diagonal(P))
 
     def broken(state: tuple[jax.Array, jax.Array]) -> jax.Array:
-        # of a matrix with NaN in it no ridge makes another one
+        # no ridge helps a matrix with NaN
         return jnp.isnan(state[0]).any() & jnp.isfinite(P).all() & (state[1] < 1e6 * first)
 
     def again(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

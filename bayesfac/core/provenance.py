@@ -1,4 +1,4 @@
-"""What decided the numbers of a fit, and what they were computed with."""
+"""A digest of everything that determines a fit's numbers, and the software and machine of a fit."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from bayesfac.core.method import Method
 
 
 def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
-    """A digest of everything that decides the numbers: a checkpoint belongs to one such run."""
+    """A digest of everything that determines the numbers: a checkpoint belongs to one digest."""
     settings = {k: v for k, v in asdict(engine).items() if k not in ("folder", "save_every")}
     digest = hashlib.sha256(
         repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
@@ -28,7 +28,7 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
 
 
 def about(notes: list[str]) -> dict[str, Any]:
-    """When, with what, on which machine."""
+    """The time, the versions of the software, the device and the notes of a fit."""
     packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -17,8 +17,8 @@ from bayesfac.cli import main
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.distributions import Membership
 from bayesfac.core.method import REGISTRY, sites
+from bayesfac.models.ratings.ipmmmf import Membership
 from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.plots.figure import Picture
 from bayesfac.simulation import effective, joint, ranked

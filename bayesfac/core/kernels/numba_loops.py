@@ -1,26 +1,24 @@
-"""The Numba halves of kernels.py; imported on first use, compiled once per machine and cached.
+"""The Numba versions of the loops in sparse.py; imported on first use, compiled once per machine and cached.
 
-Rows are handed out in blocks of equal work, so that a few long rows do not keep one thread waiting.
-`fastmath` lets the compiler vectorise the reductions; inputs are finite by the containers' checks.
+Threads receive blocks of rows of equal work, so that no thread waits for a few long rows. `fastmath` lets the
+compiler vectorise the reductions; the containers check that inputs are finite.
 """
-
-from typing import Any
 
 import numba
 import numpy as np
 from numba import njit, prange
 
-OPTIONS: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+OPTIONS = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 
 
-def blocks(ptr: np.ndarray, per_row: float) -> np.ndarray:
-    """Row boundaries of equal cost: a row costs its cells plus `per_row`; 8 blocks a thread."""
+def blocks(ptr, per_row):
+    """Boundaries of 8 blocks of rows for each thread, of equal cost: a row costs its cells plus `per_row`."""
     cost = ptr + per_row * np.arange(len(ptr))
     n = 8 * numba.get_num_threads()
     return np.searchsorted(cost, np.linspace(0, cost[-1], n + 1)).astype(np.int64)
 
 
-def dots(ptr: np.ndarray, index: np.ndarray, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+def dots(ptr, index, U, V):
     out = np.empty(len(index), U.dtype)
     _dots(blocks(ptr, 1), ptr, index, U, V, out)
     return out
@@ -50,9 +48,7 @@ def differences(left, right, A, B):
     return out
 
 
-def spread(
-    ptr: np.ndarray, index: np.ndarray, order: np.ndarray, weight: np.ndarray, V: np.ndarray
-) -> np.ndarray:
+def spread(ptr, index, order, weight, V):
     out = np.zeros((len(ptr) - 1, V.shape[1]), V.dtype)
     _spread(blocks(ptr, 1), ptr, index, order, weight, V, out)
     return out
@@ -63,7 +59,9 @@ def _spread(block, ptr, index, order, weight, V, out):
     for b in prange(len(block) - 1):
         for i in range(block[b], block[b + 1]):
             fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
-            for p in range(ptr[i], fours, 4):  # four at a time: the sum is read and written once
+            for p in range(
+                ptr[i], fours, 4
+            ):  # four cells at a time: the sum is read and written once
                 w0, w1 = weight[order[p]], weight[order[p + 1]]
                 w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
                 j0, j1, j2, j3 = index[p], index[p + 1], index[p + 2], index[p + 3]
@@ -76,12 +74,12 @@ def _spread(block, ptr, index, order, weight, V, out):
                     out[i, k] += w * V[j, k]
 
 
-def ratio_step(
-    ptr: np.ndarray, index: np.ndarray, y: np.ndarray, A: np.ndarray, G: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def ratio_step(ptr, index, y, A, G):
     threads = numba.get_num_threads()
     by_row = np.zeros_like(A)
-    by_col = np.zeros((threads, *G.shape), G.dtype)  # one copy a thread: no two write one column
+    by_col = np.zeros(
+        (threads, *G.shape), G.dtype
+    )  # a copy for each thread: no two threads write one column
     cost = ptr + np.arange(len(ptr))
     block = np.searchsorted(cost, np.linspace(0, cost[-1], threads + 1)).astype(np.int64)
     _ratio_step(block, ptr, index, y, A, G, by_row, by_col, np.finfo(A.dtype).tiny)
@@ -105,17 +103,7 @@ def _ratio_step(block, ptr, index, y, A, G, by_row, by_col, tiny):
                     columns[j, k] += r * A[i, k]
 
 
-def solve_rows(
-    ptr: np.ndarray,
-    index: np.ndarray,
-    order: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray,
-    V: np.ndarray,
-    precision: np.ndarray,
-    shift: np.ndarray,
-    noise: np.ndarray,
-) -> np.ndarray:
+def solve_rows(ptr, index, order, target, weight, V, precision, shift, noise):
     K = V.shape[1]
     out = np.empty((len(ptr) - 1, K), V.dtype)
     block = blocks(ptr, K / 3)
@@ -127,7 +115,7 @@ def solve_rows(
 @njit(**OPTIONS)
 def _add_outer(P, F, t, count):
     """P += sum_e f_e f_e' (lower triangle) and its last row += sum_e t_e f_e, eight cells at a time."""
-    for e in range(count, F.shape[0]):  # plain loops: a slice costs the compiler ten times as much
+    for e in range(count, F.shape[0]):  # plain loops: slices take ten times as long to compile
         t[e] = 0
         for m in range(F.shape[1]):
             F[e, m] = 0
@@ -148,19 +136,19 @@ def _add_outer(P, F, t, count):
 
 @njit(**OPTIONS)
 def _whole(n):
-    """The next multiple of 16: a loop of whole vectors has no slow remainder."""
+    """The next multiple of 16, so that a loop consists of whole vectors without a slow remainder."""
     return (n + 15) // 16 * 16
 
 
 @njit(**OPTIONS)
 def _factor(P, inverse):
-    """The lower Cholesky factor in place, but for its diagonal: that is zero, `inverse` has 1 / l_jj.
+    """The lower Cholesky factor in place, with a zero diagonal; `inverse` receives 1 / l_jj.
 
-    Column j looks back at j entries of every row; zeros in row j let it look at whole vectors.
+    Column j needs the first j entries of every row; zeros in row j extend these to whole vectors.
     """
     for j in range(len(inverse)):
         back = _whole(j)
-        s = P[j, j]  # NaN below when not positive definite: the engines look for it
+        s = P[j, j]  # if P is not positive definite, NaN follows, which the engines detect
         for k in range(j, back):
             P[j, k] = 0
         for k in range(back):
@@ -174,19 +162,7 @@ def _factor(P, inverse):
 
 
 @njit(parallel=True, **OPTIONS)
-def _solve_rows(
-    block,
-    ptr,
-    index,
-    order,
-    target,
-    root,
-    V,
-    precision,
-    shift,
-    noise,
-    out,
-):
+def _solve_rows(block, ptr, index, order, target, root, V, precision, shift, noise, out):
     K = V.shape[1]
     several = len(root) > 1
     for b in prange(len(block) - 1):
@@ -197,7 +173,7 @@ def _solve_rows(
         inverse = np.empty(K, V.dtype)
         for i in range(block[b], block[b + 1]):
             for k in range(K):
-                P[K, k] = shift[k]  # the right-hand side grows as one more row
+                P[K, k] = shift[k]  # the right-hand side is one more row of P
                 for m in range(k + 1):
                     P[k, m] = precision[k, m]
             count = 0
@@ -246,15 +222,7 @@ def _binary(kind, z):
     return u * u, -2 * u
 
 
-def ordinal_loss(
-    kind: int,
-    immediate: bool,
-    ptr: np.ndarray,
-    x: np.ndarray,
-    theta: np.ndarray,
-    code: np.ndarray,
-    weight: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ordinal_loss(kind, immediate, ptr, x, theta, code, weight):
     block = blocks(ptr, 1)
     total, by_x, by_theta = np.zeros(len(block)), np.empty_like(x), np.zeros_like(theta)
     _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta)
@@ -283,9 +251,7 @@ def _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by
         total[b] = cost
 
 
-def proximal_loss(
-    ptr: np.ndarray, n_levels: int, x: np.ndarray, code: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def proximal_loss(ptr, n_levels, x, code):
     block = blocks(ptr, 1)
     total, by_x = np.zeros(len(block)), np.empty_like(x)
     _proximal_loss(block, ptr, n_levels, x, code, total, by_x)
@@ -307,9 +273,9 @@ def _proximal_loss(block, ptr, n_levels, x, code, total, by_x):
             for r in range(n_levels):
                 theta[r] /= max(count[r], 1)
             for p in range(ptr[i], ptr[i + 1]):
-                away = x[p] - theta[code[p]]
-                cost += away * away
-                slope = 2 * away
+                distance = x[p] - theta[code[p]]
+                cost += distance * distance
+                slope = 2 * distance
                 for r in range(n_levels):
                     if r == code[p] or count[r] == 0:
                         continue
@@ -319,7 +285,7 @@ def _proximal_loss(block, ptr, n_levels, x, code, total, by_x):
                     slope += side * up
                     pull[r] -= side * up
                 by_x[p] = slope
-            # every x is part of its own level's centre; the squares pull a mean by nothing
+            # every x is part of its level's centre; the squared distances do not move their own mean
             for p in range(ptr[i], ptr[i + 1]):
                 by_x[p] += pull[code[p]] / count[code[p]]
         total[b] = cost

@@ -1,4 +1,4 @@
-"""Sparse tables against two factors: products, errors and distributions that never build the table."""
+"""Sparse tables X near A C': products, errors and a distribution, without building A C'."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from bayesfac.core.math import inner, safe_log
 
 @jax.custom_vjp
 def product(cells: Cells, y: jax.Array, C: jax.Array) -> jax.Array:
-    """X C of the sparse table X that has `y` in `cells`."""
+    """X C of the sparse table X, whose stored cells are `cells` with the values `y`."""
     return sparse.spread(cells.by_row, y, C)
 
 
@@ -22,9 +22,9 @@ def _forward(cells: Cells, y: jax.Array, C: jax.Array) -> tuple[jax.Array, tuple
     return product(cells, y, C), (cells, y)
 
 
-def _backward(kept: tuple, slope: jax.Array) -> tuple[None, None, jax.Array]:
-    # X' by its columns: sorted sums, where a gradient through the gather would scatter
-    cells, y = kept
+def _backward(residuals: tuple, slope: jax.Array) -> tuple[None, None, jax.Array]:
+    # X' times the slope by sorted sums over columns, in place of an unsorted scatter
+    cells, y = residuals
     return None, None, sparse.spread(cells.by_col, y, slope)
 
 
@@ -37,20 +37,23 @@ def transposed(cells: Cells, y: jax.Array, A: jax.Array) -> jax.Array:
 
 
 def squared_error(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Array:
-    """|X - A C'|^2 over the whole table, zeros included, in O((nnz + n + d) q)."""
+    """|X - A C'|^2 over the whole table with its zeros, in O((nnz + n + d) q)."""
     cross = jnp.sum(A * product(cells, y, C))
     return jnp.sum(y**2) - 2 * cross + jnp.sum((A.T @ A) * (C.T @ C))
 
 
 def divergence(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Array:
     """The generalised Kullback-Leibler divergence D(X || A C')."""
-    seen = jnp.sum(y * (safe_log(y) - safe_log(inner(A, C, cells))) - y)
-    return seen + jnp.sum(A, 0) @ jnp.sum(C, 0)
+    stored = jnp.sum(y * (safe_log(y) - safe_log(inner(A, C, cells))) - y)
+    return stored + jnp.sum(A, 0) @ jnp.sum(C, 0)
 
 
 class Table(dist.Distribution):
-    """A whole table with density exp(-w error(X, A C')): w |X - A C'|^2 makes it normal with precision 2 w,
-    w D(X || A C') Poisson-like. A value is the list in `cells`, all else zero; a sample is the table."""
+    """A whole table with density exp(-w error(X, A C')), by `how` normal or like a Poisson distribution.
+
+    The error w |X - A C'|^2 ("squared") makes cells normal with precision 2 w; w D(X || A C') makes them
+    Poisson-like. A value is the list of values in `cells`, all other cells are zero; a sample is the table.
+    """
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real_vector
@@ -66,7 +69,7 @@ class Table(dist.Distribution):
         return -self.weight * error(self.cells, value, self.A, self.C)
 
     def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
-        """The parts of single cells, zeros among them, in `log_prob`."""
+        """The terms of single cells in `log_prob`; the cells may be zeros."""
         mean = inner(self.A, self.C, query)
         if self.how == "squared":
             return -self.weight * (value - mean) ** 2

@@ -1,1 +1,1 @@
-"""Probability laws and losses that NumPyro lacks."""
+"""Distributions that NumPyro lacks, and losses."""

@@ -1,4 +1,4 @@
-"""What methods for tasks say of labels, and what they cannot do."""
+"""Distributions of labels, checks and examples for the methods that predict labels."""
 
 from typing import Any
 
@@ -11,26 +11,26 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
-CERTAIN = 1e-3  # a label's probability stays so far from 0 and 1
+CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
 TRAITS = {"no_minibatch": "the error of a whole table is one number of all its rows"}
 LABELS_ALONE = TRAITS | {"views_given": "the labels are regressed on the features"}
 
 
 def check(data: Tasks, gaps: bool = False) -> None:
-    """There is something to learn from; `gaps` allows rows of which some labels are unknown."""
+    """Check that labels exist; unless `gaps`, check that each row has all of its labels or none."""
     if not data.labelled.any():
         raise ValueError("Expected labels of at least one row, got none")
     if not gaps and not data.known.all():
-        at = int(np.argmin(data.known))
-        row = plain(data.rows[int(data.cells[LABELS].row[at])])
-        label = plain(data.labels[int(data.cells[LABELS].col[at])])
+        first = int(np.argmin(data.known))
+        row = plain(data.rows[int(data.cells[LABELS].row[first])])
+        label = plain(data.labels[int(data.cells[LABELS].col[first])])
         raise ValueError(
             f"Expected all labels of a row or none, got NaN for {label!r} in row {row!r} (see leml)"
         )
 
 
 def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
-    """A label whose mean is the score: 1 where that is above one half, or a real number of that variance."""
+    """The law of a label whose mean is `score`: Bernoulli for binary labels, else normal with `variance`."""
     if not binary:
         return dist.Normal(score, jnp.sqrt(variance))
     one = jnp.clip(score, CERTAIN, 1 - CERTAIN)
@@ -38,26 +38,26 @@ def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distributio
 
 
 def of_odds(score: jax.Array) -> dist.Distribution:
-    """A label with these log odds."""
+    """The law of a binary label with log odds `score`."""
     return Levels(
         (0.0, 1.0), jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
     )
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
-    """Of a factor that costs ridge |F|^2; flat where that is 0."""
+    """The prior of a factor F whose energy is ridge |F|^2; improper and flat where ridge is 0."""
     if ridge == 0:
         return dist.ImproperUniform(dist.constraints.real_matrix, (), (rows, columns))
     return dist.Normal(0, (2 * ridge) ** -0.5).expand((rows, columns)).to_event(2)
 
 
 def remarks(p: Any, data: Tasks, hyper: Any) -> list[str]:
-    """What the labels could not tell."""
+    """Remarks on labels that no training row has."""
     return data.unlabelled()
 
 
 def few_tasks(key: jax.Array) -> Tasks:
-    """Nine rows in two tasks with a row each whose labels are unknown; the second task lacks a view."""
+    """Nine rows in two tasks; each task has one row without labels, and the second task lacks a view."""
     x = np.array(jax.random.gamma(key, 2.0, (9, 9)), float)
     x[:, 4] *= np.arange(9) % 3 > 0  # some cells are zero
     y = np.array([[1, 0], [0, 1], [1, 1], [0, 0], [1, 0], [1, 1], [0, 1], [1, 0], [0, 0]], float)
@@ -67,7 +67,7 @@ def few_tasks(key: jax.Array) -> Tasks:
 
 
 def one_view(key: jax.Array, gaps: bool = False) -> Tasks:
-    """Nine rows of five features, two of them without labels; `gaps` hides one label more."""
+    """Nine rows of five features, two rows without labels; `gaps` hides one more label."""
     data = few_tasks(key)
     y = data[LABELS].toarray()
     y[~data.labelled] = np.nan

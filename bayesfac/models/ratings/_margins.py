@@ -1,13 +1,29 @@
-"""Margin losses summed over the observed cells, through the kernels: the slope comes with the value."""
+"""What the margin factorizations share: summed losses, priors of factors and thresholds, generalised laws.
 
+J sums a margin loss over the observed cells. A law with density exp(-loss) does not sum to one over the
+levels, so the posterior that the law gives is a *generalised* one; `log_mass` is the log of that sum.
+"""
+
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
-from bayesfac.core.data.cells import Rows
+from bayesfac.core.data.cells import Cells, Grid, Query, Rows
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
+from bayesfac.core.laws.ordinal import Levels, centres, level_codes
+from bayesfac.core.math import bilinear
 
 
+# -- losses summed over the observed cells; the kernels return the slopes with the value ------------
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def total_ordinal(
     x: jax.Array,
@@ -18,47 +34,198 @@ def total_ordinal(
     loss: str,
     immediate: bool = False,
 ) -> jax.Array:
-    """Summed over the observed cells (row-major) with the thresholds of their row: (n, R - 1).
+    """The ordinal loss of all cells (row-major) against their row's thresholds, theta (n, R - 1).
 
-    `x` may have a leading axis of independent problems, and then theta has it, and the sum keeps it.
+    `x` and `theta` may have a leading axis of independent problems; the result has one sum for each.
     """
     return sparse.ordinal_loss(x, theta, code, rows, weight, loss, immediate)[0]
 
 
-def _forward(
-    x: jax.Array,
-    theta: jax.Array,
-    code: jax.Array,
-    rows: Rows,
-    weight: jax.Array | None,
-    loss: str,
-    immediate: bool,
-) -> tuple[jax.Array, tuple]:
-    total, by_x, by_theta = sparse.ordinal_loss(x, theta, code, rows, weight, loss, immediate)
-    return total, (by_x, by_theta)
+def _ordinal_forward(*arguments: Any) -> tuple[jax.Array, list[jax.Array]]:
+    total, *slopes = sparse.ordinal_loss(*arguments)
+    return total, slopes
 
 
-def _backward(loss: str, immediate: bool, kept: tuple, up: jax.Array) -> tuple:
-    by_x, by_theta = kept
+def _ordinal_backward(loss: str, immediate: bool, slopes: list[jax.Array], up: jax.Array) -> tuple:
+    by_x, by_theta = slopes
     return up[..., None] * by_x, up[..., None, None] * by_theta, None, None, None
 
 
-total_ordinal.defvjp(_forward, _backward)
+total_ordinal.defvjp(_ordinal_forward, _ordinal_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def total_proximal(x: jax.Array, code: jax.Array, rows: Rows, n_levels: int) -> jax.Array:
-    """Summed over the observed cells, the centres theta* being functions of x themselves."""
+    """The proximal loss of all cells; the slope goes through the centres theta*, which are means of x."""
     return sparse.proximal_loss(x, code, rows, n_levels)[0]
-
-
-def _proximal_forward(x: jax.Array, code: jax.Array, rows: Rows, n_levels: int) -> tuple:
-    total, by_x = sparse.proximal_loss(x, code, rows, n_levels)
-    return total, by_x
 
 
 def _proximal_backward(n_levels: int, by_x: jax.Array, up: jax.Array) -> tuple:
     return up * by_x, None, None
 
 
-total_proximal.defvjp(_proximal_forward, _proximal_backward)
+total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
+
+
+# -- factors: normal, u_ik and v_jk ~ N(0, 1/lambda) --------------------------------------------------
+def start_factors(
+    key: jax.Array, shape: tuple[int, int], K: int, stack: tuple[int, ...] = ()
+) -> tuple[jax.Array, jax.Array]:
+    """Normal factors whose products have a standard deviation of 1/4, small compared with a margin of 1."""
+    ku, kv = jax.random.split(key)
+    scale = 0.5 * K**-0.25
+    U = scale * jax.random.normal(ku, (*stack, shape[0], K))
+    return U, scale * jax.random.normal(kv, (*stack, shape[1], K))
+
+
+def factor_energy(U: jax.Array, V: jax.Array, penalty: Any) -> jax.Array:
+    """lambda/2 (|U|^2 + |V|^2) of every pair along leading axes: minus the log prior, without constants."""
+    return 0.5 * penalty * (jnp.sum(U**2, (-2, -1)) + jnp.sum(V**2, (-2, -1)))
+
+
+def sample_factors(
+    shape: tuple[int, int], K: int, scale: Any, stack: tuple[str, int] | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Sample the sites U (users x K) and V (items x K), standard normal times `scale`.
+
+    `stack` (plate name, size) adds a leading axis of that many independent pairs.
+    """
+    one = jnp.asarray(scale) * jnp.ones(K)
+    factors = []
+    for name, plate, n in (("U", "user", shape[0]), ("V", "item", shape[1])):
+        with numpyro.plate(*stack, dim=-2) if stack else nullcontext(), numpyro.plate(plate, n):
+            factors.append(numpyro.sample(name, dist.Normal(0, one).to_event(1)))
+    return factors[0], factors[1]
+
+
+def products(
+    U: jax.Array, V: jax.Array, query: Query | Grid, penalty: float
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of u . v; users and items without training data are draws from their prior."""
+    K = U.shape[-1]
+    prior = jnp.zeros(K, U.dtype), jnp.eye(K, dtype=U.dtype) / penalty
+    return bilinear(U, V, query, prior, prior)
+
+
+# -- thresholds: normal about `centres`; flat where `scale` is infinite -------------------------------
+def start_thresholds(n_levels: int, *shape: int) -> jax.Array:
+    """All thresholds at their centres."""
+    return jnp.tile(jnp.asarray(centres(n_levels)), (*shape, 1))
+
+
+def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
+    """Sample the site theta, a row of thresholds; the prior is improper where `scale` is infinite."""
+    if np.isinf(scale):
+        prior = dist.ImproperUniform(constraints.real_vector, (), (n_levels - 1,))
+    else:
+        prior = dist.Normal(centres(n_levels), scale).to_event(1)
+    return numpyro.sample("theta", prior)
+
+
+def threshold_energy(theta: jax.Array, scale: float) -> jax.Array | float:
+    """Minus the log prior of thresholds, without constants."""
+    if np.isinf(scale):
+        return 0.0
+    centre = jnp.asarray(centres(theta.shape[-1] + 1), theta.dtype)
+    return 0.5 * jnp.sum(((theta - centre) / scale) ** 2)
+
+
+# -- laws of ratings: exp(-loss) ----------------------------------------------------------------------
+class Margins(dist.Distribution):
+    """The factor exp(-strength loss) of an ordinal loss; samples follow the factor, normalised."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real
+    pytree_data_fields = ("x", "theta")
+    pytree_aux_fields = ("values", "loss", "immediate", "strength")
+
+    def __init__(
+        self,
+        values: tuple[float, ...],
+        x: jax.Array,
+        theta: jax.Array,
+        loss: str,
+        immediate: bool = False,
+        strength: float = 1.0,
+    ) -> None:
+        self.values, self.x, self.theta = values, x, theta
+        self.loss, self.immediate, self.strength = loss, immediate, strength
+        super().__init__(x.shape, ())
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        code = level_codes(value, self.values)
+        return -self.strength * ordinal(self.x, self.theta, code, self.loss, self.immediate)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.levels().sample(key, sample_shape)
+
+    @property
+    def scores(self) -> jax.Array:
+        """The log of the factor at each level, (..., R)."""
+        return -self.strength * every_level(self.x, self.theta, self.loss, self.immediate)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """The log of the factor's sum over the levels."""
+        return jax.nn.logsumexp(self.scores, -1)
+
+    def levels(self) -> Levels:
+        """The factor normalised over the levels; the choice is 1 + the number of thresholds below x."""
+        choice = jnp.sum(jnp.expand_dims(self.x, -1) > self.theta, -1)
+        return Levels(self.values, self.scores, choice)
+
+
+class Product(dist.Distribution):
+    """The product of several factors of the same rating.
+
+    `each` has a leading axis of factors; `weight` (same shape, or None for one) is how often each counts.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real
+    pytree_data_fields = ("each", "weight")
+
+    def __init__(self, each: Margins, weight: jax.Array | None = None) -> None:
+        self.each = each
+        self.weight = jnp.ones_like(each.x) if weight is None else weight
+        super().__init__(each.batch_shape[1:], ())
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return jnp.sum(self.weight * self.each.log_prob(value), 0)
+
+    @property
+    def scores(self) -> jax.Array:
+        """The log of the product at each level, (..., R)."""
+        return jnp.sum(self.weight[..., None] * self.each.scores, 0)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """The log of the product's sum over the levels."""
+        return jax.nn.logsumexp(self.scores, -1)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return Levels(self.each.values, self.scores).sample(key, sample_shape)
+
+
+class Proximal(dist.Distribution):
+    """The factor exp(-proximal loss) of all ratings at once: a user's centres are means over the ratings."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real_vector
+    pytree_data_fields = ("x", "cells")
+    pytree_aux_fields = ("values",)
+
+    def __init__(self, values: tuple[float, ...], x: jax.Array, cells: Cells) -> None:
+        self.values, self.x, self.cells = values, x, cells
+        super().__init__((), x.shape)
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        row, R = self.cells.row, len(self.values)
+        code = level_codes(value, self.values)
+        theta, count = proximal_centres(self.x, code, row, (self.cells.shape[0], R))
+        return -jnp.sum(proximal(self.x, theta[row], code, count[row] > 0))
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        raise BayesfacError(
+            "pmmmf has no law of ratings: its centres are made of the ratings themselves"
+        )

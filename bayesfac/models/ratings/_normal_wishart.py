@@ -1,7 +1,7 @@
-"""Normal-Wishart rows, as Bayesian matrix factorization gives both of its sides.
+"""Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
-Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1), x_i ~ N(mu, Lambda^-1): how to sample it, its
-energy, its conditionals, and the one scale that two such sides share and the data say nothing of.
+Each side has Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file
+has the sites, the energy and the conditionals of both sides, and moves along the scales of U against V.
 """
 
 from typing import Any
@@ -13,13 +13,14 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-from bayesfac.core.laws.distributions import start_factors
+from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import metropolis
 from bayesfac.core.method import Rotation
+from bayesfac.models.ratings._margins import start_factors
 
 
 class RowAffine(Transform):
-    """x = mu + root z for every row at once: one triangular solve, however many rows."""
+    """x = mu + root z for all rows; the inverse is one triangular solve for all rows."""
 
     domain = constraints.real_vector
     codomain = constraints.real_vector
@@ -45,14 +46,14 @@ class RowAffine(Transform):
 
 
 def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
-    """x ~ N(mu, precision^-1), written through its standard base so that NUTS may sample that."""
+    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead."""
     zero = jnp.zeros_like(mu)
     root = dist.MultivariateNormal(zero, precision_matrix=precision).scale_tril
     return dist.TransformedDistribution(dist.Normal(zero, 1).to_event(1), RowAffine(mu, root))
 
 
 def sample_normal_wishart(name: str, plate: str, n: int, K: int, beta0: float) -> jax.Array:
-    """The three sites Lambda_NAME, mu_NAME and NAME (n x K)."""
+    """Sample the sites Lambda_`name`, mu_`name` and `name` (n x K); return the rows."""
     wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K))
     precision = numpyro.sample(f"Lambda_{name}", wishart)
     spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=beta0 * precision)
@@ -64,10 +65,10 @@ def sample_normal_wishart(name: str, plate: str, n: int, K: int, beta0: float) -
 def normal_wishart_energy(
     x: jax.Array, mu: jax.Array, precision: jax.Array, beta0: float
 ) -> jax.Array:
-    """Minus the log density of rows, mean and precision, without constants.
+    """Minus the log density of rows, mean and precision (L), without constants.
 
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + 1/2 tr L + 1/2 log|L|,
-    the last term from (nu0 - K - 1)/2 = -1/2 at nu0 = K: it cancels the one before.
+    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + 1/2 tr L + 1/2 log|L|; the
+    last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
     """
     logdet = jnp.linalg.slogdet(precision)[1]
     rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
@@ -85,14 +86,14 @@ def normal_wishart_mean(
 
 @jax.jit
 def normal_wishart_precision(x: jax.Array, mu: jax.Array, beta0: float) -> dist.Wishart:
-    """Lambda | x, mu: each row of x, and mu itself, adds one degree of freedom."""
+    """Lambda | x, mu: each row of x adds one degree of freedom, and mu adds one."""
     n, K = x.shape
     rate = jnp.eye(K, dtype=x.dtype) + (x - mu).T @ (x - mu) + beta0 * jnp.outer(mu, mu)
     return dist.Wishart(K + n + 1.0, rate_matrix=rate)
 
 
 def mode(conditional: dist.Distribution) -> jax.Array:
-    """Where a full conditional is highest: iterated conditional modes go there, Gibbs samples it."""
+    """The mode of a full conditional, to which iterated conditional modes set the block."""
     if isinstance(conditional, dist.Wishart):
         K, nu = conditional.event_shape[0], conditional.concentration
         return (nu - K - 1) / nu * conditional.mean
@@ -102,36 +103,49 @@ def mode(conditional: dist.Distribution) -> jax.Array:
 
 
 def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """t with density exp(-a e^{-2t} - b e^{2t}): exp(-c cosh 2(t - t0)), c = 2 sqrt(a b), e^{4 t0} = a/b.
+    """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t}).
 
-    Drawn by rejection: cosh x >= 1 + x^2/2 makes N(0, 1/c) an envelope, tight where c is large.
+    This is exp(-c cosh 2(t - t0)) with c = 2 sqrt(a b) and e^{4 t0} = a/b. By rejection: as
+    cosh x >= 1 + x^2/2, the density of x = 2(t - t0) lies below that of N(0, 1/c), closely for large c.
     """
     c = 2 * jnp.sqrt(a * b)
 
     def attempt(state: tuple) -> tuple:
-        key, x, open_, count = state
+        key, x, rejected, count = state
         key, kx, ku = jax.random.split(key, 3)
         new = jax.random.normal(kx, c.shape, c.dtype) / jnp.sqrt(c)
         excess = c * (jnp.cosh(new) - 1 - new**2 / 2)
-        fine = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
-        return key, jnp.where(open_ & fine, new, x), open_ & ~fine, count + 1
+        accept = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
+        return key, jnp.where(rejected & accept, new, x), rejected & ~accept, count + 1
 
-    # a scale gone astray (c near 0, or NaN) is given up, as NaN that the engine reports, not tried for ever
+    # for c near 0 or NaN the loop ends after 10,000 attempts with NaN, which the engine reports
     start = (key, jnp.full_like(c, jnp.nan), jnp.isfinite(c), 0)
     x = jax.lax.while_loop(lambda s: jnp.any(s[2]) & (s[3] < 10_000), attempt, start)[1]
     return jnp.log(a / b) / 4 + x / 2
 
 
-# -- two sides: Params with U, mu_U, Lambda_U and V, mu_V, Lambda_V, seen by the data as u.v only ------
-def blocks(conditional_U: Any, conditional_V: Any) -> dict[str, Any]:
-    """{site: conditional} in sweep order: eq. 14 of Salakhutdinov & Mnih 2008 and then the factors, side by
-    side; a method with auxiliary variables passes these too."""
+# -- both sides: Params has U, mu_U, Lambda_U and V, mu_V, Lambda_V; the data depend on u.v alone -------
+def blocks(observed: Any) -> dict[str, Any]:
+    """{site: conditional} in sweep order, eq. 11-14 of Salakhutdinov & Mnih 2008.
+
+    Given `target, weight = observed(p, data, hyper, *auxiliary)`, each cell observes u.v as a Gaussian
+    `target` with precision `weight` (one number, or one for each cell).
+    """
+
+    def conditional_U(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
+        target, weight = observed(p, data, h, *auxiliary)
+        return GaussianRows(data.cells.by_row, target, p.V, weight, p.Lambda_U, p.Lambda_U @ p.mu_U)
+
+    def conditional_V(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
+        target, weight = observed(p, data, h, *auxiliary)
+        return GaussianRows(data.cells.by_col, target, p.U, weight, p.Lambda_V, p.Lambda_V @ p.mu_V)
+
     return {
-        "Lambda_U": lambda p, _, h, *w: normal_wishart_precision(p.U, p.mu_U, h.beta0),
-        "mu_U": lambda p, _, h, *w: normal_wishart_mean(p.U, p.Lambda_U, h.beta0),
+        "Lambda_U": lambda p, _, h, *auxiliary: normal_wishart_precision(p.U, p.mu_U, h.beta0),
+        "mu_U": lambda p, _, h, *auxiliary: normal_wishart_mean(p.U, p.Lambda_U, h.beta0),
         "U": conditional_U,
-        "Lambda_V": lambda p, _, h, *w: normal_wishart_precision(p.V, p.mu_V, h.beta0),
-        "mu_V": lambda p, _, h, *w: normal_wishart_mean(p.V, p.Lambda_V, h.beta0),
+        "Lambda_V": lambda p, _, h, *auxiliary: normal_wishart_precision(p.V, p.mu_V, h.beta0),
+        "mu_V": lambda p, _, h, *auxiliary: normal_wishart_mean(p.V, p.Lambda_V, h.beta0),
         "V": conditional_V,
     }
 
@@ -148,7 +162,7 @@ DIMS = {
 
 
 def start(key: jax.Array, shape: tuple[int, int], K: int) -> dict[str, Any]:
-    """The sites of both sides: small factors, their priors as wide as they are."""
+    """Starting values of both sides: small factors, and Lambda at the inverse of their variance."""
     U, V = start_factors(key, shape, K)
     zero, precision = jnp.zeros(K), jnp.eye(K) * 4 * K**0.5
     user = {"U": U, "mu_U": zero, "Lambda_U": precision}
@@ -156,44 +170,45 @@ def start(key: jax.Array, shape: tuple[int, int], K: int) -> dict[str, Any]:
 
 
 def sample_sides(shape: tuple[int, int], K: int, beta0: float) -> tuple[jax.Array, jax.Array]:
-    """The sites of both sides; U and V."""
-    n, m = shape
-    U = sample_normal_wishart("U", "user", n, K, beta0)
-    return U, sample_normal_wishart("V", "item", m, K, beta0)
+    """Sample the sites of both sides; return U and V."""
+    U = sample_normal_wishart("U", "user", shape[0], K, beta0)
+    return U, sample_normal_wishart("V", "item", shape[1], K, beta0)
 
 
 def energy(p: Any, beta0: float) -> jax.Array:
-    """Of both sides."""
+    """`normal_wishart_energy` of both sides."""
     user = normal_wishart_energy(p.U, p.mu_U, p.Lambda_U, beta0)
     return user + normal_wishart_energy(p.V, p.mu_V, p.Lambda_V, beta0)
 
 
 def new_rows(p: Any) -> tuple:
-    """(mean, covariance) of a user and of an item without data: draws from N(mu, Lambda^-1)."""
+    """(mean, covariance) of the prior of a user, and of an item, without training data."""
     return (p.mu_U, jnp.linalg.inv(p.Lambda_U)), (p.mu_V, jnp.linalg.inv(p.Lambda_V))
 
 
 def lowest_scale(p: Any) -> jax.Array:
-    """The log c_k with the least J along u_k -> c_k u_k, v_k -> v_k / c_k. Of s = c_k^2 there is left
-    (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2; it ends where Lambda_V s^2 + (n - m) s = Lambda_U."""
+    """The log c_k that minimise J along `stretch`.
+
+    With s = c_k^2, J is (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2 plus a constant; the minimum
+    solves Lambda_V,kk s^2 + (n - m) s = Lambda_U,kk.
+    """
     a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
     return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
 
 
 def stretch(p: Any, t: jax.Array) -> Any:
-    """u_k -> c_k u_k, v_k -> v_k / c_k with c = e^t, and their priors with them: u.v stays."""
+    """Map u_k -> c_k u_k and v_k -> v_k / c_k with c = e^t, and their priors alike; u.v does not change."""
     c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
     p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
     return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
 
 
 def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
-    """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2 and whatever else c moves.
+    """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2; return t = log c and p.
 
-    `rest(t)`, t = log c, is the log density of all but the U side, Jacobians included. Block by block,
-    thresholds and factors follow one another only slowly. The rows and their mean keep their density under
-    it, Jacobians included; the Wishart leaves -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2. Returns t, and p with
-    its U side moved.
+    The caller scales its thresholds by c too: with blocks alone, thresholds and factors mix slowly. `rest(t)`
+    is the log density, with Jacobians, of all sites but the U side. The density of U and mu_U, with their
+    Jacobians, does not change; that of Lambda_U changes by -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2.
     """
     K, trace = p.U.shape[1], jnp.trace(p.Lambda_U)
 
@@ -209,9 +224,9 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """An exact draw along the gauge u_k -> c_k u_k, v_k -> v_k / c_k, for every component k.
+    """Draw c_k from its exact conditional along u_k -> c_k u_k, v_k -> v_k / c_k, for every component k.
 
-    Likelihood, rows and means keep their density under it, Jacobians included; with t = log c_k only
-    exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) is left of the two Wisharts (Liu & Sabatti 2000).
+    Likelihood, rows and means keep their density, with Jacobians. With t = log c_k the two Wisharts leave
+    the density exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) of t (Liu & Sabatti 2000).
     """
     return stretch(p, balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2))

@@ -7,14 +7,14 @@ Marlin, "Collaborative Filtering: A Machine Learning Perspective", MSc thesis, T
 
     paper                  here       shape
     expression levels      A          users x K           how strongly a user holds each attitude
-    preference parameters  B          R x items x K       what holding it says for a level of an item
-                           bias       R x items           b: what speaks for a level whoever rates
+    preference parameters  B          R x items x K       how much an attitude favours a level of an item
+                           bias       R x items           b: how much all users favour a level of an item
                            scale, scale_bias              s, s_b
 
 Each attitude is an expert that multiplies the odds of the levels by exp(a_ik B_jrk). In the thesis the
-expression levels are discrete; here they are relaxed to real ones, a_i ~ N(0, I), which makes the model
-a multinomial-logit factorization with a smooth mode. A score that all levels share cancels: the prior
-settles it, and so it does the scale of A against B. What remains free is a rotation of the attitudes.
+expression levels are discrete; here a_i ~ N(0, I) is real, so that the model is a multinomial-logit
+factorization with a smooth mode. A constant added to the scores of all levels cancels; the prior determines
+that constant and the scale of A against B. A rotation of the attitudes remains free.
 """
 
 from typing import NamedTuple
@@ -52,23 +52,23 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Attitudes and preferences from their priors, without biases."""
+    """Attitudes and preferences drawn from their priors; biases zero."""
     ka, kb = jax.random.split(key)
     (n, m), K, R = data.shape, hyper.n_components, len(hyper.levels)
     B = hyper.scale * jax.random.normal(kb, (R, m, K))
     return Params(jax.random.normal(ka, (n, K)), B, jnp.zeros((R, m)))
 
 
-def scores(p: Params, at: Cells | Query | Grid) -> jax.Array:
-    """x_ijr, levels x cells; what training never saw (-1) adds nothing to it."""
-    x = inner(jnp.broadcast_to(p.A, (len(p.B), *p.A.shape)), p.B, at)
-    b = jnp.where(jnp.asarray(at.col) >= 0, p.bias[:, at.col], 0)
-    return x + (b[:, None] if isinstance(at, Grid) else b)
+def scores(p: Params, query: Cells | Query | Grid) -> jax.Array:
+    """x_ijr, levels x cells; a user or item without training data (-1) adds nothing."""
+    x = inner(jnp.broadcast_to(p.A, (len(p.B), *p.A.shape)), p.B, query)
+    b = jnp.where(jnp.asarray(query.col) >= 0, p.bias[:, query.col], 0)
+    return x + (b[:, None] if isinstance(query, Grid) else b)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    given = codes(data) == jnp.arange(len(hyper.levels))[:, None]
-    fit = -jnp.sum(jnp.where(given, jax.nn.log_softmax(scores(p, data.cells), 0), 0))
+    own = codes(data) == jnp.arange(len(hyper.levels))[:, None]
+    fit = -jnp.sum(jnp.where(own, jax.nn.log_softmax(scores(p, data.cells), 0), 0))
     ridge = jnp.sum(p.A**2) + jnp.sum(p.B**2) / hyper.scale**2
     return fit + 0.5 * (ridge + jnp.sum(p.bias**2) / hyper.scale_bias**2)
 
@@ -86,7 +86,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a new user has no attitude, so b_j alone speaks, and of a new item nothing is known."""
+    """The levels; a new user has a = 0, so that b_j alone decides, and a new item has uniform levels."""
     return Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
 
 

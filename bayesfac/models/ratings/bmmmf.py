@@ -9,11 +9,11 @@ Srebro, Rennie & Jaakkola, "Maximum-Margin Matrix Factorization", NIPS 2004, wit
     U, V     U, V       users x K, items x K
     lambda   penalty
     h        loss       smooth_hinge (the paper), logistic, modified_square
-    theta    cut        where x is called a like (eq. 3.4); part of the prediction, not of the fit
+    theta    cut        a like is predicted where x >= cut (eq. 3.4); the fit does not use it
 
-The lower of the two levels stands for -1. The 7th columns of the thesis's Tables 3.4 and 3.5 are
-misprinted: they repeat the 1st. exp(-loss) does not sum to one over -1 and +1 (but for the logistic
-loss it does), so the posterior is a *generalised* one.
+The lower of the two levels stands for -1. The 7th columns of the thesis's Tables 3.4 and 3.5 are misprinted:
+they repeat the 1st. exp(-loss) sums to one over -1 and +1 for the logistic loss only, so the posterior is a
+*generalised* one.
 """
 
 from typing import NamedTuple
@@ -25,16 +25,10 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.distributions import (
-    factor_energy,
-    new_factor,
-    sample_factors,
-    start_factors,
-)
-from bayesfac.core.laws.ordinal import Levels, Margins, blurred, codes, levelled
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings._margins import total_ordinal
+from bayesfac.models.ratings import _margins as margins
 
 
 class Params(NamedTuple):
@@ -53,8 +47,8 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     if data.levels is not None and len(data.levels) != 2:
         raise ValueError(
-            f"Expected two levels for bmmmf, got {len(data.levels)} {data.levels}: hmf takes any number, "
-            "one bmmmf for each cut between them; ratings.above(level) makes one such cut"
+            f"Expected two levels for bmmmf, got {len(data.levels)} {data.levels}: use hmf, which fits one "
+            "bmmmf for each cut between levels, or ratings.above(level), which makes one such cut"
         )
     hyper = levelled(data, hyper, "bmmmf")
     checks.positive(hyper, "penalty")
@@ -63,31 +57,30 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small beside the margin."""
-    return Params(*start_factors(key, data.shape, hyper.n_components))
+    """Factors whose products are small compared with the margin."""
+    return Params(*margins.start_factors(key, data.shape, hyper.n_components))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    zero = jnp.zeros((data.n_users, 1), x.dtype)  # y x is the margin of the only threshold, at 0
-    ridge = factor_energy(p.U, p.V, hyper.penalty)
-    return total_ordinal(x, zero, codes(data), rows, None, hyper.loss) + ridge
+    zero = jnp.zeros((data.n_users, 1), x.dtype)  # one threshold at 0: its margin is y x
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
+    return margins.total_ordinal(x, zero, codes(data), rows, None, hyper.loss) + ridge
 
 
-def likelihood(x: jax.Array, hyper: Hyper) -> Margins:
-    return Margins(hyper.levels, x, jnp.zeros((1,), x.dtype), hyper.loss)
+def likelihood(x: jax.Array, hyper: Hyper) -> margins.Margins:
+    return margins.Margins(hyper.levels, x, jnp.zeros((1,), x.dtype), hyper.loss)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
+    U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(inner(U, V, data.cells), hyper), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The higher level where x >= cut (eq. 3.4); new users and items are draws from their priors."""
-    prior = new_factor(p.U, hyper.penalty)
-    mean, variance = bilinear(p.U, p.V, query, prior, prior)
+    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
     liked = jnp.where(mean >= hyper.cut, 1, 0)
     return blurred(lambda x: likelihood(x, hyper).levels(), mean, variance, liked)
 

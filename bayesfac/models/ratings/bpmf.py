@@ -16,9 +16,9 @@ ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes i
     alpha             alpha              scalar   (None where fixed)
     mu0, beta0        0, beta0;  nu0, W0 are K, I
 
-The solver (`update`) is iterated conditional modes on the same J. The joint mode is a poor summary: with
-U and Lambda free together the density rewards small U under large Lambda. A Gibbs sweep also redraws the
-scale that U and V share (`rescale`): the ratings say nothing of it, and block by block it only creeps.
+The solver (`update`) is iterated conditional modes on the same J. The joint mode is a poor summary: the
+density is high where U is small and Lambda is large. A Gibbs sweep also draws the scale of U against V
+(`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,6 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _normal_wishart as wishart
@@ -65,7 +64,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products spread half as much as the ratings do; priors at their means."""
+    """Factors whose products have half the standard deviation of the ratings; Lambda matches the factors."""
     K, (ku, kv) = hyper.n_components, jax.random.split(key)
     scale = (data.spread / 2) ** 0.5 / K**0.25
     U = scale * jax.random.normal(ku, (data.n_users, K))
@@ -88,15 +87,9 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     return fit + wishart.energy(p, hyper.beta0)
 
 
-def conditional_U(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
-    """Eq. 11-13: precision Lambda + alpha sum_j v_j v_j'."""
-    given = (data.y - hyper.offset, p.V, precision_of_noise(p, hyper), p.Lambda_U)
-    return GaussianRows(data.cells.by_row, *given, p.Lambda_U @ p.mu_U)
-
-
-def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
-    given = (data.y - hyper.offset, p.U, precision_of_noise(p, hyper), p.Lambda_V)
-    return GaussianRows(data.cells.by_col, *given, p.Lambda_V @ p.mu_V)
+def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple:
+    """Eq. 11-13: each cell observes u.v as y - m with precision alpha."""
+    return data.y - hyper.offset, precision_of_noise(p, hyper)
 
 
 def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
@@ -105,11 +98,11 @@ def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
     return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
 
 
-CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"alpha": conditional_alpha}
+CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Each block jumps to the mode of its conditional; a Gibbs sweep samples the same ones."""
+    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
     for site, conditional in CONDITIONALS.items():
         if getattr(p, site) is not None:
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
@@ -127,14 +120,14 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is still a draw from N(mu, Lambda^-1)."""
+    """The rating; a user or item without training data is a draw from N(mu, Lambda^-1)."""
     mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
     noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, three cells in four."""
+    """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
     return data, prepare(data, Hyper(2, alpha_shape=2.0))
 

@@ -11,9 +11,9 @@ objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
     theta       theta               members x users x R - 1
     -           members, bagging    w^e is 1, or how often rating ij is in bag e: Poisson(1) draws
 
-Every member begins elsewhere and is fitted to the same ratings, or with `bagging` to a bag of its own.
-The members share nothing: they are solved side by side. The ensemble's level is the mean of the members'
-levels, rounded; its distribution over levels the mean of theirs. As a model it is a product of E
+Every member starts from its own factors and fits the same ratings, or with `bagging` its own bag. The members
+share no parameters and are solved together. The ensemble predicts the rounded mean of the members' levels;
+its distribution over levels is the mean of the members' distributions. The posterior is a product of E
 *generalised* posteriors.
 """
 
@@ -27,27 +27,10 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.distributions import (
-    factor_energy,
-    new_factor,
-    sample_factors,
-    start_factors,
-)
-from bayesfac.core.laws.ordinal import (
-    Levels,
-    Margins,
-    Product,
-    blurred,
-    codes,
-    levelled,
-    start_thresholds,
-    threshold_energy,
-    thresholds_at,
-    thresholds_prior,
-)
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings._margins import total_ordinal
+from bayesfac.models.ratings import _margins as margins
 
 
 class Params(NamedTuple):
@@ -69,7 +52,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "emmmf")
-    checks.count(hyper, "members", 1000, "more never helped")
+    checks.count(hyper, "members", 1000, "the most that emmmf allows")
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
@@ -77,18 +60,18 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Every member begins at factors of its own."""
-    U, V = start_factors(key, data.shape, hyper.n_components, (hyper.members,))
-    return Params(U, V, start_thresholds(len(hyper.levels), hyper.members, data.n_users))
+    """Every member starts from its own random factors."""
+    U, V = margins.start_factors(key, data.shape, hyper.n_components, (hyper.members,))
+    return Params(U, V, margins.start_thresholds(len(hyper.levels), hyper.members, data.n_users))
 
 
 def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
-    """How often each rating is in the bags of these members."""
+    """How often each rating is in the bags of the members in `which`; None without bagging."""
     if not hyper.bagging:
         return None
     if not isinstance(data.cells, Cells):
         raise BayesfacError(
-            "emmmf with bagging has no minibatches: a bag counts all of the ratings"
+            "emmmf with bagging cannot use minibatches: a bag is drawn from all ratings"
         )
     keys = jax.vmap(lambda e: jax.random.fold_in(jax.random.key(hyper.bag_seed), e))(which)
     cells = (len(data.cells),)
@@ -99,9 +82,9 @@ def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
 def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
     """J of the members in `which`."""
     x, weight = inner(p.U, p.V, data.cells), bags(data, hyper, which)
-    fit = total_ordinal(x, p.theta, codes(data), data.cells.by_row, weight, hyper.loss)
-    ridge = factor_energy(p.U, p.V, hyper.penalty)
-    return fit + ridge + jax.vmap(lambda t: threshold_energy(t, hyper.scale_theta))(p.theta)
+    fit = margins.total_ordinal(x, p.theta, codes(data), data.cells.by_row, weight, hyper.loss)
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
+    return fit + ridge + jax.vmap(lambda t: margins.threshold_energy(t, hyper.scale_theta))(p.theta)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -110,34 +93,37 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 
 def model(data: Ratings, hyper: Hyper) -> None:
     stack = ("member", hyper.members)
-    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5, stack)
-    prior = thresholds_prior(len(hyper.levels), hyper.scale_theta)
+    U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5, stack)
     with numpyro.plate(*stack, dim=-2), numpyro.plate("user", data.n_users):
-        theta = numpyro.sample("theta", prior)
-    each = Margins(hyper.levels, inner(U, V, data.cells), theta[:, data.cells.row], hyper.loss)
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
+    x, own = inner(U, V, data.cells), theta[:, data.cells.row]
+    each = margins.Margins(hyper.levels, x, own, hyper.loss)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         weight = bags(data, hyper, jnp.arange(hyper.members))
-        numpyro.sample("rating", Product(each, weight), obs=data.y)
+        numpyro.sample("rating", margins.Product(each, weight), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The members' levels averaged; new users and items are draws from their priors."""
-    prior = new_factor(p.U, hyper.penalty)
+    """The mean of the members' levels; new users and items are draws from their priors."""
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
-        mean, variance = bilinear(p.U, p.V, query, prior, prior)
-        at = thresholds_at(p.theta, query)
-        said = blurred(lambda x: Margins(hyper.levels, x, at, hyper.loss).levels(), mean, variance)
-        return said.probs, said.choice
+        mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
+        theta = thresholds_at(p.theta, query)
 
-    # one by one: under vmap the condition in `blurred` would be taken in every cell
+        def known(x: jax.Array) -> Levels:
+            return margins.Margins(hyper.levels, x, theta, hyper.loss).levels()
+
+        levels = blurred(known, mean, variance)
+        return levels.probs, levels.choice
+
+    # lax.map runs one member at a time: vmap would compute both branches of the condition in `blurred`
     probs, chosen = jax.lax.map(member, p)
     average = jnp.rint(jnp.mean(chosen.astype(p.U.dtype), 0)).astype(chosen.dtype)
     return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), average)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels, two members without bags (a bag knows the cells' order)."""
+    """Seven users, five items, four levels, two members; no bags, since bags depend on the order of cells."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, penalty=0.7, members=2, scale_theta=2.0))
 

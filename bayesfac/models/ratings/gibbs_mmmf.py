@@ -18,9 +18,10 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
     exp(-2 max(0, z)) = int_0^inf (2 pi w)^{-1/2} exp(-(z + w)^2 / (2w)) dw
     1/w | z ~ InverseGaussian(1/|z|, 1)
 
-so given g = 1/w each cell and threshold sees x with precision C^2 g about theta - T (1 + w/C), and U, V,
-theta are Gaussian. The same blocks at E[g] = 1/|z| are EM for the mode, the solver: J never rises, but it
-can stall where hinges bend; bf.MAP(init=point) goes on. The posterior is a *generalised* one.
+so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
+C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
+with g at E[g] = 1/|z|. J never rises, but EM can stall where a hinge bends; then bf.MAP(init=point)
+descends further. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
 """
 
 from dataclasses import replace
@@ -34,12 +35,12 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian, with_level
+from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
+from bayesfac.core.laws.ordinal import Levels, blurred, centres, codes, levelled, thresholds_at
 from bayesfac.core.math import bilinear, inner, row_sums
 from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
-from bayesfac.models.ratings._margins import total_ordinal
 
 
 class Params(NamedTuple):
@@ -61,32 +62,32 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = ordinal.levelled(data, hyper, "gibbs_mmmf")
+    hyper = levelled(data, hyper, "gibbs_mmmf")
     checks.positive(hyper, "cost", "scale_theta", "beta0")
     return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Small factors, their priors as wide as they are, thresholds one apart."""
-    theta = ordinal.start_thresholds(len(hyper.levels), data.n_users)
+    """Small factors and thresholds one apart."""
+    theta = margins.start_thresholds(len(hyper.levels), data.n_users)
     return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    fit = 2 * hyper.cost * total_ordinal(x, p.theta, ordinal.codes(data), rows, None, "hinge")
-    fit += ordinal.threshold_energy(p.theta, hyper.scale_theta)
+    fit = 2 * hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, "hinge")
+    fit += margins.threshold_energy(p.theta, hyper.scale_theta)
     return fit + wishart.energy(p, hyper.beta0)
 
 
-# -- given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
+# -- blocks given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
 def signs(data: Ratings, hyper: Hyper) -> jax.Array:
-    """T: +1 where the threshold is to be above x."""
-    return jnp.where(jnp.arange(len(hyper.levels) - 1) < ordinal.codes(data)[:, None], -1.0, 1.0)
+    """T: +1 where the threshold should be above x, else -1."""
+    return jnp.where(jnp.arange(len(hyper.levels) - 1) < codes(data)[:, None], -1.0, 1.0)
 
 
 def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """|z| = C |1 - T (theta - x)|, kept off zero as far as a Cholesky factor must be."""
+    """|z| = C |1 - T (theta - x)|, at least eps^0.6: a smaller |z| is too large a precision for Cholesky."""
     x = inner(p.U, p.V, data.cells)
     z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
     return jnp.maximum(hyper.cost * jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
@@ -96,86 +97,84 @@ def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
     return InverseGaussian(1 / shortfall(p, data, hyper))
 
 
-def seen(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What the thresholds together say of x: precision sum_r C^2 g_r, mean target."""
+def observed(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A cell's thresholds together observe x: the mean target, with precision sum_r C^2 g_r."""
     target = p.theta[data.cells.row] - signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     total = jnp.sum(g, 1)
     return jnp.sum(g * target, 1) / total, hyper.cost**2 * total
 
 
-def conditional_U(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> GaussianRows:
-    target, precision = seen(p, data, hyper, g)
-    return GaussianRows(data.cells.by_row, target, p.V, precision, p.Lambda_U, p.Lambda_U @ p.mu_U)
-
-
-def conditional_V(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> GaussianRows:
-    target, precision = seen(p, data, hyper, g)
-    return GaussianRows(data.cells.by_col, target, p.U, precision, p.Lambda_V, p.Lambda_V @ p.mu_V)
-
-
 def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> dist.Distribution:
-    """theta_ir | rest: each rating of i says T (1 + w/C) beyond x, the prior c_r."""
+    """theta_ir | rest: each rating of i observes x + T (1 + w/C), and the prior has mean c_r."""
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
-    start = jnp.asarray(ordinal.centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
-    mean = (start + hyper.cost**2 * row_sums(rows, g * target)) / precision
+    prior = jnp.asarray(centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
+    mean = (prior + hyper.cost**2 * row_sums(rows, g * target)) / precision
     return dist.Normal(mean, precision**-0.5).to_event(2)
 
 
-CONDITIONALS = wishart.blocks(conditional_U, conditional_V) | {"theta": conditional_theta}
+CONDITIONALS = wishart.blocks(observed) | {"theta": conditional_theta}
 
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """The common scale of x and the thresholds, w integrated out."""
-    x, code, rows = inner(p.U, p.V, data.cells), ordinal.codes(data), data.cells.by_row
+    """Metropolis steps of the common scale of x and the thresholds, with w integrated out."""
+    x, code, rows = inner(p.U, p.V, data.cells), codes(data), data.cells.by_row
 
     def rest(t: jax.Array) -> jax.Array:
         c = jnp.exp(t)
-        fit = 2 * hyper.cost * total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
-        return p.theta.size * t - fit - ordinal.threshold_energy(c * p.theta, hyper.scale_theta)
+        fit = 2 * hyper.cost * margins.total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
+        return p.theta.size * t - fit - margins.threshold_energy(c * p.theta, hyper.scale_theta)
 
     t, p = wishart.swell(key, p, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)
 
 
+def with_level(law: GaussianRows, tau: float) -> GaussianRows:
+    """Rows (x_i, d_i) where cells observe x_i.v_j - d_i = (x_i, d_i).(v_j, -1), with d_i ~ N(0, 1/tau)."""
+    V = jnp.concatenate([law.V, jnp.full_like(law.V[:, :1], -1)], 1)
+    prior = jax.scipy.linalg.block_diag(law.precision, jnp.full((1, 1), tau, V.dtype))
+    return GaussianRows(law.rows, law.target, V, law.weight, prior, jnp.append(law.shift, 0))
+
+
 def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """U and the mean of each user's thresholds in one draw, given fresh g: in turn they move slowly."""
+    """Draw U and the mean of each user's thresholds jointly, given a new g: drawn in turn they mix slowly."""
     kg, ku = jax.random.split(key)
     g = augment(p, data, hyper).sample(kg)
-    about = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
-    tau = p.theta.shape[1] / hyper.scale_theta**2  # of the mean; the centres' own is 0
-    both = with_level(conditional_U(about, data, hyper, g), tau).sample(ku)
-    return p._replace(U=both[:, :-1], theta=about.theta + both[:, -1:])
+    centred = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
+    tau = (
+        p.theta.shape[1] / hyper.scale_theta**2
+    )  # precision of the mean threshold; its prior mean is 0
+    both = with_level(CONDITIONALS["U"](centred, data, hyper, g), tau).sample(ku)
+    return p._replace(U=both[:, :-1], theta=centred.theta + both[:, -1:])
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """EM: the expected g, then every block at its mode; and the scale of U against V exactly."""
+    """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
     g = 1 / shortfall(p, data, hyper)
     for site, conditional in CONDITIONALS.items():
         p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
     return wishart.stretch(p, wishart.lowest_scale(p))
 
 
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> ordinal.Margins:
-    return ordinal.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
+    return margins.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
     with numpyro.plate("user", data.n_users):
-        prior = ordinal.thresholds_prior(len(hyper.levels), hyper.scale_theta)
-        theta = numpyro.sample("theta", prior)
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x = inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
 
 
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> ordinal.Levels:
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
     mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    theta = ordinal.thresholds_at(p.theta, query)
-    return ordinal.blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    theta = thresholds_at(p.theta, query)
+    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -9,13 +9,13 @@ Matrix Factorizations", Information Sciences 2017; Kumar's thesis, Hyderabad 201
     paper        here       shape
     U^q, V^q     U, V       stages x users x K, stages x items x K
     lambda_q     penalty    a number, or one for each stage
-    theta        cut        a stage says "at most q" where x < cut
+    theta        cut        stage q predicts "at most q" where x < cut
 
-A rating is the first level whose stage says -1, else the highest (eq. 3.18). The stages share nothing, so
-they are solved side by side as one program over the stage axis (PHMF, algorithm 4); solving one stage after
-another (HMF, algorithm 3) finds the same optima. The posterior is
-that of R - 1 independent bmmmf, a *generalised* one. As a distribution over levels P(y = c) is
-proportional to exp(-J) as a function of y_ij alone; the votes of draws are the cascade's own.
+The predicted level is the first q whose stage predicts "at most q", else the highest (eq. 3.18). The stages
+share no parameters, so one program solves them together over the stage axis (PHMF, algorithm 4); solving
+them one after another (HMF, algorithm 3) reaches the same optima. The posterior is that of R - 1
+independent bmmmf, a *generalised* one. As a distribution over levels, P(y_ij = c) is proportional to exp(-J)
+as a function of y_ij.
 """
 
 from typing import Any, NamedTuple
@@ -27,16 +27,10 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.distributions import (
-    factor_energy,
-    new_factor,
-    sample_factors,
-    start_factors,
-)
-from bayesfac.core.laws.ordinal import Levels, Margins, blurred, codes, levelled
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings._margins import total_ordinal
+from bayesfac.models.ratings import _margins as margins
 
 
 class Params(NamedTuple):
@@ -55,40 +49,42 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "hmf")
     stages = len(hyper.levels) - 1
-    given = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
-    hyper = hyper._replace(penalty=tuple(map(float, given)))
-    if len(hyper.penalty) != stages or not all(0 < each < jnp.inf for each in hyper.penalty):
-        raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {given!r}")
+    each = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
+    hyper = hyper._replace(penalty=tuple(map(float, each)))
+    if len(hyper.penalty) != stages or not all(0 < number < jnp.inf for number in hyper.penalty):
+        raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {each!r}")
     checks.smooth_loss(hyper)
     return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    return Params(*start_factors(key, data.shape, hyper.n_components, (len(hyper.levels) - 1,)))
+    return Params(
+        *margins.start_factors(key, data.shape, hyper.n_components, (len(hyper.levels) - 1,))
+    )
 
 
 def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
-    """J of the stages in `which`: each is a bmmmf of its own likes and dislikes (algorithm 4)."""
+    """J of the stages in `which`; stage q is a bmmmf of y > q (algorithm 4)."""
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     likes = (codes(data) > which[:, None]).astype(jnp.int32)
     zero = jnp.zeros((len(x), data.n_users, 1), x.dtype)
-    ridge = factor_energy(p.U, p.V, jnp.asarray(hyper.penalty, x.dtype)[which])
-    return total_ordinal(x, zero, likes, rows, None, hyper.loss) + ridge
+    ridge = margins.factor_energy(p.U, p.V, jnp.asarray(hyper.penalty, x.dtype)[which])
+    return margins.total_ordinal(x, zero, likes, rows, None, hyper.loss) + ridge
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     return jnp.sum(terms(p, data, hyper, jnp.arange(len(hyper.levels) - 1)))
 
 
-def likelihood(x: jax.Array, hyper: Hyper) -> Margins:
-    """All stages at once, x (..., stages): a margin of threshold q that is x^q - 0."""
-    return Margins(hyper.levels, jnp.zeros(x.shape[:-1], x.dtype), -x, hyper.loss)
+def likelihood(x: jax.Array, hyper: Hyper) -> margins.Margins:
+    """All stages together, x (..., stages): -x^q is the threshold that stage q compares with 0."""
+    return margins.Margins(hyper.levels, jnp.zeros(x.shape[:-1], x.dtype), -x, hyper.loss)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     scale = jnp.asarray(hyper.penalty)[:, None, None] ** -0.5
     stack = ("stage", len(hyper.levels) - 1)
-    U, V = sample_factors(data.shape, hyper.n_components, scale, stack)
+    U, V = margins.sample_factors(data.shape, hyper.n_components, scale, stack)
     x = jnp.moveaxis(inner(U, V, data.cells), 0, -1)
     with numpyro.plate("cell", x.shape[0]):
         numpyro.sample("rating", likelihood(x, hyper), obs=data.y)
@@ -96,14 +92,14 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def cascade(x: jax.Array, cut: float) -> jax.Array:
     """Eq. 3.18, levels from 0: the first stage with x < cut, else the last level."""
-    says_no = x < cut
-    return jnp.where(says_no.any(-1), jnp.argmax(says_no, -1), x.shape[-1])
+    below = x < cut
+    return jnp.where(below.any(-1), jnp.argmax(below, -1), x.shape[-1])
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels, and the cascade's choice; new users and items are draws from their priors."""
-    priors = [new_factor(p.U, penalty) for penalty in hyper.penalty]
-    stages = [bilinear(U, V, query, g, g) for U, V, g in zip(p.U, p.V, priors, strict=True)]
+    """The levels with the cascade's choice; new users and items are draws from their priors."""
+    each = zip(p.U, p.V, hyper.penalty, strict=True)
+    stages = [margins.products(U, V, query, penalty) for U, V, penalty in each]
     mean = jnp.stack([stage[0] for stage in stages], -1)
     variance = jnp.stack([stage[1] for stage in stages], -1)
     chosen = cascade(mean, hyper.cut)

@@ -1,7 +1,7 @@
 r"""Nonparametric maximum margin matrix factorization: as many components as the ratings ask for.
 
 Xu, Zhu & Zhang, "Nonparametric Max-Margin Matrix Factorization for Collaborative Prediction", NIPS 2012:
-users have binary features from an Indian buffet process, inferred by mean field under a margin penalty.
+users have binary features from an Indian buffet process; mean field infers them under a margin penalty.
 
     J(Z, V, theta, nu) = C sum_ij sum_r h(T_ij^r (theta_ir - z_i.v_j)) + sum_ik KL(z_ik || pi_k)
                        + |V|^2 / (2 s_v^2) + 1/(2 s^2) |theta - c|^2 - (alpha - 1) sum_k log nu_k
@@ -14,36 +14,82 @@ users have binary features from an Indian buffet process, inferred by mean field
     nu            nu          K             sticks, Beta(alpha, 1)
     C             cost
 
-K truncates the process: features beyond those that pay for themselves keep z at their small pi. The paper
-fits the mean field's own parameters under the max-margin principle, and so does this: z is what is
-estimated, its prior factor exp(-KL), and the posterior over it a *generalised* one. h is the smooth hinge.
+K truncates the process: a feature that does not lower the loss keeps z at its small pi. As in the paper, the
+parameters z of the mean field are estimated under the max-margin principle; their prior factor is exp(-KL),
+and their posterior is a *generalised* one. h is the smooth hinge.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.distributions import Membership, kl_bernoulli
-from bayesfac.core.laws.ordinal import (
-    Levels,
-    Margins,
-    blurred,
-    codes,
-    levelled,
-    start_thresholds,
-    threshold_energy,
-    thresholds_at,
-    thresholds_prior,
-)
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings._margins import total_ordinal
+from bayesfac.models.ratings import _margins as margins
+
+
+def kl_bernoulli(z: jax.Array, pi: jax.Array) -> jax.Array:
+    """KL(z || pi) of two Bernoulli probabilities."""
+    xlogy = jax.scipy.special.xlogy
+    return xlogy(z, z / pi) + xlogy(1 - z, (1 - z) / (1 - pi))
+
+
+class Membership(dist.Distribution):
+    """The factor exp(-KL(z || pi)) over probabilities z in (0, 1); samples and moments follow its density.
+
+    `log_prob` leaves out the normaliser, which depends on pi: the prior is a generalised one.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.unit_interval
+    pytree_data_fields = ("pi",)
+    GRID = 512
+
+    def __init__(self, pi: jax.Array) -> None:
+        self.pi = pi
+        super().__init__(jnp.shape(pi), ())
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return -kl_bernoulli(value, self.pi)
+
+    def _scores(self) -> tuple[jax.Array, jax.Array]:
+        """The midpoints of a grid, and the log of the factor at each midpoint: (..., GRID)."""
+        z = (jnp.arange(self.GRID, dtype=self.pi.dtype) + 0.5) / self.GRID
+        return z, -kl_bernoulli(z, self.pi[..., None])
+
+    def _table(self) -> tuple[jax.Array, jax.Array]:
+        """The midpoints, and the probability of each cell of the grid."""
+        z, scores = self._scores()
+        return z, jax.nn.softmax(scores, -1)
+
+    @property
+    def log_mass(self) -> jax.Array:
+        """The log of the integral of the factor."""
+        return jax.nn.logsumexp(self._scores()[1], -1) - jnp.log(self.GRID)
+
+    @property
+    def mean(self) -> jax.Array:
+        z, p = self._table()
+        return p @ z
+
+    @property
+    def variance(self) -> jax.Array:
+        z, p = self._table()
+        return p @ z**2 - (p @ z) ** 2
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        key_cell, key_within = jax.random.split(key)
+        shape = (*sample_shape, *self.batch_shape)
+        cell = jax.random.categorical(key_cell, jnp.log(self._table()[1]), shape=shape)
+        return (cell + jax.random.uniform(key_within, shape, self.pi.dtype)) / self.GRID
 
 
 class Params(NamedTuple):
@@ -72,29 +118,26 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Features at about their prior probabilities, sticks at their means."""
+    """Features near their prior probabilities, sticks at their prior means."""
     K, (kz, kv) = hyper.n_components, jax.random.split(key)
     nu = jnp.full(K, hyper.alpha / (hyper.alpha + 1))
-    lean = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
+    logit = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
     V = hyper.scale_item * jax.random.normal(kv, (data.n_items, K)) / K**0.5
-    theta = start_thresholds(len(hyper.levels), data.n_users)
-    return Params(jax.nn.sigmoid(lean), V, theta, nu)
+    theta = margins.start_thresholds(len(hyper.levels), data.n_users)
+    return Params(jax.nn.sigmoid(logit), V, theta, nu)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.Z, p.V, data.cells), data.cells.by_row
-    cost = hyper.cost * total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss)
+    cost = hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss)
     cost += jnp.sum(kl_bernoulli(p.Z, jnp.cumprod(p.nu)))
     cost += 0.5 * jnp.sum(p.V**2) / hyper.scale_item**2
-    return (
-        cost
-        + threshold_energy(p.theta, hyper.scale_theta)
-        - (hyper.alpha - 1) * jnp.sum(jnp.log(p.nu))
-    )
+    cost += margins.threshold_energy(p.theta, hyper.scale_theta)
+    return cost - (hyper.alpha - 1) * jnp.sum(jnp.log(p.nu))
 
 
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Margins:
-    return Margins(hyper.levels, x, theta, hyper.loss, strength=hyper.cost)
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
+    return margins.Margins(hyper.levels, x, theta, hyper.loss, strength=hyper.cost)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -103,7 +146,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
     nu = numpyro.sample("nu", dist.Beta(hyper.alpha * one, 1).to_event(1))
     with numpyro.plate("user", n):
         Z = numpyro.sample("Z", Membership(jnp.cumprod(nu)).to_event(1))
-        theta = numpyro.sample("theta", thresholds_prior(len(hyper.levels), hyper.scale_theta))
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     with numpyro.plate("item", m):
         V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
     x = inner(Z, V, data.cells)
@@ -112,7 +155,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a new user has features with their prior probabilities, a new item weights from theirs."""
+    """The levels; the features of a new user and the factors of a new item are draws from their priors."""
     prior = Membership(jnp.cumprod(p.nu))
     K, dtype = hyper.n_components, p.V.dtype
     item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))
@@ -123,7 +166,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels, three features at most."""
+    """Seven users, five items, four levels, at most three features."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_theta=2.0))
 

@@ -14,9 +14,9 @@ Hyderabad 2018, eq. 3.12-3.16.
     h          loss        smooth_hinge (the paper), logistic, modified_square
     s, c       scale_theta, and thresholds one apart about zero
 
-The paper's objective has no last line: scale_theta=inf. Then a threshold beyond all that a user ever gave
-is anywhere past the margin, and there is no posterior. The rule printed for predictions is off by one:
-the level is 1 + the number of thresholds below x. exp(-loss) is no distribution over levels, so the
+scale_theta=inf drops the last line of J, as in the paper. Then a threshold beyond all levels that a user gave
+may lie anywhere past the margin, and the posterior is improper. The printed rule for predictions is off by
+one: the level is 1 + the number of thresholds below x. exp(-loss) does not sum to one over the levels, so the
 posterior is a *generalised* one; `ordinal_mf` has a proper likelihood on the same thresholds.
 """
 
@@ -28,26 +28,10 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.distributions import (
-    factor_energy,
-    new_factor,
-    sample_factors,
-    start_factors,
-)
-from bayesfac.core.laws.ordinal import (
-    Levels,
-    Margins,
-    blurred,
-    codes,
-    levelled,
-    start_thresholds,
-    threshold_energy,
-    thresholds_at,
-    thresholds_prior,
-)
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings._margins import total_ordinal
+from bayesfac.models.ratings import _margins as margins
 
 
 class Params(NamedTuple):
@@ -60,7 +44,7 @@ class Hyper(NamedTuple):
     n_components: int = 10
     penalty: float = 10.0
     loss: str = "smooth_hinge"
-    construction: str = "all"  # thresholds that count for a rating: all, or the immediate ones
+    construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 10.0
     levels: tuple[float, ...] | None = None  # None: those of the data
 
@@ -75,26 +59,27 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small beside the margin, thresholds one apart."""
-    U, V = start_factors(key, data.shape, hyper.n_components)
-    return Params(U, V, start_thresholds(len(hyper.levels), data.n_users))
+    """Factors whose products are small compared with the margin, thresholds one apart."""
+    U, V = margins.start_factors(key, data.shape, hyper.n_components)
+    return Params(U, V, margins.start_thresholds(len(hyper.levels), data.n_users))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    given = (codes(data), rows, None, hyper.loss, hyper.construction == "immediate")
-    ridge = factor_energy(p.U, p.V, hyper.penalty)
-    return total_ordinal(x, p.theta, *given) + ridge + threshold_energy(p.theta, hyper.scale_theta)
+    immediate = hyper.construction == "immediate"
+    fit = margins.total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss, immediate)
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
+    return fit + ridge + margins.threshold_energy(p.theta, hyper.scale_theta)
 
 
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Margins:
-    return Margins(hyper.levels, x, theta, hyper.loss, hyper.construction == "immediate")
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
+    return margins.Margins(hyper.levels, x, theta, hyper.loss, hyper.construction == "immediate")
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
+    U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
     with numpyro.plate("user", data.n_users):
-        theta = numpyro.sample("theta", thresholds_prior(len(hyper.levels), hyper.scale_theta))
+        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x = inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
@@ -102,8 +87,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors, with thresholds one apart."""
-    prior = new_factor(p.U, hyper.penalty)
-    mean, variance = bilinear(p.U, p.V, query, prior, prior)
+    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
     theta = thresholds_at(p.theta, query)
     return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
 

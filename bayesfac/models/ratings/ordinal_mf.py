@@ -1,22 +1,22 @@
 r"""Ordinal matrix factorization: cumulative probit or logit, thresholds per user or shared.
 
 Koren & Sill, "OrdRec", RecSys 2011 (thresholds per user); the priors of BPMF (Salakhutdinov & Mnih, ICML
-2008); the probit sampler of Albert & Chib, JASA 1993. The proper likelihood on the thresholds of mmmf.
+2008); the probit sampler of Albert & Chib, JASA 1993. Thresholds as in mmmf, with a proper likelihood.
 
     P(y_ij <= r) = F(theta_ir - u_i.v_j),   r = 1..R-1,     F the normal or the logistic distribution function
     J = - sum_ij log( F(theta_{i,y} - x_ij) - F(theta_{i,y-1} - x_ij) )
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), theta_i's free coordinates, are Gaussian about `centre`
-with the sds s (shift, gaps); the logarithms are their Jacobian.
+where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about
+`centre` with standard deviations s = (scale_shift, scale_gap, ...); the logarithms are the Jacobian.
 
     paper      here               shape
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
-    beta       centre             R - 1                     free coordinates of the population's
+    beta       centre             R - 1                     free coordinates of the population's thresholds
 
-A Gibbs sweep (probit) draws a latent normal for each rating within its thresholds, then Gaussian blocks; the
+A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
 """
 
@@ -27,18 +27,19 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions.transforms import OrderedTransform
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.ordinal import Between, Levels, blurred, codes, log_between
 from bayesfac.core.math import bilinear, inner, metropolis, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _normal_wishart as wishart
-from bayesfac.models.ratings._thresholds import away, limits, population, rising, scaled, seen
+
+rising = OrderedTransform()  # free coordinates -> thresholds
 
 
 class Params(NamedTuple):
@@ -56,7 +57,7 @@ class Hyper(NamedTuple):
     n_components: int = 10
     link: str = "probit"
     thresholds: str = "user"  # or "shared"
-    scale_shift: float = 0.5  # sd of a user's first threshold about the population's
+    scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
     beta0: float = 2.0
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -71,7 +72,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Small factors, thresholds where the shares of the levels put them."""
+    """Small factors; the population's thresholds are the normal quantiles of the levels' shares."""
     sides, R = wishart.start(key, data.shape, hyper.n_components), len(hyper.levels)
     share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
     centre = rising.inv(jax.scipy.stats.norm.ppf(share))
@@ -79,43 +80,66 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sides, centre=centre, theta=theta)
 
 
+def population(hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    """The prior mean of `centre`: thresholds one apart about zero; and the sds of users about `centre`."""
+    gaps = len(hyper.levels) - 2
+    sd = jnp.array([hyper.scale_shift] + [hyper.scale_gap] * gaps)
+    return jnp.array([-gaps / 2] + [0.0] * gaps), sd
+
+
+def limits(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
+    """The thresholds below and above each rating, -inf and inf at the ends."""
+    table = ordinal.edges(rising(p.centre)[None] if p.theta is None else p.theta)
+    row, code = 0 if p.theta is None else data.cells.row, codes(data)
+    return table[row, code], table[row, code + 1]
+
+
+def log_likelihood(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """The log probability of every rating, given x = u.v."""
+    low, high = limits(p, data)
+    return log_between(low - x, high - x, hyper.link)
+
+
+def energy(p: Params, hyper: Hyper) -> jax.Array:
+    """Minus the log density of the free coordinates, without constants."""
+    c, s = population(hyper)
+    own = 0.0 if p.theta is None else jnp.sum(((rising.inv(p.theta) - p.centre) / s) ** 2)
+    return 0.5 * (own + jnp.sum((p.centre - c) ** 2))
+
+
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    fit = -jnp.sum(seen(p, inner(p.U, p.V, data.cells), data, hyper))
-    cost = fit + wishart.energy(p, hyper.beta0) + away(p, hyper)
+    fit = -jnp.sum(log_likelihood(p, inner(p.U, p.V, data.cells), data, hyper))
+    cost = fit + wishart.energy(p, hyper.beta0) + energy(p, hyper)
     return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
-# -- given latent z_ij ~ N(x_ij, 1) within its thresholds --------------------------------------------
+# -- blocks given the latent z_ij ~ N(x_ij, 1), which lies between its thresholds -------------------
 def augment(p: Params, data: Ratings, hyper: Hyper) -> Between:
     if hyper.link != "probit":
         raise BayesfacError(
-            "ordinal_mf has Gibbs for link='probit' only: with the logistic take NUTS"
+            "ordinal_mf has Gibbs for link='probit' only: use NUTS for link='logistic'"
         )
     return Between(inner(p.U, p.V, data.cells), *limits(p, data))
 
 
-def conditional_U(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> GaussianRows:
-    return GaussianRows(data.cells.by_row, z, p.V, 1.0, p.Lambda_U, p.Lambda_U @ p.mu_U)
-
-
-def conditional_V(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> GaussianRows:
-    return GaussianRows(data.cells.by_col, z, p.U, 1.0, p.Lambda_V, p.Lambda_V @ p.mu_V)
+CONDITIONALS = wishart.blocks(lambda p, data, hyper, z: (z, 1.0))  # each cell observes u.v as z
 
 
 def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Random-walk steps of the free coordinates, z integrated out; then the population's, a Gaussian."""
+    """Metropolis steps of the free coordinates, with z integrated out; then a Gaussian draw of `centre`."""
     x, shared = inner(p.U, p.V, data.cells), p.theta is None
     (c, s), R = population(hyper), len(hyper.levels)
     used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
-    many = used.sum(0)[None] if shared else row_sums(data.cells.by_row, used)
-    own = jnp.ones(R - 1) if shared else s**-2.0
-    step = 1.7 / jnp.sqrt((own + 0.3 * (many[:, 1:] + many[:, :-1])) * (R - 1))
+    count = used.sum(0)[None] if shared else row_sums(data.cells.by_row, used)
+    prior = jnp.ones(R - 1) if shared else s**-2.0
+    step = 1.7 / jnp.sqrt((prior + 0.3 * (count[:, 1:] + count[:, :-1])) * (R - 1))
 
     def density(t: jax.Array) -> jax.Array:
         if shared:
             q = p._replace(centre=t[0])
-            return (jnp.sum(seen(q, x, data, hyper)) - away(q, hyper))[None]
-        fit = row_sums(data.cells.by_row, seen(p._replace(theta=rising(t)), x, data, hyper))
+            return (jnp.sum(log_likelihood(q, x, data, hyper)) - energy(q, hyper))[None]
+        each = log_likelihood(p._replace(theta=rising(t)), x, data, hyper)
+        fit = row_sums(data.cells.by_row, each)
         return fit - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
 
     walk, rest = jax.random.split(key)
@@ -128,19 +152,26 @@ def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params
     return p._replace(theta=rising(t), centre=centre)
 
 
+def scaled(p: Params, t: jax.Array) -> tuple[Params, jax.Array]:
+    """All thresholds times e^t, and the log Jacobian; of the free coordinates, the logarithms grow by t."""
+    first = jnp.arange(len(p.centre)) == 0
+    centre = jnp.where(first, jnp.exp(t) * p.centre, p.centre + t)
+    if p.theta is None:
+        return p._replace(centre=centre), t
+    return p._replace(centre=centre, theta=jnp.exp(t) * p.theta), t * (1 + len(p.theta))
+
+
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """The common scale of x and all thresholds."""
+    """Metropolis steps of the common scale of x and all thresholds."""
     x = inner(p.U, p.V, data.cells)
 
     def rest(t: jax.Array) -> jax.Array:
         q, jacobian = scaled(p, t)
-        return jacobian + jnp.sum(seen(q, jnp.exp(t) * x, data, hyper)) - away(q, hyper)
+        fit = jnp.sum(log_likelihood(q, jnp.exp(t) * x, data, hyper))
+        return jacobian + fit - energy(q, hyper)
 
     t, p = wishart.swell(key, p, len(x), rest)
     return scaled(p, t)[0]
-
-
-CONDITIONALS = wishart.blocks(conditional_U, conditional_V)
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
@@ -152,23 +183,24 @@ def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
     c, s = population(hyper)
     centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
-    at = rising(centre)
+    thresholds = rising(centre)
     if hyper.thresholds == "user":
         free = dist.Normal(centre, s).to_event(1)
         with numpyro.plate("user", data.n_users):
             theta = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
-        at = theta[data.cells.row]
+        thresholds = theta[data.cells.row]
     with numpyro.plate("cell", data.cells.row.shape[0]):
-        numpyro.sample("rating", likelihood(inner(U, V, data.cells), at, hyper), obs=data.y)
+        law = likelihood(inner(U, V, data.cells), thresholds, hyper)
+        numpyro.sample("rating", law, obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels, of which the median is the choice; a new user has the population's thresholds."""
+    """The levels; the choice is the median. A new user has the population's thresholds."""
     mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    at = rising(p.centre)
+    theta = rising(p.centre)
     if p.theta is not None:
-        at = ordinal.thresholds_at(p.theta, query, at)
-    return blurred(lambda x: likelihood(x, at, hyper), mean, variance)
+        theta = ordinal.thresholds_at(p.theta, query, theta)
+    return blurred(lambda x: likelihood(x, theta, hyper), mean, variance)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

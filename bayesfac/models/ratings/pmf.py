@@ -1,19 +1,19 @@
 r"""Probabilistic matrix factorization, by alternating least squares.
 
-Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4; the solver is ALS,
-each row's ridge regression solved exactly. With `biases`, every user and item also has its own offset.
+Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4. The solver is ALS: it solves
+the ridge regression of every row exactly. With `biases`, every user and item also has its own offset.
 
     J(U, V) = 1/(2 s^2) sum_ij (y_ij - m - b_i - c_j - u_i.v_j)^2
             + 1/2 (|U|^2/s_u^2 + |V|^2/s_v^2) + 1/2 (|b|^2 + |c|^2)/s_b^2
 
     paper      here        shape
     U^T, V^T   U, V        users x K, items x K
-    -          bias_user, bias_item   users, items   (None without biases)
-    sigma      noise, sd of a rating about its mean
+    -          bias_user, bias_item   users, items: b and c   (None without biases)
+    sigma      noise       the standard deviation of a rating about its mean
     sigma_U/V  scale_user, scale_item
 
-m is the mean rating, fixed. Noise and scales default to the spread of the ratings (`prepare`):
-the sum over K of u v is given about the standard deviation that the ratings have.
+m, the mean rating, is fixed. Noise and scales default to fractions of the ratings' standard deviation
+(`prepare`): in the prior, u.v has 5 % of the ratings' variance.
 """
 
 from typing import NamedTuple
@@ -70,11 +70,11 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(U, V, hyper.scale_bias * b, hyper.scale_bias * c)
 
 
-def offsets(p: Params, at: Query, hyper: Hyper) -> jax.Array | float:
+def offsets(p: Params, query: Query, hyper: Hyper) -> jax.Array | float:
     """m + b_i + c_j."""
     if p.bias_user is None:
         return hyper.offset
-    return hyper.offset + pick(p.bias_user, at.row) + pick(p.bias_item, at.col)
+    return hyper.offset + pick(p.bias_user, query.row) + pick(p.bias_item, query.col)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -129,7 +129,7 @@ CONDITIONALS |= {"bias_user": conditional_bias_user, "bias_item": conditional_bi
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """ALS: every block jumps to the mean of its conditional in turn."""
+    """ALS: set every block in turn to the mean of its conditional."""
     for site, conditional in CONDITIONALS.items():
         if getattr(p, site) is not None:
             p = p._replace(**{site: conditional(p, data, hyper).mean})
@@ -155,7 +155,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is still a draw from its prior."""
+    """The rating; a user or item without training data is a draw from its prior."""
     eye, zero = jnp.eye(hyper.n_components), jnp.zeros(hyper.n_components)
     user, item = (zero, hyper.scale_user**2 * eye), (zero, hyper.scale_item**2 * eye)
     mean, variance = bilinear(p.U, p.V, query, user, item)
@@ -170,7 +170,7 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, three cells in four; with biases, so that every block is seen."""
+    """Seven users, five items, about three in four cells observed; with biases, to have all blocks."""
     data = few_ratings(key)
     hyper = Hyper(2, biases=True, noise=0.7, scale_user=0.8, scale_item=0.9, scale_bias=0.6)
     return data, prepare(data, hyper)

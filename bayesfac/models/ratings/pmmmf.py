@@ -11,13 +11,14 @@ Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq
     U, V       U, V      users x K, items x K
     lambda     penalty
     theta*     theta     users x R            derived: a function of U, V and the ratings
-    -          cut       users x R - 1        derived: where one level's prediction ends
+    -          cut       users x R - 1        derived: x below cut_r predicts at most level r
 
-theta* is not free: the slope goes through it (the printed 4.5 is hard to read; autodiff is the judge).
-A level that a user never gave has no theta*, so it enters no sum and the rule never predicts it. Between
-consecutive levels used, a and b, the rule cuts at theta_a + n_a / (n_a + n_b) (theta_b - theta_a), n the
-counts (the print is garbled). For a distribution over levels the missing theta are filled in between
-their neighbours, or one apart beyond the last. The posterior is a *generalised* one.
+theta* is a function of U and V, so the slope of J goes through theta* (the printed 4.5 is hard to read; a
+test compares with automatic differentiation). A level that a user never gave has no theta*: the level is in
+no sum and is never predicted. Between consecutive levels a and b that the user gave, n_a and n_b times, the
+cut is theta_a + n_a / (n_a + n_b) (theta_b - theta_a) (the print is garbled). For a distribution over levels,
+missing theta are interpolated between neighbours, or set one apart beyond the first and last. The posterior
+is a *generalised* one.
 """
 
 from typing import NamedTuple
@@ -30,17 +31,11 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.distributions import (
-    factor_energy,
-    new_factor,
-    sample_factors,
-    start_factors,
-)
 from bayesfac.core.laws.losses import proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, Proximal, blurred, codes, levelled, thresholds_at
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings._margins import total_proximal
+from bayesfac.models.ratings import _margins as margins
 
 
 class Params(NamedTuple):
@@ -63,31 +58,31 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    return Params(*start_factors(key, data.shape, hyper.n_components))
+    return Params(*margins.start_factors(key, data.shape, hyper.n_components))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    ridge = factor_energy(p.U, p.V, hyper.penalty)
-    return total_proximal(x, codes(data), rows, len(hyper.levels)) + ridge
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
+    return margins.total_proximal(x, codes(data), rows, len(hyper.levels)) + ridge
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     if not isinstance(data.cells, Cells):
         raise BayesfacError(
-            "pmmmf has no minibatches: a theta* is a mean over all of a user's ratings"
+            "pmmmf cannot use minibatches: theta* is a mean over all ratings of a user"
         )
-    U, V = sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
+    U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
     x = inner(U, V, data.cells)
-    numpyro.sample("rating", Proximal(hyper.levels, x, data.cells), obs=data.y)
+    numpyro.sample("rating", margins.Proximal(hyper.levels, x, data.cells), obs=data.y)
 
 
 def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
-    """theta* of every user and level, those of unused levels filled in; and the cuts between."""
+    """theta* of every user and level, interpolated for levels that the user never gave; and the cuts."""
     R, x = len(hyper.levels), inner(p.U, p.V, data.cells)
     theta, count = proximal_centres(x, codes(data), data.cells.row, (data.n_users, R))
     r, used = jnp.arange(R), count > 0
-    left = jax.lax.cummax(jnp.where(used, r, -1), axis=1)  # the nearest used level, itself included
+    left = jax.lax.cummax(jnp.where(used, r, -1), axis=1)  # the nearest used level at or below r
     right = jax.lax.cummin(jnp.where(used, r, R), axis=1, reverse=True)
     at_left = jnp.take_along_axis(theta, jnp.maximum(left, 0), 1)
     at_right = jnp.take_along_axis(theta, jnp.minimum(right, R - 1), 1)
@@ -106,9 +101,8 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels, and the one between whose cuts x lies; new users and items are draws from priors."""
-    prior = new_factor(p.U, hyper.penalty)
-    mean, variance = bilinear(p.U, p.V, query, prior, prior)
+    """The levels; the choice has x between its cuts. New users and items are draws from their priors."""
+    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
     R = len(hyper.levels)
     theta = thresholds_at(p.theta, query, jnp.arange(R) - (R - 1) / 2)
     chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)

@@ -6,15 +6,15 @@ Marlin, "Modeling User Rating Profiles for Collaborative Filtering", NIPS 2003.
     J(A, B) = - sum_ij log P(y_ij) - (alpha - 1) sum log A - (eta - 1) sum log B
 
     paper      here     shape
-    theta_i    A        users x K           the attitudes of a user, summing to one
-    beta_v^z   B        items x K x R       what an attitude gives an item, summing to one over levels
-    z          z        cells               the attitude behind a rating: drawn by Gibbs only
-    alpha      alpha    one number for all attitudes, given, not learned; eta is ours (1 in the paper)
+    theta_i    A        users x K           probabilities of a user's attitudes, sum to one
+    beta_v^z   B        items x K x R       probabilities of an item's levels given an attitude, sum to one
+    z          z        cells               the attitude behind a rating; only Gibbs draws z
+    alpha      alpha    one number for all attitudes, fixed; eta is ours (1 in the paper)
 
-Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user. A point fit here is the mode of the
-joint that the NumPyro model has, so its solver is the exact EM for that mode, from the posterior
-A_ik B_jkr / P(y_ij = r) of z; a variational posterior is what `bf.SVI` gives. Marlin predicts the median
-level, which has the least expected absolute error. Gauge: the order of the attitudes.
+Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.SVI` gives a variational
+posterior here. The solver finds the mode of the NumPyro model's joint by exact EM, from the posterior
+A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the least
+expected absolute error. Gauge: the order of the attitudes.
 """
 
 from typing import NamedTuple
@@ -51,22 +51,22 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Rows drawn near the uniform: far enough apart to break the symmetry."""
+    """Random rows near the uniform, different enough to break the symmetry of the attitudes."""
     ka, kb = jax.random.split(key)
     K, R = hyper.n_components, len(hyper.levels)
     A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_users,))
     return Params(A, jax.random.dirichlet(kb, jnp.full(R, 5.0), (data.n_items, K)))
 
 
-def chances(A: jax.Array, B: jax.Array, at: Cells | Query | Grid) -> jax.Array:
-    """P(y_ij = r) at the cells asked for, levels x cells: one inner product for each level."""
+def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> jax.Array:
+    """P(y_ij = r) at the cells of the query, levels x cells: one inner product for each level."""
     tables = jnp.moveaxis(B, -1, 0)
-    return inner(jnp.broadcast_to(A, (len(tables), *A.shape)), tables, at)
+    return inner(jnp.broadcast_to(A, (len(tables), *A.shape)), tables, query)
 
 
 def log_likelihood(p: Params, data: Ratings) -> jax.Array:
-    given = codes(data) == jnp.arange(p.B.shape[-1])[:, None]
-    return jnp.sum(safe_log(jnp.sum(jnp.where(given, chances(*p, data.cells), 0), 0)))
+    own = codes(data) == jnp.arange(p.B.shape[-1])[:, None]
+    return jnp.sum(safe_log(jnp.sum(jnp.where(own, probabilities(*p, data.cells), 0), 0)))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -77,7 +77,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """One EM iteration: both blocks from the same posterior of z.
 
-    Its expected counts are sum_j A_ik B_jkr / P(y_ij = r): the parameters times their slopes.
+    The expected counts sum_j A_ik B_jkr / P(y_ij = r) are the parameters times the log likelihood's slopes.
     """
     counts = jax.tree.map(jnp.multiply, p, jax.grad(log_likelihood)(p, data))
     A = normalise(hyper.alpha - 1 + counts.A, p.A)
@@ -85,20 +85,19 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """z of every cell, in proportion to A_ik B_jkr."""
+    """z of every cell, with probability proportional to A_ik B_jkr."""
     joint = p.A[data.cells.row] * p.B[data.cells.col, :, codes(data)]
     return dist.Categorical(logits=safe_log(joint))
 
 
 def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
-    """A_i | z: how often user i spoke with each attitude."""
+    """A_i | z: a Dirichlet with the counts of each attitude in the ratings of user i."""
     return dist.Dirichlet(jnp.full_like(p.A, hyper.alpha).at[data.cells.row, z].add(1))
 
 
 def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
-    """B_jk | z, y: how often attitude k gave item j each level."""
-    at = data.cells.col, z, codes(data)
-    return dist.Dirichlet(jnp.full_like(p.B, hyper.eta).at[at].add(1))
+    """B_jk | z, y: a Dirichlet with the counts of each level that attitude k gave item j."""
+    return dist.Dirichlet(jnp.full_like(p.B, hyper.eta).at[data.cells.col, z, codes(data)].add(1))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -107,23 +106,23 @@ def model(data: Ratings, hyper: Hyper) -> None:
         A = numpyro.sample("A", dist.Dirichlet(jnp.full(K, hyper.alpha)))
     with numpyro.plate("item", m, dim=-2), numpyro.plate("attitude", K, dim=-1):
         B = numpyro.sample("B", dist.Dirichlet(jnp.full(R, hyper.eta)))
-    score = safe_log(chances(A, B, data.cells)).T
+    score = safe_log(probabilities(A, B, data.cells)).T
     with numpyro.plate("cell", score.shape[0]):
         numpyro.sample("rating", Levels(hyper.levels, score), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a user or item that training never saw has its prior's mean: all alike."""
+    """The levels; a user or item without training data has the prior mean, which is uniform."""
     A, B = p
     if isinstance(query, Query):
         A = jnp.concatenate([A, jnp.full_like(A[:1], 1 / A.shape[-1])])
         B = jnp.concatenate([B, jnp.full_like(B[:1], 1 / B.shape[-1])])
         query = Query(jnp.asarray(query.row) % len(A), jnp.asarray(query.col) % len(B))
-    return Levels(hyper.levels, safe_log(jnp.moveaxis(chances(A, B, query), 0, -1)))
+    return Levels(hyper.levels, safe_log(jnp.moveaxis(probabilities(A, B, query), 0, -1)))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels; concentrations above one keep the mode inside."""
+    """Seven users, five items, four levels; concentrations above 1 keep the mode off the boundary."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(3, alpha=1.4, eta=1.2))
 

@@ -1,8 +1,8 @@
-r"""Cluster probabilities that are smooth on graphs: what ltm, concat_ltm and mggm add to their likelihoods.
+r"""Cluster probabilities that are smooth on graphs: the penalty of ltm, concat_ltm and mggm, and its step.
 
 Wang et al., "Multi-view learning via multiple graph regularized generative model", Knowledge-Based Systems
-2017, eq. 3-11 and 15; the single graph is Cai et al.'s LTM (ICML 2009), the squared difference their LapPLSI
-(CIKM 2008). Over the edges {i, s} of graph t, each counted once,
+2017, eq. 3-11 and 15. One graph gives Cai et al.'s LTM (ICML 2009), and with the squared difference their
+LapPLSI (CIKM 2008). With each edge {i, s} of graph t counted once,
 
     kl        R_t = sum_is U^t_is sum_k (a_ik - a_sk) (log a_ik - log a_sk)      (3)
     squared   R_t = sum_is U^t_is sum_k (a_ik - a_sk)^2                          (7)
@@ -21,12 +21,12 @@ from bayesfac.core.math import normalise, safe_log
 
 DIVERGENCES = ("kl", "squared")
 HALVINGS = 12
-TRIES = 200  # conjugate gradients at most; warm starts need some ten
+TRIES = 200  # most iterations of conjugate gradients; warm starts need about ten
 
 
 def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
     """R_t of every graph."""
-    return graphs.weight @ differences(graphs, A, _other(A, divergence))
+    return graphs.weight @ differences(graphs, A, _second_factor(A, divergence))
 
 
 def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0) -> jax.Array:
@@ -34,45 +34,46 @@ def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.
     return hyper.penalty * jnp.sum(mu * roughness(A, graphs, hyper.divergence))
 
 
-def _other(A: jax.Array, divergence: str) -> jax.Array:
+def _second_factor(A: jax.Array, divergence: str) -> jax.Array:
+    """B of R_t = sum U (a_i - a_s) . (b_i - b_s)."""
     return safe_log(A) if divergence == "kl" else A
 
 
 def best_weights(rough: jax.Array, selectivity: float) -> jax.Array:
-    """alpha of (8), for these R_t, in closed form (10): proportional to R_t^(l/(l - 1)), l = lambda_2."""
+    """alpha of (8) for the R_t in `rough`, by (10): proportional to R_t^(l/(l - 1)), l = lambda_2."""
     return jax.nn.softmax(selectivity / (selectivity - 1) * safe_log(rough))
 
 
 def smooth_rows(
     A: jax.Array, V: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0
 ) -> jax.Array:
-    """Lower F(A) = - sum V log A + penalty(A), rows of A on the simplex: without a penalty, EM's own step.
+    """Lower F(A) = - sum V log A + penalty(A) with rows of A on the simplex; without a penalty, the EM step.
 
-    First the step of (15), Y = (Omega + L)^-1 V with Omega the row sums of V: as Omega + L is an M-matrix
-    and L 1 = 0, Y is not negative and its rows sum to one. (15) comes from replacing the divergence by a
-    quadratic, so F may rise at Y: then the step towards it is halved until F does not. Where (15) stands
-    still F need not: one scaled step along its own gradient, halved likewise, follows.
+    The first step is (15), Y = (Omega + L)^-1 V with Omega the row sums of V: as Omega + L is an M-matrix and
+    L 1 = 0, Y is not negative and its rows sum to one. (15) replaces the divergence by a quadratic, so F may
+    be higher at Y; then the step towards Y is halved until F does not rise. A fixed point of (15) need not be
+    one of F, so a scaled step along the gradient of F follows, halved in the same way.
     """
     if not hyper.penalty:
         return normalise(V, A)
     divergence, by_graph = hyper.divergence, jnp.broadcast_to(mu, len(graphs.names))
-    weight = hyper.penalty * by_graph @ graphs.weight  # of every edge
-    beside = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # E A
+    weight = hyper.penalty * by_graph @ graphs.weight  # one for each edge
+    times_edges = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # A -> E A
     degree = degrees(graphs, weight)[:, None]
 
     def cost(A: jax.Array) -> jax.Array:
-        return _cost(A, V, weight, differences(graphs, A, _other(A, divergence)))
+        return _cost(A, V, weight, differences(graphs, A, _second_factor(A, divergence)))
 
-    Y = _to_simplex(solve(beside, degree, V, A), A)
-    A, now = _shorten(A, cost(A), cost, partial(_between, A, Y), "the step of (15) was shortened")
-    other = _other(A, divergence)
-    step = _downhill(A, V, degree, other, beside(A), beside(other), divergence == "kl")
-    return _shorten(A, now, cost, partial(_along, A, step), None)[0]
+    Y = _to_simplex(solve(times_edges, degree, V, A), A)
+    A, F = _shorten(A, cost(A), cost, partial(_between, A, Y), "the step of (15) was shortened")
+    B = _second_factor(A, divergence)
+    step = _downhill(A, V, degree, B, times_edges(A), times_edges(B), divergence == "kl")
+    return _shorten(A, F, cost, partial(_along, A, step), None)[0]
 
 
 @jax.jit
-def _cost(A: jax.Array, V: jax.Array, weight: jax.Array, apart: jax.Array) -> jax.Array:
-    return weight @ apart - jnp.sum(V * safe_log(A))
+def _cost(A: jax.Array, V: jax.Array, weight: jax.Array, difference: jax.Array) -> jax.Array:
+    return weight @ difference - jnp.sum(V * safe_log(A))
 
 
 @jax.jit
@@ -92,54 +93,60 @@ def _along(A: jax.Array, step: jax.Array, s: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="kl")
 def _downhill(
-    A: jax.Array, V: jax.Array, degree: jax.Array, other: jax.Array, EA: jax.Array, EB: jax.Array, kl: bool
+    A: jax.Array, V: jax.Array, degree: jax.Array, B: jax.Array, EA: jax.Array, EB: jax.Array, kl: bool
 ) -> jax.Array:  # fmt: skip
-    """Minus F's slope in log A, each row by its own scale: of two parts, of the words and of the graph."""
-    here, tiny = jnp.maximum(A, jnp.finfo(A.dtype).tiny), jnp.finfo(A.dtype).tiny
+    """Minus the slope of F in log A, divided by a scale of each row: its words plus twice its degree."""
+    tiny = jnp.finfo(A.dtype).tiny
+    positive = jnp.maximum(A, tiny)
     # d/dA of tr A' L B, with L = D - E: L log A + (L A) / A where B = log A, and 2 L A where B = A
-    graph = degree * other - EB + (degree * A - EA) / here if kl else 2 * (degree * A - EA)
-    slope = graph - V / here
+    graph = degree * B - EB + (degree * A - EA) / positive if kl else 2 * (degree * A - EA)
+    slope = graph - V / positive
     slope = slope - jnp.sum(A * slope, -1, keepdims=True)
     rho = jnp.sum(V, -1, keepdims=True)
     return jnp.clip(-slope / jnp.maximum(rho + 2 * degree, tiny), -3, 3)
 
 
-def _shorten(A: jax.Array, now: jax.Array, cost: Any, at: Any, told: str | None) -> tuple:
-    """`at(s)` for the first of s = 1, 1/2, 1/4, ... where the cost is not above `now`; else A."""
+def _shorten(A: jax.Array, F: jax.Array, cost: Any, move: Any, event: str | None) -> tuple:
+    """`move(s)` for the first of s = 1, 1/2, 1/4, ... with a cost of at most `F`, else A; and its cost.
+
+    `event` is counted where s < 1.
+    """
 
     def worse(state: tuple) -> jax.Array:
-        return (state[1] > now) & (state[0] < HALVINGS)
+        return (state[1] > F) & (state[0] < HALVINGS)
 
     def halve(state: tuple) -> tuple:
-        return state[0] + 1, cost(at(0.5 ** (state[0] + 1)))
+        return state[0] + 1, cost(move(0.5 ** (state[0] + 1)))
 
-    times, there = loop(worse, halve, (jnp.zeros((), A.dtype), cost(at(1.0))))
-    if told is not None:
-        events.tell(told, times > 0)
-    fine = there <= now
-    return jnp.where(fine, at(0.5**times), A), jnp.where(fine, there, now)
+    times, new = loop(worse, halve, (jnp.zeros((), A.dtype), cost(move(1.0))))
+    if event is not None:
+        events.tell(event, times > 0)
+    accept = new <= F
+    return jnp.where(accept, move(0.5**times), A), jnp.where(accept, new, F)
 
 
-def solve(beside: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -> jax.Array:
-    """(Omega + D - E)^-1 V for all columns together, by conjugate gradients with the diagonal taken out;
-    `beside(P)` is E P, Omega the row sums of V."""
+def solve(times_edges: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -> jax.Array:
+    """(Omega + D - E)^-1 V for all columns, by conjugate gradients preconditioned with the diagonal.
+
+    `times_edges(P)` is E P; Omega has the row sums of V.
+    """
     diagonal = jnp.sum(V, -1, keepdims=True) + degree
-    wanted = 1e-5 if V.dtype == jnp.float32 else 1e-10
-    limit = wanted**2 * jnp.sum(_inverse(diagonal) * V**2, 0)
+    tolerance = 1e-5 if V.dtype == jnp.float32 else 1e-10
+    limit = tolerance**2 * jnp.sum(_inverse(diagonal) * V**2, 0)
 
-    def going(state: tuple) -> jax.Array:
+    def unsolved(state: tuple) -> jax.Array:
         return (state[0] < TRIES) & jnp.any(state[4] > limit)
 
     def step(state: tuple) -> tuple:
-        return _conjugate(*state, beside(state[3]), diagonal)
+        return _conjugate(*state, times_edges(state[3]), diagonal)
 
-    R = V - diagonal * start + beside(start)
+    R = V - diagonal * start + times_edges(start)
     P = _inverse(diagonal) * R
-    return loop(going, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
+    return loop(unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
 
 
 def _inverse(diagonal: jax.Array) -> jax.Array:
-    """1 / x; a row without words or neighbours has nothing to solve."""
+    """1 / x, and 1 for a row without words or neighbours, whose residual is zero."""
     return 1 / jnp.where(diagonal > 0, diagonal, 1)
 
 
@@ -148,12 +155,12 @@ def _conjugate(
     count: jax.Array, Y: jax.Array, R: jax.Array, P: jax.Array, size: jax.Array, EP: jax.Array,
     diagonal: jax.Array,
 ) -> tuple:  # fmt: skip
-    """One step of every column; a column that is solved (size 0) stays."""
+    """One iteration for every column; a solved column (size 0) does not change."""
     MP = diagonal * P - EP
-    along = jnp.sum(P * MP, 0)
-    far = jnp.where(along > 0, size / jnp.where(along > 0, along, 1), 0)
-    Y, R = Y + far * P, R - far * MP
+    curvature = jnp.sum(P * MP, 0)
+    length = jnp.where(curvature > 0, size / jnp.where(curvature > 0, curvature, 1), 0)
+    Y, R = Y + length * P, R - length * MP
     Z = _inverse(diagonal) * R
     new = jnp.sum(Z * R, 0)
-    turn = jnp.where(size > 0, new / jnp.where(size > 0, size, 1), 0)
-    return count + 1, Y, R, Z + turn * P, new
+    ratio = jnp.where(size > 0, new / jnp.where(size > 0, size, 1), 0)
+    return count + 1, Y, R, Z + ratio * P, new

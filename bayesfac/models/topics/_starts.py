@@ -1,10 +1,7 @@
-"""How real-valued views become the weights that topic models count, and where clusters begin.
-
-Both decide the result, so both are choices that are named: `scale=` and `start=`.
-"""
+"""Settings of topic models with graphs: how features are scaled (`scale`) and where A begins (`start`)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +17,25 @@ from bayesfac.models.topics._words import near_uniform
 
 SCALES = ("none", "minmax", "unit")
 STARTS = ("spectral", "kmeans", "random")
-UNSURE = 0.1  # of every row's mass begins spread over all clusters
+UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
+
+
+class OneGraph(NamedTuple):
+    """Settings of ltm and concat_ltm."""
+
+    n_components: int = 10
+    penalty: float = 10.0
+    divergence: str = "kl"
+    neighbours: int = 5
+    metric: str = "euclidean"
+    scale: str = "unit"
+    start: str = "spectral"
+    a: float = 1.0
+    c: float = 1.0
 
 
 def check(data: Views, hyper: Any) -> None:
-    """What topic models with graphs ask of their settings, before `ready`."""
+    """Check the settings of a topic model with graphs, before `ready`."""
     if hyper.scale == "none":
         checks.counts(data)
     checks.count(hyper, "n_components", data.n_rows, "the number of rows")
@@ -36,16 +47,23 @@ def check(data: Views, hyper: Any) -> None:
     checks.one_of(hyper, "start", STARTS)
 
 
-def scaled(views: Views, how: str) -> Views:
-    """The same views, rescaled.
+def check_one_graph(data: Views, hyper: Any) -> None:
+    """Check the settings, and that the views contain one graph at most."""
+    if data.graphs is not None and len(data.graphs.names) != 1:
+        raise ValueError(f"Expected one graph, got {list(data.graphs.names)} (see mggm)")
+    check(data, hyper)
 
-    none     as they are: counts
-    minmax   every feature between 0 and 1; one that never varies becomes 0 if it is 0, else 1
-    unit     minmax, then every row of every view of length one: all views weigh alike
+
+def scaled(views: Views, scale: str) -> Views:
+    """The views with rescaled features.
+
+    none     unchanged, for counts
+    minmax   every feature from 0 to 1; a constant feature becomes 0 if it is 0, else 1
+    unit     minmax, then every row of every view has length one, so that all views weigh the same
     """
-    if how == "none":
+    if scale == "none":
         return views
-    found = {}
+    tables = {}
     for name in views.names:
         x = views[name]
         if x.nnz and x.data.min() < 0:
@@ -60,20 +78,20 @@ def scaled(views: Views, how: str) -> Views:
             x.eliminate_zeros()
         span = np.where(varies, high - low, np.where(high > 0, high, 1))
         x = sp.csr_matrix(x @ sp.diags(1 / span))
-        found[name] = unit_rows(x) if how == "unit" else x
-    again = Views(found, rows=views.rows, graphs=views.graphs)
-    again.host = replace(again.host, features=views.features)
-    return again
+        tables[name] = unit_rows(x) if scale == "unit" else x
+    result = Views(tables, rows=views.rows, graphs=views.graphs)
+    result.host = replace(result.host, features=views.features)
+    return result
 
 
 def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
-    """Where P(cluster | row) begins.
+    """The starting value of A, P(cluster | row).
 
-    spectral   k-means on the first K eigenvectors of every graph in use and of one of neighbours over all
-               features, side by side, rows of each of length one: no graph has more say than another
-    kmeans     k-means on all features side by side
+    spectral   k-means on the concatenated first K eigenvectors of every graph in use and of a graph of
+               neighbours over all features; every block has rows of length one, so that graphs weigh alike
+    kmeans     k-means on the concatenated features
     random     near the uniform
-    The first two put 0.9 of a row's mass on its cluster and spread the rest over all.
+    The first two put 0.9 of a row's probability on its cluster and spread 0.1 over all clusters.
     """
     K = hyper.n_components
     if hyper.start == "random":
@@ -82,7 +100,7 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     x = side_by_side(views)
     if hyper.start == "spectral":
         near = neighbours(x, min(hyper.neighbours, views.n_rows - 1), hyper.metric)
-        assert views.graphs is not None  # `linked` has seen to it
+        assert views.graphs is not None  # `linked` has added them
         graphs = [near] + [views.graphs[name] for name in views.graphs.names]
         rng = np.random.default_rng(seed)
         x = np.hstack([unit_rows(leading(normalised(graph), K, rng)) for graph in graphs])
@@ -90,13 +108,16 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
 
 
 def start_words(
-    key: jax.Array, A: jax.Array, x: sp.csr_matrix, Q: int, how: str
+    key: jax.Array, A: jax.Array, x: sp.csr_matrix, Q: int, start: str
 ) -> tuple[jax.Array, jax.Array]:
-    """Where B and C begin: near the uniform where A does. Else topic q belongs to cluster q mod K (to several
-    where Q < K), and its words are those of a random half of that cluster's rows; 0.1 is spread evenly."""
+    """The starting values of B and C of the view x: near the uniform for `start="random"`.
+
+    Else topic q belongs to cluster q mod K (to several clusters where Q < K), and its words are those of a
+    random half of that cluster's rows; 0.1 of the probability is spread evenly.
+    """
     (n, K), m = A.shape, x.shape[1]
     kb, kc = jax.random.split(key)
-    if how == "random":
+    if start == "random":
         return near_uniform(kb, K, Q), near_uniform(kc, Q, m)
     own = np.arange(K)[:, None] % Q == np.arange(Q) % K
     half = np.asarray(jax.random.bernoulli(kc, 0.5, (n, Q)))
@@ -104,3 +125,10 @@ def start_words(
     B, C = own / own.sum(1, keepdims=True), words / words.sum(1, keepdims=True)
     B, C = ((1 - UNSURE) * table + UNSURE / table.shape[1] for table in (B, C))
     return jnp.asarray(B, A.dtype), jnp.asarray(C, A.dtype)
+
+
+def start_one_view(key: jax.Array, data: Views, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """The starting values of A and C of a single view, whose topics are the clusters."""
+    ka, kc = jax.random.split(key)
+    (name,), A = data.names, start_rows(ka, data, hyper)
+    return A, start_words(kc, A, data[name], hyper.n_components, hyper.start)[1]

@@ -1,4 +1,4 @@
-"""What topic models share: words from two factors (A C) of one view, or from three (A B_t C_t) of several."""
+"""What topic models share: words from two factors (A C) of one view, or three (A B_t C_t) of several."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,26 +8,59 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
-from bayesfac.core.laws.distributions import TableOfCounts
 from bayesfac.core.math import inner, normalise, safe_log
 from bayesfac.core.method import Permutation
 
 Tables = dict[str, jax.Array]
-SWEEPS = 200  # of EM for new rows
+SWEEPS = 200  # EM iterations for new rows
+
+
+class TableOfCounts(dist.Distribution):
+    """Rows are multinomial: the n_i words of document i have the probabilities (A G')_i.
+
+    A value is the list of counts in `cells`; all other cells are zero. The log density is sum x log p: the
+    multinomial coefficient does not depend on parameters, and without it pseudo-counts may be real-valued.
+    A sample is the whole n x m table and needs the integer `totals`.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.nonnegative
+    pytree_data_fields = ("A", "G", "cells", "totals")
+
+    def __init__(self, A: jax.Array, G: jax.Array, cells: Cells | Query, totals: Any) -> None:
+        self.A, self.G, self.cells, self.totals = A, G, cells, totals
+        super().__init__((), (cells.row.shape[0],))
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return jnp.sum(value * safe_log(inner(self.A, self.G, self.cells)))
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        p = self.A @ self.G.T
+        p = p / p.sum(-1, keepdims=True)
+        # vmap over rows, because versions of JAX differ in how they broadcast the totals
+        draw = jax.vmap(jax.random.multinomial)
+        if not sample_shape:
+            return draw(jax.random.split(key, len(p)), jnp.asarray(self.totals), p)
+        keys = jax.random.split(key, (*sample_shape, len(p)))
+        flat = jax.vmap(lambda k: draw(k, jnp.asarray(self.totals), p))(
+            jnp.reshape(keys, (-1, len(p)))
+        )
+        return jnp.reshape(flat, (*sample_shape, *p.shape))
 
 
 def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """Rows that sum to one, far enough apart to break the symmetry."""
+    """Random rows that sum to one, different enough to break the symmetry of topics."""
     return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
 
 
 def few_counts(key: jax.Array, columns: int) -> np.ndarray:
     """Seven rows of counts about three topics, for a method's `example`."""
-    alike = np.arange(7)[:, None] % 3 == np.arange(columns) % 3
-    return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * alike), float)
+    same_topic = np.arange(7)[:, None] % 3 == np.arange(columns) % 3
+    return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * same_topic), float)
 
 
 def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
@@ -36,20 +69,20 @@ def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
 
 
 def sample_rows(site: str, plate: str, rows: int, columns: int, concentration: float) -> jax.Array:
-    """Dirichlet rows of that name."""
+    """Sample the site `site`: Dirichlet rows."""
     with numpyro.plate(plate, rows):
         return numpyro.sample(site, dist.Dirichlet(jnp.full(columns, concentration)))
 
 
 def sample_words(name: str, A: jax.Array, G: jax.Array, data: Any) -> None:
-    """The counts of view `name`, given P(w | x) = (A G')_xw."""
+    """Sample the counts of view `name`, given P(w | x) = (A G')_xw."""
     y = None if data.y is None else data.y[name]
     words = TableOfCounts(A, G, data.cells[name], data.totals(name))
     numpyro.sample(f"view.{name}", words, obs=y)
 
 
 def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distribution:
-    """P(w | x); a row that training never saw takes every cluster with its prior's mean, 1/K."""
+    """P(w | x); a row without training data has the prior mean 1/K for every cluster."""
     if isinstance(query, Grid):
         return dist.Delta(inner(A, G, query))
     A = jnp.concatenate([A, jnp.full((1, A.shape[1]), 1 / A.shape[1], A.dtype)])
@@ -57,27 +90,26 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
 
 
 def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
-    """Clusters that have emptied: too strong a penalty for the start, or more clusters than there are."""
+    """A remark on empty clusters: the penalty may be too strong for the start, or K too large."""
     K = p.A.shape[1]
     empty = K - len(np.unique(np.asarray(p.A).argmax(1)))
-    told = f"{empty} of {K} clusters are the likeliest of no row: another start or a smaller penalty may help"
-    return [told] if empty else []
+    text = f"{empty} of {K} clusters are the likeliest of no row: another start or a smaller penalty may help"
+    return [text] if empty else []
 
 
 def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = None) -> Any:
-    """New rows: EM with the topics held, from rows that are all alike: each hangs on its own words only."""
-    step = em if step is None else step
+    """A of new rows by EM with fixed topics, from uniform rows: a row depends on its own words only."""
 
     def sweep(_: int, A: jax.Array) -> jax.Array:
-        return normalise(step(p._replace(A=A), data, hyper)[0], A)
+        return normalise((step or em)(p._replace(A=A), data, hyper)[0], A)
 
     K = p.A.shape[1]
-    alike = jnp.full((data.n_rows, K), 1 / K, p.A.dtype)
-    return p._replace(A=jax.lax.fori_loop(0, SWEEPS, sweep, alike))
+    uniform = jnp.full((data.n_rows, K), 1 / K, p.A.dtype)
+    return p._replace(A=jax.lax.fori_loop(0, SWEEPS, sweep, uniform))
 
 
 def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
-    """The same of several views."""
+    """`fold_in` for several views."""
     return fold_in(p, data, hyper, em_of_views)
 
 
@@ -92,24 +124,21 @@ GAUGE = (Permutation({"A": 1, "C": 0}, "topic"),)
 
 
 def misfit(p: Any, data: Any, hyper: Any) -> jax.Array:
-    """- sum n log (A C), and the priors."""
+    """J without a graph: - sum n log (A C), and the priors' energies."""
     (cells,), (y,) = data.cells.values(), data.y.values()
     prior = dirichlet_energy(p.A, hyper.a) + dirichlet_energy(p.C, hyper.c)
     return -jnp.sum(y * safe_log(inner(p.A, p.C.T, cells))) + prior
 
 
 def em(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
-    """(V, C): the expected counts of every row's topics, prior included, and C's M-step.
-
-    P(z|d, w) is never built: with R = n / (A C) on the stored cells they are A * (R C') and C * (A' R).
-    """
+    """(V, C): the expected counts of every row's topics, with the prior's, and the new C (see plsa)."""
     (cells,), (y,) = data.cells.values(), data.y.values()
     RC, RA = ratio_step(cells, y, p.A, p.C.T)
     return hyper.a - 1 + p.A * RC, normalise(hyper.c - 1 + p.C * RA.T, p.C)
 
 
 def sample_view(A: jax.Array, data: Any, hyper: Any) -> None:
-    """Topics of the only view, and its words."""
+    """Sample the topics of the only view, and its words."""
     ((name, m),) = data.n_features.items()
     C = sample_rows("C", "topic", hyper.n_components, m, hyper.c)
     sample_words(name, A, C.T, data)
@@ -129,7 +158,7 @@ DIMS_OF_VIEWS = {
 
 
 def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
-    """- sum_t sum n_t log (A B_t C_t), and the priors."""
+    """J without graphs: - sum_t sum n_t log (A B_t C_t), and the priors' energies."""
     J = dirichlet_energy(p.A, hyper.a)
     for name, cells in data.cells.items():
         B, C = p.B[name], p.C[name]
@@ -139,11 +168,9 @@ def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
 
 
 def em_of_views(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, Tables, Tables]:
-    """(V, B, C): the expected counts of every row's clusters, prior included, and the M-steps of topics.
+    """(V, B, C): the expected counts of every row's clusters, with the prior's, and the new B and C.
 
-    The posterior over (z, c) for every word is never built: with R_t = n_t / (A B_t C_t) on the stored
-    cells, one pass gives R_t G_t and R_t' A (G_t = (B_t C_t)'), and everything else follows from these, so
-    an iteration costs O(nnz K + K Q M).
+    All three follow from R_t G_t and R_t' A (see mvplsa).
     """
     V = jnp.full_like(p.A, hyper.a - 1)
     B_new, C_new = {}, {}
@@ -157,7 +184,7 @@ def em_of_views(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, Tables, Table
 
 
 def sample_views(A: jax.Array, data: Any, hyper: Any) -> None:
-    """Topics of every view, and its words."""
+    """Sample the topics of every view, and its words."""
     K, Q = hyper.n_components, hyper.n_topics
     for name, m in data.n_features.items():
         B = sample_rows(f"B.{name}", f"cluster.{name}", K, Q, hyper.b)
@@ -166,12 +193,12 @@ def sample_views(A: jax.Array, data: Any, hyper: Any) -> None:
 
 
 def predict_views(p: Any, query: Query | Grid) -> dist.Distribution:
-    """P(w | x, t); columns count through the views in order of their names."""
+    """P(w | x, t); columns are numbered through the views in the order of their names."""
     return predict_words(p.A, jnp.concatenate([(p.B[name] @ p.C[name]).T for name in p.B]), query)
 
 
 def gauge_of_views(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    """One relabelling of the clusters, and one of the topics in every view."""
+    """One permutation of the clusters, and one of the topics in every view."""
     views = [name.partition(".")[2] for name in names if name.startswith("B.")]
     clusters = Permutation({"A": 1, **{f"B.{v}": 0 for v in views}}, "cluster")
     topics = (Permutation({f"B.{v}": 1, f"C.{v}": 0}, f"topic.{v}") for v in views)

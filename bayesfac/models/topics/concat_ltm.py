@@ -1,6 +1,6 @@
 r"""Locally-consistent topic modelling of all views side by side.
 
-ConcatLTM, the comparison of section 4.2 of Wang et al., "Multi-view learning via multiple graph
+ConcatLTM, the method compared in section 4.2 of Wang et al., "Multi-view learning via multiple graph
 regularized generative model", Knowledge-Based Systems 2017: Cai, Wang & He's LTM (ICML 2009) of the
 concatenated features.
 
@@ -14,10 +14,10 @@ concatenated features.
     W            data.graphs.weight[0]    over the edges
     R            models.topics._graph_smoothing.roughness
 
-Everything is as in `ltm`, after the views were scaled one by one and put side by side: the fit's data are
-one view, "all", whose features are called "view: feature", and so are those that a prediction asks for. The
-graph is that of the neighbours over all features, unless the views bring one of their own. Twin: Dirichlet
-rows times the factor exp(-lambda R(A)). Gauge: the order of the topics.
+The method is `ltm` of one view, "all", which has the features of all views after each view was scaled. Its
+features are named "view: feature", in predictions too. The graph joins neighbours over all features, unless
+the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A)). Gauge: the order of the
+topics.
 """
 
 from typing import NamedTuple
@@ -39,22 +39,12 @@ class Params(NamedTuple):
     C: jax.Array
 
 
-class Hyper(NamedTuple):
-    n_components: int = 10
-    penalty: float = 10.0
-    divergence: str = "kl"
-    neighbours: int = 5
-    metric: str = "euclidean"
-    scale: str = "unit"
-    start: str = "spectral"
-    a: float = 1.0
-    c: float = 1.0
+class Hyper(starts.OneGraph):
+    """Settings as in `OneGraph`."""
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
-    if data.graphs is not None and len(data.graphs.names) != 1:
-        raise ValueError(f"Expected one graph, got {list(data.graphs.names)} (see mggm)")
-    starts.check(data, hyper)
+    starts.check_one_graph(data, hyper)
     return hyper
 
 
@@ -64,9 +54,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    ka, kc = jax.random.split(key)
-    (name,), A = data.names, starts.start_rows(ka, data, hyper)
-    return Params(A, starts.start_words(kc, A, data[name], hyper.n_components, hyper.start)[1])
+    return Params(*starts.start_one_view(key, data, hyper))
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -74,7 +62,7 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
-    """C, and A as smooth as the graph asks, from the same posterior P(z|d, w)."""
+    """EM for C, and a smoothed step for A, from the same posterior P(z|d, w)."""
     V, C = topics.em(p, data, hyper)
     return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
 

@@ -14,11 +14,12 @@ Manifold" (LapPLSI), CIKM 2008.
     W            data.graphs.weight[0]    over the edges
     R            models.topics._graph_smoothing.roughness
 
-PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler divergence over
-the edges of one graph of p nearest neighbours, or a graph that the views bring. The closed step of the paper,
-(Omega + lambda L)^-1 applied to the expected counts, replaces R by a quadratic; `smooth_rows` shortens it
-until J does not rise, and a fit says how often. The scale of lambda is that of the row sums. Twin: Dirichlet
-rows times the factor exp(-lambda R(A)). Gauge: the order of the topics.
+LTM is PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler
+divergence over the edges of one graph, which the views contain or which joins each row to its nearest
+neighbours. The closed step of the paper, (Omega + lambda L)^-1 applied to the expected counts, replaces R by
+a quadratic; `smooth_rows` shortens the step until J does not rise, and a fit counts the shortened steps.
+lambda is on the scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)). Gauge: the
+order of the topics.
 """
 
 from typing import NamedTuple
@@ -41,23 +42,13 @@ class Params(NamedTuple):
     C: jax.Array
 
 
-class Hyper(NamedTuple):
-    n_components: int = 10
-    penalty: float = 10.0
-    divergence: str = "kl"
-    neighbours: int = 5
-    metric: str = "euclidean"
-    scale: str = "unit"
-    start: str = "spectral"
-    a: float = 1.0
-    c: float = 1.0
+class Hyper(starts.OneGraph):
+    """Settings as in `OneGraph`."""
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "concat_ltm, mggm")
-    if data.graphs is not None and len(data.graphs.names) != 1:
-        raise ValueError(f"Expected one graph, got {list(data.graphs.names)} (see mggm)")
-    starts.check(data, hyper)
+    starts.check_one_graph(data, hyper)
     return hyper
 
 
@@ -66,9 +57,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    ka, kc = jax.random.split(key)
-    (name,), A = data.names, starts.start_rows(ka, data, hyper)
-    return Params(A, starts.start_words(kc, A, data[name], hyper.n_components, hyper.start)[1])
+    return Params(*starts.start_one_view(key, data, hyper))
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -76,7 +65,7 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
-    """C, and A as smooth as the graph asks, from the same posterior P(z|d, w)."""
+    """EM for C, and a smoothed step for A, from the same posterior P(z|d, w)."""
     V, C = topics.em(p, data, hyper)
     return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
 

@@ -17,15 +17,15 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     U^t            data.graphs.weight[t]    over the edges
     R (3), (7)     models.topics._graph_smoothing.roughness
 
-The print asks for two things at once of mu: (6) that it sums to one, (8) that alpha does; we follow (8),
-whose closed form is (10). It weighs the graphs by the squared difference (7) and penalises by the
-Kullback-Leibler one (3), so that no single objective falls; here one `divergence` does both, and J falls in
-every step, alpha's included. (15) replaces (3) by a quadratic, so J may rise there: it is kept as a proposal
-(`smooth_rows`), and a fit says how often it was shortened. Where `mu` is given, alpha is no parameter.
-`graph="name"` alone is MGGM_SV, `penalty=0` MVPLSA; `joint` is ours. Twin: Dirichlet rows times the factor
-exp(-lambda sum mu_t R_t), alpha uniform; the factor's normaliser knows alpha and is left out, as J leaves it
-out: a generalised posterior. Real-valued features enter as pseudo-counts, scaled as `scale` says; graphs and
-`start` see the scaled features too.
+The print contradicts itself: by (6) mu sums to one, by (8) alpha does. We follow (8), whose closed form is
+(10). The print weighs the graphs by the squared difference (7) but penalises by the Kullback-Leibler one (3),
+so its steps lower no common objective; here one `divergence` does both, and J falls in every step, also that
+of alpha. (15) replaces (3) by a quadratic, so J may rise: `smooth_rows` only proposes the step, and a fit
+counts the shortened steps. If `mu` is set, alpha is no parameter. One graph (`graph="name"`) is MGGM_SV,
+`penalty=0` is MVPLSA; `joint` is ours. Twin: Dirichlet rows times the factor exp(-lambda sum mu_t R_t), alpha
+uniform. The factor's normaliser depends on alpha; J and the twin leave it out, so the posterior is a
+*generalised* one. Real-valued features are used as pseudo-counts, scaled by `scale`; the graphs and `start`
+use the scaled features too.
 """
 
 from typing import NamedTuple
@@ -61,8 +61,8 @@ class Hyper(NamedTuple):
     divergence: str = "kl"
     neighbours: int = 5
     metric: str = "euclidean"
-    graph: str | None = None  # None: all of them
-    joint: bool = False  # one more graph, of neighbours over all features: "all"
+    graph: str | None = None  # None: all graphs
+    joint: bool = False  # True adds a graph "all" of neighbours over all features
     scale: str = "unit"
     start: str = "spectral"
     a: float = 1.0
@@ -85,23 +85,23 @@ def ready(data: Views, hyper: Hyper) -> Views:
     data = linked(data, hyper.neighbours, hyper.metric, hyper.graph, hyper.joint)
     if hyper.mu is not None and len(hyper.mu) != len(data.graphs.names):
         raise ValueError(
-            f"Expected mu for the graphs {list(data.graphs.names)}, got {len(hyper.mu)} numbers"
+            f"Expected one mu for each of the graphs {list(data.graphs.names)}, got {len(hyper.mu)} numbers"
         )
     return data
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """A as `start` says, topics to match, graphs alike."""
+    """A by `start`, topics that match A, equal weights of the graphs."""
     key, ka = jax.random.split(key)
     A, B, C = starts.start_rows(ka, data, hyper), {}, {}
     for name in data.names:
         key, kt = jax.random.split(key)
         B[name], C[name] = starts.start_words(kt, A, data[name], hyper.n_topics, hyper.start)
     T = len(data.graphs.names)
-    return Params(A, B, C, jnp.full(T, 1 / T) if learns(data, hyper) else None)
+    return Params(A, B, C, jnp.full(T, 1 / T) if learns_weights(data, hyper) else None)
 
 
-def learns(data: Views, hyper: Hyper) -> bool:
+def learns_weights(data: Views, hyper: Hyper) -> bool:
     return hyper.mu is None and len(data.graphs.names) > 1
 
 
@@ -118,7 +118,7 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
 
 
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
-    """Algorithm 1: B_t and C_t (14) and A (15) from the same posterior (12), then alpha (10)."""
+    """Algorithm 1: B_t and C_t by (14) and A by (15) from the same posterior (12), then alpha by (10)."""
     V, B, C = topics.em_of_views(p, data, hyper)
     A = smooth.smooth_rows(p.A, V, data.graphs, hyper, weights(p.alpha, hyper))
     if p.alpha is None or not hyper.penalty:
@@ -129,8 +129,9 @@ def update(p: Params, data: Views, hyper: Hyper) -> Params:
 
 def model(data: Views, hyper: Hyper) -> None:
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
-    flat = jnp.ones(len(data.graphs.names))
-    alpha = numpyro.sample("alpha", dist.Dirichlet(flat)) if learns(data, hyper) else None
+    alpha = None
+    if learns_weights(data, hyper):
+        alpha = numpyro.sample("alpha", dist.Dirichlet(jnp.ones(len(data.graphs.names))))
     numpyro.factor("graphs", -smooth.penalty(A, data.graphs, hyper, weights(alpha, hyper)))
     topics.sample_views(A, data, hyper)
 
@@ -140,7 +141,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven rows, two views of counts with a graph each."""
+    """Seven rows, two views of counts, one graph for each view."""
     x = topics.few_counts(key, 9)
     hyper = Hyper(3, 2, 0.8, 0.5, neighbours=2, scale="none", start="random", a=1.5, b=1.4, c=1.3)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})

@@ -1,6 +1,6 @@
 r"""Multi-view probabilistic latent semantic analysis, by EM.
 
-Zhuang et al.'s MVPLSA as stated in Wang et al., "Multi-view learning via multiple graph regularized
+Zhuang et al.'s MVPLSA, as stated in Wang et al., "Multi-view learning via multiple graph regularized
 generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
 
     P(w | x, t) = sum_c P(c|x) sum_z P(z|c, t) P(w|z, t) = (A B_t C_t)_xw
@@ -13,11 +13,11 @@ generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
     P(w|z, t)      C[t]   Q_t x features of view t
     n(x, w, t)     data.y[t] on data.cells[t]
 
-a, b, c are Dirichlet concentrations; all of them 1 is the paper's maximum likelihood. The posterior
-(12) over (z, c) for every word is never built: with R_t = n_t / (A B_t C_t) on the stored cells, one
-pass gives R_t G_t and R_t' A (G_t = (B_t C_t)'), and all three M-steps (14) follow from these, so an
-iteration costs O(nnz K + K Q M) and not the paper's O(K Q T M N). Real-valued non-negative data enter
-as pseudo-counts. Gauge: one relabelling of the clusters, and one of the topics in every view.
+a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. The posterior
+(12) over (z, c) is never stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t
+and R_t' A (G_t = (B_t C_t)'), and all three M-steps (14) follow from these two products. An iteration costs
+O(nnz K + K Q M); the paper's costs O(K Q T M N). Real-valued non-negative data are used as pseudo-counts.
+Gauge: one permutation of the clusters, and one of the topics in every view.
 """
 
 from typing import NamedTuple
@@ -86,7 +86,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven rows, two views of counts; concentrations above one keep the mode inside."""
+    """Seven rows, two views of counts; concentrations above 1 keep the mode off the boundary."""
     x = np.asarray(jax.random.poisson(key, 2.0, (7, 9)), float)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     return data, prepare(data, Hyper(3, 2, a=1.5, b=1.4, c=1.3))

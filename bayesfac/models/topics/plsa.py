@@ -10,10 +10,10 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
     P(w|z)       C      K x features
     n(d, w)      data.y on data.cells, of the only view
 
-a and c are Dirichlet concentrations; both 1 is the paper's maximum likelihood, and A then estimates
-what latent Dirichlet allocation integrates over. The posterior P(z|d, w) is never built: with
-R = n / (A C) on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of
-O(nnz K). Real-valued non-negative data enter as pseudo-counts. Gauge: the order of the topics.
+a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood. Latent Dirichlet
+allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
+on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of O(nnz K).
+Real-valued non-negative data are used as pseudo-counts. Gauge: the order of the topics.
 """
 
 from typing import NamedTuple
@@ -76,7 +76,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven documents of five words; concentrations above one keep the mode inside."""
+    """Seven documents of five words; concentrations above 1 keep the mode off the boundary."""
     data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
     return data, prepare(data, Hyper(3, a=1.4, c=1.2))
 

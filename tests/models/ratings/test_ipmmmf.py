@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate
 
 import bayesfac as bf
-from bayesfac.core.laws.distributions import Membership, kl_bernoulli
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings.ipmmmf import Membership, kl_bernoulli
 
 IP = REGISTRY["ipmmmf"]
 

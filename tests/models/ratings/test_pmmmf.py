@@ -8,8 +8,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.ordinal import Proximal
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings._margins import Proximal
 
 PMMMF = REGISTRY["pmmmf"]
 
