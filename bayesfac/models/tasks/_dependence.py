@@ -85,5 +85,4 @@ def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
     it is not S."""
     now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
     fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
-    way = jnp.where(jnp.any(fine), steps[jnp.argmax(fine)], 0) * (S - B)
-    return B + way, ~fine[0]
+    return B + jnp.max(jnp.where(fine, steps, 0)) * (S - B), ~fine[0]

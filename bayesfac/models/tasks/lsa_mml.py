@@ -45,6 +45,7 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.precision import doubled
 from bayesfac.models.tasks import _dependence as alignment
 from bayesfac.models.tasks._row_groups import SharedRows, alone
 from bayesfac.models.tasks._unit_ball import UniformBall
@@ -84,6 +85,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(alpha=alpha, binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Random directions in the ball; P and W to match."""
     K, B = hyper.n_components, {}
@@ -106,6 +108,7 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     return total + hyper.ridge * (jnp.sum(p.P**2) + jnp.sum(p.W**2))
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     """P (12, 14), every B_v (18), W (20); alpha (22) anew before each."""
     p = update_P(p, data, hyper)
