@@ -1,6 +1,7 @@
 """Small pieces of arithmetic that several methods share."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,16 @@ def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
     """Rows that sum to one; a row without any mass keeps `fallback`."""
     total = table.sum(-1, keepdims=True)
     return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
+
+
+def lowered(
+    cost: Callable[[np.ndarray], Any], start: np.ndarray, steps: int, tol: float
+) -> np.ndarray:
+    """A minimum of `cost`, which returns a value and its gradient, by L-BFGS in NumPy on the host."""
+    from scipy.optimize import minimize
+
+    options = {"maxiter": steps, "ftol": tol}
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def safe_log(x: jax.Array) -> jax.Array:

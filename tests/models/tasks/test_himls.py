@@ -44,7 +44,7 @@ def test_labels_have_no_say_in_the_clusters_of_a_start(name):
     y = data.y | {"labels": data.y["labels"] * jnp.arange(1.0, 1 + len(data.y["labels"]))}
     other = bf.Tasks.tree_unflatten(data.host, (data.cells, y))
     starts = [
-        pretraining.start(jax.random.key(3), each, hyper, method.Params) for each in (data, other)
+        pretraining.start(jax.random.key(3), each, hyper) for each in (data, other)
     ]
     shares = [p.R / p.R.sum(1, keepdims=True) for p in starts]
     np.testing.assert_allclose(*shares, rtol=1e-9)
