@@ -68,6 +68,13 @@ def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
     return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
 
 
+def shared_subspace(heavy: Any, light: Any, r: int, xp: Any = jnp) -> tuple[Any, Any]:
+    """LS-ML's closed form: the weights heavy + (light - heavy) Q Q', and Q, from ridge regressions with a
+    heavy and a light penalty (features x labels): Q is the first r eigenvectors of heavy' light."""
+    Q = xp.linalg.eigh(heavy.T @ light)[1][:, ::-1][:, :r]
+    return heavy + (light - heavy) @ Q @ Q.T, Q
+
+
 def lowered(
     cost: Callable[[np.ndarray], Any], start: np.ndarray, steps: int, tol: float
 ) -> np.ndarray:

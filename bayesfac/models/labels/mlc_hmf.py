@@ -16,7 +16,7 @@ Systems with Applications 2018; as in Kumar's thesis, Hyderabad 2018, eq. 5.19-5
 The tree grows once, in `ready`. Labelled rows fall into two clusters (k-means), each of which gets a node.
 Rows that the node classifies with a Hamming loss of at most `threshold` stay; the other rows of the node fall
 into two clusters again, until a cluster has less than `minimum` rows or the tree is `depth` deep. (Algorithm
-5 asks for a loss below T; with T = 0, a value of the thesis's own grid, no row would ever stay.) A row asks the
+5 asks for a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) A row asks the
 nodes in which its nearest rows stayed for sign(x U V') and takes the majority; rows that never stayed in a
 node are no neighbours. Rows to be predicted are rows of the data without labels.
 
