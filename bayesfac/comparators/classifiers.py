@@ -329,10 +329,10 @@ def bp_mll(
         c = tanh(W2' tanh(W1' x + b1) + b2)
         J = sum_i 1 / (|Y_i| |not Y_i|) sum_{k in Y_i, l not} exp(-(c_ik - c_il)) + decay |W1, W2, b1, b2|^2
 
-    over training rows that have some labels but not all. The best cut of a row is the one within -1 and 1 with
-    the fewest labels on the wrong side; t(x) = a'c + b is fitted to the best cuts of all training rows by
-    least squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here a step of Adam takes
-    64 rows. Features are divided by their largest absolute value among training rows.
+    over training rows that have some labels but not all. The best cut of a row, within -1 and 1, has the
+    fewest labels on the wrong side; t(x) = a'c + b is fitted to the best cuts of all training rows by least
+    squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here a step of Adam takes 64
+    rows. Features are divided by their largest absolute value among training rows.
 
     Parameters
     ----------
@@ -369,13 +369,13 @@ def adaboost_mh(X: Any, Y: Any, X_new: Any, *, rounds: int = 100, cuts: int = 32
     """AdaBoost.MH: decision stumps that vote on all labels at once; the score is the sum of their votes.
 
     Let s_il = 1 or -1 say whether row i has label l, and D be the weights of cells, equal at first. A round
-    takes the feature j and the cut with the least Z; W+ and W- are a side's weights of cells with s = 1 and -1:
+    takes the feature j and the cut with the least Z; W+ and W- are the weights of a side where s = 1 and -1:
 
         Z = 2 sum_{sides b} sum_l sqrt(W+_bl W-_bl),     h_l(b) = 1/2 log (W+_bl + e) / (W-_bl + e)
         D_il <- D_il exp(-s_il h_l(side of x_ij)), scaled to sum to 1;     e = 1 / (rows x labels)
 
-    Schapire & Singer (1999, 2000), with real-valued votes. Only nonzero cells are stored and counted; the rest
-    of the weight belongs to zeros. On 0/1 features a stump asks whether a word is present.
+    Schapire & Singer (1999, 2000), with real-valued votes. Only nonzero cells are counted; the rest of the
+    weight belongs to zeros. On 0/1 features a stump asks whether a word is present.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def margins(x: Any, y: np.ndarray, new: Any, C: float, kernel: str) -> np.ndarra
 
 
 def likeliest(x: Any, code: np.ndarray, new: Any, C: float) -> np.ndarray:
-    """The class of new rows among 0, 1, ...: the largest margin of machines for each class against the rest."""
+    """The class of new rows among 0, 1, ...: the largest margin of the machines for one class each."""
     if code.max() == 0:
         return np.zeros(new.shape[0], int)
     model = _machine(x, code, C)

@@ -29,21 +29,12 @@ class Tree(Tasks):
     nodes: dict[str, Level]
     votes: dict[str, Level]
     start: dict[str, tuple[jax.Array, jax.Array]]
+    leaves = ("cells", "y", "nodes", "votes", "start")
 
     @classmethod
     def of(cls, data: Tasks, *parts: Any) -> "Tree":
         """The data with the parts of a tree."""
         return cls.tree_unflatten(data.host, (data.cells, data.y, *parts))
-
-    def tree_flatten(self) -> tuple[tuple, Any]:
-        return (self.cells, self.y, self.nodes, self.votes, self.start), self.host
-
-    @classmethod
-    def tree_unflatten(cls, host: Any, children: tuple) -> "Tree":
-        self = object.__new__(cls)
-        self.host = host
-        self.cells, self.y, self.nodes, self.votes, self.start = children
-        return self
 
     def hide(self, views: bool = True) -> "Tree":
         return Tree.of(super().hide(views), self.nodes, self.votes, self.start)

@@ -1,4 +1,4 @@
-"""Bases of several views that are to depend on one another, column by column: HSIC, and steps against it."""
+"""The terms of LSA-MML that couple the bases of views: weighted errors, HSIC, and the step for one basis."""
 
 from typing import Any
 
@@ -12,25 +12,25 @@ from bayesfac.models.tasks._unit_ball import into_ball
 
 INNER = 10  # steps of ADMM
 HALVINGS = 12
-SLACK = 1e-4  # of a view's sum of squares: a view that fits exactly does not take all weight
+SLACK = 1e-4  # added to E_v, times the sum of squares: no exactly fitted view takes all weight
 
 
 def errors(P: jax.Array, B: dict[str, jax.Array], data: Tasks) -> jax.Array:
-    """E_v = |X_v - P B_v'|^2 of every view, and the slack."""
-    found = []
+    """E_v = |X_v - P B_v'|^2 plus slack, for every view."""
+    result = []
     for v in data.names:
         E = tables.squared_error(data.cells[v], data.y[v], data.seen(v, P), B[v])
-        found.append(jnp.maximum(E, 0) + SLACK * jnp.sum(data.y[v] ** 2))
-    return jnp.stack(found)
+        result.append(jnp.maximum(E, 0) + SLACK * jnp.sum(data.y[v] ** 2))
+    return jnp.stack(result)
 
 
 def misfit(E: jax.Array, hyper: Any, cells: tuple[int, ...]) -> jax.Array:
-    """sum_v alpha_v^r E_v with the best alpha, or what stands for it; concave in the errors E_v."""
+    """sum_v alpha_v^r E_v with the fixed or the best alpha, or the term of `noise`; concave in the errors E_v."""
     if hyper.alpha is not None:
         return jnp.asarray(hyper.alpha) ** hyper.r @ E
     if hyper.noise:
         return 0.5 * jnp.asarray(cells) @ jnp.log(E)
-    s, least = hyper.r - 1, jnp.min(E)  # powers of numbers near one
+    s, least = hyper.r - 1, jnp.min(E)  # scaled, so that no power overflows
     return least * jnp.sum((least / E) ** (1 / s)) ** -s
 
 
@@ -41,7 +41,7 @@ def centred_gram(B: jax.Array) -> jax.Array:
 
 
 def dependence(B: dict[str, jax.Array]) -> jax.Array:
-    """sum_{v != w} HSIC(B_v, B_w), ordered pairs: |sum_v C K_v C|^2 less the v = w."""
+    """sum_{v != w} HSIC(B_v, B_w) over ordered pairs: |sum_v C K_v C|^2 without the terms v = w."""
     grams = [centred_gram(each) for each in B.values()]
     K = grams[0].shape[0]
     pairs = jnp.sum(sum(grams) ** 2) - sum(jnp.sum(G**2) for G in grams)
@@ -49,7 +49,7 @@ def dependence(B: dict[str, jax.Array]) -> jax.Array:
 
 
 def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
-    """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then along its own gradient."""
+    """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then by a projected gradient step."""
     B, short = _basis(Q, L, B)
     events.tell("the step of (18) was shortened", short)
     return B
@@ -66,7 +66,7 @@ def _basis(Q: jax.Array, L: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
-    """(18): B (Q + mu I) = L + mu (S - T), S the nearest in the balls to B + T, T += B - S."""
+    """(18): B (Q + mu I) = L + mu (S - T), S the point of the balls nearest to B + T, T += B - S."""
     bends = jnp.linalg.eigvalsh(Q)
     mu = jnp.maximum(-2 * bends[0], 0) + jnp.mean(jnp.abs(bends)) + 1e-12
     solve = jax.scipy.linalg.cho_factor(Q + mu * jnp.eye(len(Q)))
@@ -81,8 +81,10 @@ def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
 
 
 def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first of S, halfway to S, ... (the balls are convex) that costs no more than B, else B; and whether
-    it is not S."""
+    """The first of S, halfway to S, a quarter, ... that costs no more than B, else B; and whether it is not S.
+
+    All these points lie in the balls, which are convex.
+    """
     now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
     fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
     return B + jnp.max(jnp.where(fine, steps, 0)) * (S - B), ~fine[0]

@@ -1,4 +1,4 @@
-"""Columns in the unit ball: their law, and their way to unbounded numbers."""
+"""Matrices whose columns lie in the unit ball: a uniform law, and a map from unbounded numbers."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ columns_in_ball = _ColumnsInBall()
 
 
 class ToBall(ParameterFreeTransform):
-    """Every column z becomes z / sqrt(1 + |z|^2), of determinant (1 + |z|^2)^-(d + 2)/2 in d dimensions."""
+    """z -> z / sqrt(1 + |z|^2) for every column, with determinant (1 + |z|^2)^-(d + 2)/2 in d dimensions."""
 
     domain = constraints.real_matrix
     codomain = columns_in_ball
@@ -47,7 +47,7 @@ def _to_ball(constraint: Any) -> ToBall:
 
 
 class UniformBall(dist.Distribution):
-    """Independent columns, uniform in the unit ball; the density has no constant."""
+    """Independent columns, uniform in the unit ball; `log_prob` leaves out the constant."""
 
     arg_constraints: dict[str, Any] = {}
     support = columns_in_ball
@@ -67,5 +67,5 @@ class UniformBall(dist.Distribution):
 
 
 def into_ball(B: jax.Array) -> jax.Array:
-    """The nearest columns in the ball."""
+    """Every column replaced by the nearest point in the unit ball."""
     return B / jnp.maximum(1, jnp.linalg.norm(B, axis=0))
