@@ -25,7 +25,7 @@ def errors(P: jax.Array, B: dict[str, jax.Array], data: Tasks) -> jax.Array:
 
 
 def misfit(E: jax.Array, hyper: Any, cells: tuple[int, ...]) -> jax.Array:
-    """sum_v alpha_v^r E_v with the fixed or the best alpha, or the term of `noise`; concave in the errors E_v."""
+    """sum_v alpha_v^r E_v with the fixed or the best alpha, or the term of `noise`; concave in E."""
     if hyper.alpha is not None:
         return jnp.asarray(hyper.alpha) ** hyper.r @ E
     if hyper.noise:
@@ -81,7 +81,7 @@ def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
 
 
 def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first of S, halfway to S, a quarter, ... that costs no more than B, else B; and whether it is not S.
+    """The first of S, halfway to S, a quarter, ... that costs no more than B, else B; and if it is not S.
 
     All these points lie in the balls, which are convex.
     """

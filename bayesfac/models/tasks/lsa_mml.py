@@ -17,14 +17,15 @@ eq. 8-23.
 
 The printed (8) lacks the minus before HSIC; the text maximises the dependence, and so do we. S_{r+1} in (18)
 is the point of the ball nearest to B_{r+1} + T_r. J contains no alpha: with (22) inserted, sum alpha_v^r E_v
-becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Linear in E, the weights alpha_v^r at the start of
-a step therefore give an upper bound, and every step still lowers J. `noise` replaces this term by (N_v / 2)
-log E_v, with N_v cells in view v: the normal likelihood with the precision integrated out under 1 / precision,
-with the weights N_v / 2 E_v. HSIC makes the problem of a basis non-convex, so the result of ADMM may be
-higher: the step to it is halved until J does not rise (counted as shortened), and a projected gradient step of
-safe length follows. mu (17) is twice the least value at which the quadratic step is a positive definite
-system; Theorem 1 asks for convexity likewise. ridge > 0 keeps the systems of W and P regular with few labelled
-rows; the paper has ridge 0. `init` and `update` run in double precision on features of any scale.
+becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its tangent at the start of a step, with weights
+alpha_v^r, is therefore an upper bound, so that every step lowers J. `noise` replaces this term by N_v / 2
+log E_v, with N_v cells in view v: the normal likelihood with the precision integrated out under
+1 / precision. Its weights are N_v / (2 E_v). HSIC makes the problem of a basis non-convex, so the result of
+ADMM may be higher: the step to it is halved until J does not rise (counted as shortened), and a projected
+gradient step of safe length follows. mu (17) is twice the least value at which the system of the quadratic
+step is positive definite, plus the mean absolute eigenvalue; Theorem 1 asks for convexity likewise. ridge > 0
+keeps the systems of W and P regular with few labelled rows; the paper has ridge 0. `init` and `update` run in
+double precision, as features may have any scale.
 
 Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the factor exp(-sum alpha_v^r E_v);
 the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
