@@ -47,9 +47,9 @@ from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.precision import doubled
-from bayesfac.models.tasks import _dependence as alignment
+from bayesfac.models.tasks import _bases as bases
+from bayesfac.models.tasks._bases import UniformBall
 from bayesfac.models.tasks._row_groups import SharedRows, alone
-from bayesfac.models.tasks._unit_ball import UniformBall
 
 
 class Params(NamedTuple):
@@ -102,12 +102,12 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 def view_weights(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     """alpha_v^r (22): the slope of `misfit` in the errors E_v."""
-    return jax.grad(alignment.misfit)(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
+    return jax.grad(bases.misfit)(bases.errors(p.P, p.B, data), hyper, data.cells_by_view)
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    total = alignment.misfit(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
-    total -= hyper.alignment * alignment.dependence(p.B)
+    total = bases.misfit(bases.errors(p.P, p.B, data), hyper, data.cells_by_view)
+    total -= hyper.alignment * bases.dependence(p.B)
     P = data.seen(LABELS, p.P)
     total += hyper.weight * tables.squared_error(data.cells[LABELS], data.y[LABELS], P, p.W)
     return total + hyper.ridge * (jnp.sum(p.P**2) + jnp.sum(p.W**2))
@@ -139,11 +139,11 @@ def update_B(p: Params, data: Tasks, hyper: Hyper, view: str) -> jax.Array:
     """min tr B Q B' - 2 tr B L' over the balls, with Q = a P'P - g C (sum_w K_w) C and L = a X'P."""
     a = view_weights(p, data, hyper)[data.names.index(view)]
     P, B, K = data.seen(view, p.P), p.B[view], p.P.shape[1]
-    beside = sum(alignment.centred_gram(other) for w, other in p.B.items() if w != view)
+    beside = sum(bases.centred_gram(other) for w, other in p.B.items() if w != view)
     g = 2 * hyper.alignment / (K - 1) ** 2
     Q = a * P.T @ P - g * jnp.asarray(beside)
     L = a * tables.transposed(data.cells[view], data.y[view], P)
-    return alignment.basis_step(Q, L, B)
+    return bases.basis_step(Q, L, B)
 
 
 def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:
@@ -158,11 +158,11 @@ def model(data: Tasks, hyper: Hyper) -> None:
     P = numpyro.sample("P", labels.ridge_law(data.n_rows, K, hyper.ridge))
     B = {v: numpyro.sample(f"B.{v}", UniformBall(data.n_features[v], K)) for v in data.names}
     W = numpyro.sample("W", labels.ridge_law(len(data.labels), K, hyper.ridge))
-    numpyro.factor("alignment", hyper.alignment * alignment.dependence(B))
+    numpyro.factor("alignment", hyper.alignment * bases.dependence(B))
     weight = {LABELS: hyper.weight}
     if hyper.alpha is None:
-        E = alignment.errors(P, B, data)
-        numpyro.factor("views", -alignment.misfit(E, hyper, data.cells_by_view))
+        E = bases.errors(P, B, data)
+        numpyro.factor("views", -bases.misfit(E, hyper, data.cells_by_view))
     else:
         weight |= {v: a**hyper.r for v, a in zip(data.names, hyper.alpha, strict=True)}
     for b, w in weight.items():

@@ -43,9 +43,7 @@ def test_labels_have_no_say_in_the_clusters_of_a_start(name):
     method, data, hyper, _ = begun(name, layers=((3, 2),), start="plsa")
     y = data.y | {"labels": data.y["labels"] * jnp.arange(1.0, 1 + len(data.y["labels"]))}
     other = bf.Tasks.tree_unflatten(data.host, (data.cells, y))
-    starts = [
-        pretraining.start(jax.random.key(3), each, hyper) for each in (data, other)
-    ]
+    starts = [pretraining.start(jax.random.key(3), each, hyper) for each in (data, other)]
     shares = [p.R / p.R.sum(1, keepdims=True) for p in starts]
     np.testing.assert_allclose(*shares, rtol=1e-9)
     assert not np.allclose(starts[0].C["labels"], starts[1].C["labels"])
