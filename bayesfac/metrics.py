@@ -327,12 +327,9 @@ def _refuse(wrong: np.ndarray, expected: str, array: np.ndarray) -> None:
 
 
 def _scale(levels: int | Sequence[float]) -> np.ndarray:
-    if isinstance(levels, int | np.integer):
-        levels = range(1, int(levels) + 1)
-    scale = np.asarray(list(levels), float)
-    if len(scale) < 2 or not np.isfinite(scale).all() or (np.diff(scale) <= 0).any():
-        raise ValueError(f"Expected at least two rising levels (or how many), got {levels!r}")
-    return scale
+    from bayesfac.core.data import reading  # imports JAX, which other metrics do without
+
+    return np.asarray(reading.levels(levels))
 
 
 def _masses(

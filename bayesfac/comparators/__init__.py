@@ -1,4 +1,4 @@
-"""Classifiers of several labels at once to compare with, as plain functions from tables to scores.
+"""Multi-label classifiers from the literature to compare with: plain functions from tables to scores.
 
     adaboost_mh     Schapire & Singer, "Improved boosting algorithms using confidence-rated predictions",
                     Mach. Learn. 1999, and "BoosTexter: A boosting-based system for text categorization",
@@ -30,13 +30,14 @@
     tram            Kong, Ng & Zhou, "Transductive multilabel learning via label set propagation", IEEE
                     TKDE 2013
 
-X and Y are features (dense, scipy sparse or DataFrame) and labels (0 or 1, rows x labels) of the training
-rows, X_new the features of new ones. Scores are new rows x labels, the larger the more likely; those of
-`PROBABILITIES` estimate probabilities, within 0 and 1. `as_labels` makes scores 0 and 1. Sparse features stay
-sparse and distances come in blocks; `cssp`, `llsf`, `ls_ml` and `plst` alone hold a square table, of the
-smaller of rows and features. A metric is "euclidean" or "cosine", which scales rows to length one: a row of
-zeros has no neighbours then and is nobody's, and its scores are averages over training rows. Of rows equally
-near, to 12 digits, the first are taken. What is random follows `seed`.
+X and Y are the features (dense, scipy sparse or DataFrame) and labels (0 or 1, rows x labels) of training
+rows; X_new are the features of new rows. Every function returns scores, new rows x labels: a larger score
+means a more likely label. The scores of the functions in `PROBABILITIES` are probabilities. `as_labels` turns
+scores into 0 and 1. All arithmetic is in double precision. Sparse features stay sparse and distances are
+computed in blocks; only `cssp`, `llsf`, `ls_ml` and `plst` hold a square table, as large as the smaller of
+rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a row of zeros then
+neither has neighbours nor is one, and its scores are averages over training rows. Among equally near rows (to
+12 digits) the first are taken. Random choices follow `seed`.
 """
 
 from collections.abc import Callable
@@ -58,11 +59,11 @@ from bayesfac.comparators.classifiers import (
     ml_dt,
     rakel,
 )
-from bayesfac.comparators.embeddings import cssp, plst
-from bayesfac.comparators.graphical import l2f, ls_ml, ml_knn, tram
+from bayesfac.comparators.embeddings import cssp, ls_ml, plst
+from bayesfac.comparators.graphical import l2f, ml_knn, tram
 from bayesfac.core.data import reading
 
-NOISE = 1e-6  # more than what a solver of linear systems leaves in a score
+NOISE = 1e-6  # above the error that a solver of linear systems leaves in a score
 CUTS: dict[str, float] = {
     **dict.fromkeys(("adaboost_mh", "bp_mll", "br_svm", "clr", "lift"), 0.0),
     **dict.fromkeys(("br_knn", "chain", "cssp", "label_powerset", "llsf", "plst"), 0.5),
@@ -79,12 +80,12 @@ NAMED: dict[str, Callable[..., np.ndarray]] = {
 
 
 def as_labels(score: Any, method: str, threshold: Any = None) -> np.ndarray:
-    """Scores as 0 and 1, by the rule of their method or by a threshold (a number, or one for each label).
+    """Turn scores into 0 and 1, by the rule of a method or by a threshold (one number, or one for a label).
 
-    tram, l2f       as many labels as the row sums to, rounded: the largest scores, of equal ones the first,
-                    and none of 0 or less
-    others          the labels whose scores reach `CUTS[method]`: 0 of margins and votes for and against, 0.5
-                    of probabilities, shares and regressions on 0 and 1
+    tram, l2f       the labels with the largest scores, as many as the row sum, rounded. Of equal scores the
+                    first count; scores of 0 or less never do
+    other methods   the labels whose scores reach `CUTS[method]`: 0 for margins and differences of votes, 0.5
+                    for probabilities, shares and regressions on 0 and 1
 
     Examples
     --------
@@ -93,13 +94,13 @@ def as_labels(score: Any, method: str, threshold: Any = None) -> np.ndarray:
     """
     if method not in NAMED:
         raise ValueError(f"Expected method to be one of {tuple(NAMED)}, got {method!r}")
-    found = np.asarray(score, float)
-    if found.ndim != 2:
-        raise ValueError(f"Expected scores as rows x labels, got shape {found.shape}")
-    reading.check_finite(found, "scores")
+    scores = np.asarray(score, float)
+    if scores.ndim != 2:
+        raise ValueError(f"Expected scores as rows x labels, got shape {scores.shape}")
+    reading.check_finite(scores, "scores")
     cut = CUTS.get(method) if threshold is None else threshold
     if cut is not None:
-        return (found >= np.asarray(cut)).astype(int)
-    rank = np.argsort(np.argsort(-found, 1, kind="stable"), 1)
-    size = np.floor(found.sum(1, keepdims=True) + 0.5 + NOISE)
-    return ((rank < size) & (found > NOISE)).astype(int)
+        return (scores >= np.asarray(cut)).astype(int)
+    rank = np.argsort(np.argsort(-scores, 1, kind="stable"), 1)
+    size = np.floor(scores.sum(1, keepdims=True) + 0.5 + NOISE)
+    return ((rank < size) & (scores > NOISE)).astype(int)

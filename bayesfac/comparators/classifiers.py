@@ -1,12 +1,12 @@
-"""Classifiers of several labels from the literature; what they take and give: see `bayesfac.comparators`.
+"""Classifiers by machines, trees, networks and boosting; for arguments and scores see `bayesfac.comparators`.
 
 A *machine* is scikit-learn's linear one with the squared hinge: with s_i = 1 or -1 it minimises
 
     1/2 |w|^2 + 1/2 b^2 + C sum_i max(0, 1 - s_i (x_i'w + b))^2,     margin = x'w + b
 
-with log(1 + exp(-s margin)) for the squared hinge in `chain`. Where all training rows are of one kind the
-margin is 1 or -1. C is above 0. Features are taken as they are: all but trees and stumps want them on one
-scale, and `bp_mll` sees to that.
+and in `chain` log(1 + exp(-s margin)) replaces the squared hinge. If all training rows have the same s the
+margin is s. C is above 0. Features are not rescaled, except by `bp_mll`; all classifiers other than trees and
+stumps need them on one scale.
 """
 
 import math
@@ -22,13 +22,13 @@ from bayesfac.comparators.shared import choice, labels, nearest, numbers, pair, 
 from bayesfac.core import checks
 
 KERNELS = ("linear", "rbf")
-PAIRED = 200  # labels, at most, all pairs of which are learned
-MANY = 1_000_000  # rounds, cuts, hidden units: a limit that no use meets
+PAIRED = 200  # largest number of labels of which all pairs are learned
+MANY = 1_000_000  # upper limit of rounds, cuts and hidden units
 
 
 # -- one machine for each label, or pair of labels, or set of labels ----------------------------
 def br_svm(X: Any, Y: Any, X_new: Any, *, C: float = 1.0, kernel: str = "linear") -> np.ndarray:
-    """BR: a machine for each label, and its margins; Tsoumakas & Katakis (2007).
+    """BR: the margins of one machine for each label; Tsoumakas & Katakis (2007).
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def chain(
 
         p_l = 1 / (1 + exp(-x'w_l - v_l'z_before - b_l)),     z = the true labels, for new rows p >= 1/2
 
-    Read, Pfahringer, Holmes & Frank (2011), one chain; probabilities are those of a label given the decisions
-    before it. A label of all training rows, or of none, has the probability 1 or 0.
+    Read, Pfahringer, Holmes & Frank (2011), with one chain. The probability of a label is conditional on the
+    decisions before it. A label of all training rows, or of none, has probability 1 or 0.
 
     Parameters
     ----------
     order : sequence of int, optional
-        The labels by position, each once; else at random by `seed`.
+        The positions of the labels, each once; default a random order by `seed`.
 
     Examples
     --------
@@ -84,15 +84,15 @@ def chain(
 
 
 def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
-    """CLR: a machine for each pair of labels, and a virtual label that parts the relevant from the others.
+    """CLR: a machine for each pair of labels, and a virtual label that separates relevant from other labels.
 
-    The machine of i and j learns, from rows that have one of them, which it is; a pair without such rows is
-    left out. That of i and the virtual label 0 is the machine of binary relevance. Every machine votes:
+    The machine of i and j learns from the rows that have exactly one of the two; a pair without such rows is
+    left out. The machine of i and the virtual label 0 is that of binary relevance. Every machine votes:
 
-        score_i = #{j: i before j} - #{j: 0 before j},     j all labels and 0: relevant from 0 on
+        score_i = #{j: i before j} - #{j: 0 before j},     over all labels j and 0; relevant if >= 0
 
-    Fuernkranz, Huellermeier, Loza Mencia & Brinker (2008). For L labels L (L - 1) / 2 machines are learned,
-    so at most 200 labels are taken. Scores are whole numbers, and often equal.
+    Fuernkranz, Huellermeier, Loza Mencia & Brinker (2008). L labels need L (L - 1) / 2 machines, so at most
+    200 labels are accepted. Scores are integers and often equal.
 
     Examples
     --------
@@ -103,8 +103,7 @@ def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
     (x, new), y = pair(X, X_new), labels(Y, X)
     numbers("C", C=C)
     if (L := y.shape[1]) > PAIRED:
-        said = f"a machine for each of {L * (L - 1) // 2} pairs would be learned"
-        raise ValueError(f"Expected at most {PAIRED} labels in Y, got {L}: {said}")
+        raise ValueError(f"Expected at most {PAIRED} labels in Y (clr learns every pair), got {L}")
     relevant = np.column_stack([learners.margins(x, of, new, C, "linear") >= 0 for of in y.T])
     votes = relevant.astype(float)
     for i, j in combinations(range(L), 2):
@@ -118,9 +117,9 @@ def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
 
 
 def label_powerset(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
-    """LP: the sets of labels of training rows are classes, a machine for each against the rest.
+    """LP: every set of labels of a training row is a class, with a machine against the other classes.
 
-    The scores are the set with the largest margin: 1 for its labels, else 0 (Tsoumakas & Katakis, 2007).
+    Scores are 1 for the labels of the class with the largest margin, else 0 (Tsoumakas & Katakis, 2007).
 
     Examples
     --------
@@ -148,17 +147,17 @@ def rakel(
     C: float = 1.0,
     seed: int = 0,
 ) -> np.ndarray:
-    """RAkEL: `label_powerset` of random sets of k labels that overlap; the share of the votes of a label.
+    """RAkEL: `label_powerset` on random, overlapping sets of k labels; the score is a label's share of votes.
 
-    Tsoumakas, Katakis & Vlahavas (2011), RAkEL-o: the sets are all different. A label that none of them holds
-    has as its score the share of training rows that have it.
+    Tsoumakas, Katakis & Vlahavas (2011), RAkEL-o: all sets differ. The score of a label that is in no set is
+    the share of training rows that have it.
 
     Parameters
     ----------
     k : int, optional
-        At most the labels; else 3, or all of fewer.
+        Labels in a set; default 3, or all labels if there are fewer.
     models : int, optional
-        Sets of labels, at most as many as there are; else two for each label, or all of fewer.
+        Number of sets; default two for each label, or all sets if there are fewer.
 
     Examples
     --------
@@ -188,16 +187,16 @@ def rakel(
 def ml_dt(X: Any, Y: Any, X_new: Any, *, leaf: int = 5, seed: int = 0) -> np.ndarray:
     """ML-DT: one decision tree for all labels; the score is the share of a leaf's rows that have the label.
 
-    A split has the largest fall of the entropy, -sum_l [p_l log p_l + (1 - p_l) log(1 - p_l)] over the rows
-    of a node. Clare & King (2001) change C4.5; scikit-learn's tree has neither its gain ratio nor its
-    pruning, and leaves of some size stand in for that. It sees features as float32.
+    Splits minimise the entropy, -sum_l [p_l log p_l + (1 - p_l) log(1 - p_l)] over the rows of a node. Clare
+    & King (2001) modify C4.5; scikit-learn's tree has neither its gain ratio nor its pruning, so a minimal
+    size of leaves replaces them. The tree reads features as float32.
 
     Parameters
     ----------
     leaf : int
-        Rows of a leaf at least.
+        Smallest number of rows in a leaf.
     seed : int
-        Of two features that split as well it takes one at random.
+        Decides between features that split equally well.
 
     Examples
     --------
@@ -219,7 +218,7 @@ def br_knn(X: Any, Y: Any, X_new: Any, *, k: int = 10, metric: str = "euclidean"
     Parameters
     ----------
     k : int
-        Neighbours, at most the training rows.
+        Number of neighbours, at most the number of training rows.
 
     Examples
     --------
@@ -231,8 +230,8 @@ def br_knn(X: Any, Y: Any, X_new: Any, *, k: int = 10, metric: str = "euclidean"
     checks.whole("k", k, n, "the training rows")
     near = nearest((x[n:], size[n:]), (x[:n], size[:n]), k)
     near.data[:] = 1
-    found = np.diff(near.indptr)[:, None]
-    return np.where(found > 0, near @ y / np.maximum(found, 1), y.mean(0))
+    number = np.diff(near.indptr)[:, None]
+    return np.where(number > 0, near @ y / np.maximum(number, 1), y.mean(0))
 
 
 def lift(
@@ -245,19 +244,19 @@ def lift(
     kernel: str = "linear",
     seed: int = 0,
 ) -> np.ndarray:
-    """LIFT: for each label a machine on the distances from centres of the rows that have it, and have it not.
+    """LIFT: for each label a machine on the distances from centres of the rows with and without the label.
 
         phi_l(x) = [d(x, p_1), .., d(x, p_m), d(x, q_1), .., d(x, q_m)],     m = ceil(ratio min(|P_l|, |N_l|))
 
-    p and q are the centres of m clusters of the positive and of the negative rows, by k-means from one start;
-    Zhang & Wu (2015), who take a kernel machine with a linear kernel.
+    p and q are the centres of m clusters of the positive and of the negative rows, by k-means from one start.
+    Zhang & Wu (2015) use a kernel machine with a linear kernel.
 
     Parameters
     ----------
     ratio : float
         Above 0, at most 1.
     kernel : {"linear", "rbf"}
-        As for `br_svm`, of the distances.
+        The kernel on the distances, as for `br_svm`.
 
     Examples
     --------
@@ -287,16 +286,15 @@ def lift(
 def llsf(
     X: Any, Y: Any, X_new: Any, *, alpha: float = 0.1, beta: float = 0.1, gamma: float = 0.01
 ) -> np.ndarray:
-    """LLSF: sparse least squares in which labels that go together have weights alike; the score is x'W.
+    """LLSF: sparse least squares in which correlated labels have similar weights; the score is x'W.
 
         J = 1/2 |X W - Y|^2 + alpha/2 tr (R - r I) W'W + beta |W|_1,     R_kl = 1 - cos(y_k, y_l)
 
-    Huang, Li, Huang & Wu (2015) have no r. But R, with its diagonal of zeros, has a least eigenvalue r below
-    0 unless all labels are alike, and without -r I, J is unbounded below as soon as -alpha r exceeds the
-    least eigenvalue of X'X: for any X of more columns than rows. (They stop early, near their start.) With
-    it J is convex. Accelerated proximal steps of 1 / (the largest eigenvalue of X'X + alpha that of R - r I)
-    go down to its minimum from (X'X + gamma I)^-1 X'Y on, and J never rises. There is no intercept: centred
-    features want a column of ones beside them.
+    Huang, Li, Huang & Wu (2015) have no r. But R has a zero diagonal, so its least eigenvalue r is below 0
+    unless all labels are equal; without -r I, J is unbounded below as soon as -alpha r exceeds the least
+    eigenvalue of X'X, as with more columns than rows. (The paper stops early, near its start.) With -r I, J
+    is convex. Accelerated proximal steps start at (X'X + gamma I)^-1 X'Y and reach the minimum; J never
+    rises. There is no intercept: add a column of ones to centred features.
 
     Parameters
     ----------
@@ -326,22 +324,22 @@ def bp_mll(
     decay: float = 0.1,
     seed: int = 0,
 ) -> np.ndarray:
-    """BP-MLL: a network with one hidden layer that puts the labels of a row above the others.
+    """BP-MLL: a network with one hidden layer that ranks the labels of a row above all other labels.
 
         c = tanh(W2' tanh(W1' x + b1) + b2)
         J = sum_i 1 / (|Y_i| |not Y_i|) sum_{k in Y_i, l not} exp(-(c_ik - c_il)) + decay |W1, W2, b1, b2|^2
 
-    over training rows with some labels but not all. The best cut of a row, within -1 and 1, has fewest labels
-    on the wrong side (the middle of an interval, of several the lowest); t(x) = a'c + b fits those of all
-    training rows by least squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here
-    64 rows make a step of Adam. Features are divided by their largest size among training rows.
+    over training rows that have some labels but not all. The best cut of a row, within -1 and 1, has the
+    fewest labels on the wrong side; t(x) = a'c + b is fitted to the best cuts of all training rows by least
+    squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here a step of Adam takes 64
+    rows. Features are divided by their largest absolute value among training rows.
 
     Parameters
     ----------
     hidden : int, optional
-        Units; else a fifth of the features, rounded up, at most 500.
+        Number of hidden units; default a fifth of the features, rounded up, at most 500.
     epochs : int
-        Rounds over the rows.
+        Passes over the rows.
     rate, decay : float
         Above 0; at least 0.
 
@@ -368,22 +366,22 @@ def bp_mll(
 
 
 def adaboost_mh(X: Any, Y: Any, X_new: Any, *, rounds: int = 100, cuts: int = 32) -> np.ndarray:
-    """AdaBoost.MH: stumps on one feature each, that vote on all labels; the score is the sum of their votes.
+    """AdaBoost.MH: decision stumps that vote on all labels at once; the score is the sum of their votes.
 
-    With s_il = 1 or -1 for a label and D the weights of cells, at first all equal, a round takes the feature
-    j and the cut with the least Z, where W+ and W- are the weights of a side's cells with s = 1 and -1:
+    Let s_il = 1 or -1 say whether row i has label l, and D be the weights of cells, equal at first. A round
+    takes the feature j and the cut with the least Z; W+ and W- are the weights of a side where s = 1 and -1:
 
         Z = 2 sum_{sides b} sum_l sqrt(W+_bl W-_bl),     h_l(b) = 1/2 log (W+_bl + e) / (W-_bl + e)
         D_il <- D_il exp(-s_il h_l(side of x_ij)), scaled to sum to 1;     e = 1 / (rows x labels)
 
-    Schapire & Singer (1999, 2000), with real-valued votes. Only cells other than 0 are stored and counted;
-    what they leave of the weight is the zeros'. On words, 0 or 1, a stump asks whether one is there.
+    Schapire & Singer (1999, 2000), with real-valued votes. Only nonzero cells are counted; the rest of the
+    weight belongs to zeros. On 0/1 features a stump asks whether a word is present.
 
     Parameters
     ----------
     rounds : int
     cuts : int
-        Of a feature at most: in the middle of successive values, spread over these if there are more.
+        Largest number of cuts of a feature, midway between successive values, spread evenly over them.
 
     Examples
     --------

@@ -6,9 +6,9 @@ the normalised similarity of view v, and U_v its embedding, an orthonormal rows 
     pairwise   J = sum_v tr U_v' S_v U_v + weight sum_{v<w} tr U_v U_v' U_w U_w'
     centroid   J = sum_v tr U_v' S_v U_v + weight sum_v tr U_v U_v' U* U*'
 
-is maximised over one embedding at a time, exactly: U_v becomes the first K eigenvectors of S_v + weight B B',
-where B has the embeddings that v is held to, and U* the first K left singular vectors of all U_v together.
-J never falls. Products with S_v and B are all that is needed: no rows x rows matrix is built.
+is maximised exactly over one embedding at a time: U_v becomes the first K eigenvectors of S_v + weight B B',
+where B holds the embeddings with which v is to agree, and U* the first K left singular vectors of all U_v
+side by side. J never falls. Only products with S_v and B are computed; no rows x rows matrix is built.
 """
 
 import math
@@ -23,11 +23,11 @@ from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_ro
 from bayesfac.core.data.views import Views, linked, side_by_side
 
 HOW = ("pairwise", "centroid")
-SETTLED = 1e-4  # relative rise of J that ends the alternation
+SETTLED = 1e-4  # the alternation ends when J rises by less, relative to J
 
 
 class Embeddings(NamedTuple):
-    """An orthonormal rows x K matrix of each view, their centroid, and J before and after every round."""
+    """An orthonormal rows x K matrix for each view, their centroid, and J before and after every round."""
 
     views: dict[str, np.ndarray]
     centroid: np.ndarray | None
@@ -35,14 +35,14 @@ class Embeddings(NamedTuple):
 
 
 def kmeans(views: Views, K: int, seed: int = 0) -> np.ndarray:
-    """k-means on all features side by side; of one view alone on its features.
+    """k-means on the features of all views side by side.
 
     Parameters
     ----------
     views : Views
-        Nothing is rescaled: a view of large numbers outweighs the others.
+        They are not rescaled: a view with large numbers outweighs the other views.
     K : int
-        Clusters.
+        Number of clusters.
     seed : int
 
     Returns
@@ -59,7 +59,7 @@ def kmeans(views: Views, K: int, seed: int = 0) -> np.ndarray:
     """
     _check(views, K)
     x = side_by_side(views)
-    # with more than half of its cells stored, a matrix is no smaller for being sparse, only slower
+    # with more than half of the cells stored, a sparse matrix is larger and slower than a dense one
     return kmeans_labels(x.toarray() if 2 * x.nnz > math.prod(x.shape) else x, K, seed)
 
 
@@ -73,30 +73,30 @@ def coregularised(
     seed: int = 0,
     max_iter: int = 30,
 ) -> np.ndarray:
-    """Co-regularised spectral clustering; of one view alone it is spectral clustering.
+    """Co-regularised spectral clustering; with one view it is spectral clustering.
 
     Parameters
     ----------
     views : Views
-        Their own graphs are taken if they bring any, else one of nearest neighbours for each view.
+        Their own graphs are used if they have any; else a graph of nearest neighbours for each view.
     K : int
-        Clusters, and eigenvectors of every view.
+        Number of clusters, and of eigenvectors of every view.
     how : "pairwise" or "centroid"
-        Whether the views' embeddings are held to one another or all to a common one.
+        Whether the embeddings of the views agree with one another or with a common one.
     weight : float
-        Of agreement beside the views' own similarities; 0.01 is the value that the paper suggests.
+        Weight of the agreement; the paper suggests 0.01.
     neighbours, metric
-        Of the graphs that are built (see `core.data.graphs.neighbours`).
+        Settings of the graphs that are built (see `core.data.graphs.neighbours`).
     seed : int
     max_iter : int
-        Rounds over the views at most; they end when J rises by less than 1e-4 of itself.
+        Largest number of rounds over the views; they end when J rises by less than 1e-4 of its value.
 
     Returns
     -------
     array (N,)
-        The cluster of every row, 0..K-1: k-means on the rows of the embedding, scaled to length one.
-        Centroid: the embedding is U*. Pairwise: it is the views' embeddings side by side, each with rows of
-        length one, so that every view has the same say in every row.
+        The cluster of every row, 0..K-1: k-means on the rows of the embedding, scaled to length one. For
+        "centroid" the embedding is U*; for "pairwise" the embeddings of the views stand side by side, each
+        with rows of length one, so that every view has the same influence in every row.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def coregularised(
     >>> len(set(label[:5])), len(set(label[5:])), int(label[0] != label[5])
     (1, 1, 1)
     """
-    found = embeddings(views, K, how, weight, neighbours, metric, seed, max_iter)
-    several = found.views.values() if found.centroid is None else (found.centroid,)
+    result = embeddings(views, K, how, weight, neighbours, metric, seed, max_iter)
+    several = result.views.values() if result.centroid is None else (result.centroid,)
     return kmeans_labels(np.hstack([unit_rows(U) for U in several]), K, seed)
 
 
@@ -120,7 +120,7 @@ def embeddings(
     seed: int = 0,
     max_iter: int = 30,
 ) -> Embeddings:
-    """What `coregularised` clusters, with the same parameters, and the course of its objective.
+    """The embeddings that `coregularised` clusters, with the same parameters, and the objective by round.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def embeddings(
         raise ValueError(f"Expected weight to be a finite number of at least 0, got {weight!r}")
     checks.whole("max_iter", max_iter, math.inf, "rounds")
     graphs = linked(views, neighbours, metric).graphs
-    assert graphs is not None  # `linked` has just seen to it
+    assert graphs is not None  # `linked` always sets graphs
     S = {name: normalised(graphs[name]) for name in graphs.names}
     rng = np.random.default_rng(seed)
     U = {name: leading(S[name], K, rng) for name in S}
@@ -146,7 +146,7 @@ def embeddings(
         for name in S:
             beside = [U[w] for w in S if w != name] if centre is None else [centre]
             new = leading(S[name], K, rng, beside, weight)
-            # of an eigenvalue that comes K times, as with K separate parts, a copy may be missed
+            # the eigensolver may miss a copy of a repeated eigenvalue, as with K separate components
             if _gain(S[name], new, beside, weight) >= _gain(S[name], U[name], beside, weight):
                 U[name] = new
         centre = _centre(U, K) if how == "centroid" else None
@@ -162,7 +162,7 @@ def _centre(U: dict[str, np.ndarray], K: int) -> np.ndarray:
 
 
 def _gain(S: sp.csr_matrix, U: np.ndarray, beside: Sequence[np.ndarray], weight: float) -> float:
-    """What one embedding adds to J."""
+    """The terms of J that contain one embedding."""
     return float(np.sum(U * (S @ U)) + weight * sum(np.sum((W.T @ U) ** 2) for W in beside))
 
 

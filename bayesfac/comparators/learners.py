@@ -1,4 +1,4 @@
-"""What the classifiers are made of: machines, centres, a sparse regression, a network, boosted stumps."""
+"""Parts of the classifiers: linear machines, centres, a sparse regression, a network, boosted stumps."""
 
 import math
 import warnings
@@ -14,16 +14,21 @@ from bayesfac.comparators.shared import CELLS
 from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
 
-TOL, STEPS = 1e-6, 10_000  # of machines: relative slope that ends them, and steps at most
-WIDE = 4  # features for each row beyond which the dual problem is by far the faster one
-SETTLED, LIMIT = 1e-7, 10_000  # of the regression: relative step that ends it, and steps at most
-TOGETHER, FAST, SLOW, TINY = 64, 0.1, 0.001, 1e-8  # of the network: rows of a step, Adam's averages
+TOL, STEPS = 1e-6, 10_000  # machines: relative slope at the end, largest number of steps
+WIDE = 4  # with more features per row than this the dual problem is much faster
+SETTLED, LIMIT = 1e-7, 10_000  # LLSF: relative step at the end, largest number of steps
+TOGETHER, FAST, SLOW, TINY = (
+    64,
+    0.1,
+    0.001,
+    1e-8,
+)  # BP-MLL: rows in a step of Adam, and Adam's rates
 
 
 # -- machines -----------------------------------------------------------------------------------
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without scikit-learn's warning that something did not settle."""
+    """Suppress scikit-learn's warnings about convergence."""
     from sklearn.exceptions import ConvergenceWarning as Theirs
 
     with warnings.catch_warnings():
@@ -32,26 +37,26 @@ def _silent() -> Iterator[None]:
 
 
 def _machine(x: Any, y: np.ndarray, C: float, logistic: bool = False) -> Any:
-    """A linear one, fitted. The primal problem needs no random numbers, and settles on unscaled features."""
+    """Fit a linear machine. The primal problem needs no random numbers and converges on unscaled features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
-    given = {"C": C, "tol": TOL, "max_iter": STEPS, "random_state": 0}
+    options = {"C": C, "tol": TOL, "max_iter": STEPS, "random_state": 0}
     if logistic:
-        model = LogisticRegression(solver="liblinear", **given)
+        model = LogisticRegression(solver="liblinear", **options)
     else:
-        model = LinearSVC(dual=x.shape[1] > WIDE * x.shape[0], **given)
+        model = LinearSVC(dual=x.shape[1] > WIDE * x.shape[0], **options)
     with _silent():
         model.fit(x, y)
     if np.max(model.n_iter_) >= STEPS:
-        said = f"a linear machine stopped after {STEPS} steps, unsettled: are features scaled?"
-        warnings.warn(said, ConvergenceWarning, stacklevel=4)
+        message = f"a linear machine did not converge in {STEPS} steps: scale the features"
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
     return model
 
 
 def line(x: Any, y: np.ndarray, C: float, logistic: bool = False) -> tuple[np.ndarray, float]:
-    """w and b of the margin x'w + b, for y of 0 and 1. If all are alike, w is zero and b is 1 or -1; as log
-    odds it is infinite."""
+    """w and b of the margin x'w + b, for y of 0 and 1. If all y are equal, w is zero and b is 1 or -1
+    (infinite if `logistic`)."""
     if y.min() == y.max():
         return np.zeros(x.shape[1]), (math.inf if logistic else 1.0) * (1 if y[0] else -1)
     model = _machine(x, y, C, logistic)
@@ -59,7 +64,7 @@ def line(x: Any, y: np.ndarray, C: float, logistic: bool = False) -> tuple[np.nd
 
 
 def margins(x: Any, y: np.ndarray, new: Any, C: float, kernel: str) -> np.ndarray:
-    """Of new rows, y as for `line`."""
+    """The margins of new rows; y as for `line`."""
     from sklearn.svm import SVC
 
     if kernel == "linear" or y.min() == y.max():
@@ -70,7 +75,7 @@ def margins(x: Any, y: np.ndarray, new: Any, C: float, kernel: str) -> np.ndarra
 
 
 def likeliest(x: Any, code: np.ndarray, new: Any, C: float) -> np.ndarray:
-    """The class of new rows among 0, 1, ..: a machine for each against the rest, the largest margin."""
+    """The class of new rows among 0, 1, ...: the largest margin of the machines for one class each."""
     if code.max() == 0:
         return np.zeros(new.shape[0], int)
     model = _machine(x, code, C)
@@ -79,7 +84,7 @@ def likeliest(x: Any, code: np.ndarray, new: Any, C: float) -> np.ndarray:
 
 
 def centres(x: Any, m: int, seed: int) -> np.ndarray:
-    """Of m clusters by k-means. Of copies of a row several centres may coincide: no harm in that."""
+    """The centres of m clusters by k-means; copies of a row may give equal centres."""
     from sklearn.cluster import KMeans
 
     with _silent():
@@ -87,21 +92,21 @@ def centres(x: Any, m: int, seed: int) -> np.ndarray:
 
 
 def leaves(x: Any, y: np.ndarray, new: Any, least: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The leaves of a tree that training rows and new ones fall into."""
+    """The leaves of a decision tree into which training rows and new rows fall."""
     from sklearn.tree import DecisionTreeClassifier
 
-    given = {"criterion": "entropy", "min_samples_leaf": least, "random_state": seed}
-    tree = DecisionTreeClassifier(**given).fit(x, y)
+    options = {"criterion": "entropy", "min_samples_leaf": least, "random_state": seed}
+    tree = DecisionTreeClassifier(**options).fit(x, y)
     return tree.apply(x), tree.apply(new) if new.shape[0] else np.zeros(0, int)
 
 
 def beside(x: Any, more: np.ndarray) -> Any:
-    """Further features."""
+    """x with further columns."""
     return sp.hstack([x, more], format="csr") if sp.issparse(x) else np.hstack([x, more])
 
 
 def in_unit_box(x: Any, new: Any) -> tuple[Any, Any]:
-    """Features over their largest size in x."""
+    """Features divided by their largest absolute value in x."""
     size = np.asarray(abs(x).max(0).toarray() if sp.issparse(x) else abs(x).max(0)).ravel()
     scale = 1 / np.where(size > 0, size, 1)
     if sp.issparse(x):
@@ -111,7 +116,7 @@ def in_unit_box(x: Any, new: Any) -> tuple[Any, Any]:
 
 # -- the regression of LLSF ---------------------------------------------------------------------
 class Regression(NamedTuple):
-    """J(W) = <W, H(W)> / 2 - <W, B> + beta |W|_1, a bound of the eigenvalues of H, and where to start."""
+    """J(W) = <W, H(W)> / 2 - <W, B> + beta |W|_1; `top` bounds the eigenvalues of H."""
 
     H: Callable[[np.ndarray], np.ndarray]
     B: np.ndarray
@@ -120,11 +125,11 @@ class Regression(NamedTuple):
 
 
 def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
-    """H(W) = X'X W + alpha W (R - lowest I), lowest the least eigenvalue of R; B = X'Y."""
+    """H(W) = X'X W + alpha W (R - r I), with r the least eigenvalue of R; B = X'Y."""
     n, d = x.shape
     unit = unit_rows(y.T)
     R = 1 - unit @ unit.T
-    np.fill_diagonal(R, 0)  # a label that no row has is like itself, too
+    np.fill_diagonal(R, 0)  # also for a label that no row has
     bend = eigvalsh(R)
     R[np.diag_indices_from(R)] -= bend[0]
     G = x.T @ x if d <= n else x @ x.T
@@ -140,8 +145,8 @@ def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
 
 
 def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]]:
-    """W at the minimum, and J along the way, by accelerated proximal gradients: monotone ones (Beck &
-    Teboulle, 2009), that begin anew where they would turn back (O'Donoghue & Candes, 2015)."""
+    """W at the minimum, and J after every step, by monotone accelerated proximal gradients (Beck & Teboulle,
+    2009) with restarts (O'Donoghue & Candes, 2015)."""
 
     def J(W: np.ndarray, HW: np.ndarray) -> float:
         return float(np.sum(W * (HW / 2 - of.B)) + beta * np.abs(W).sum())
@@ -164,7 +169,7 @@ def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]
         ahead, along, t = t / later, (t - 1) / later, later
         V = W + ahead * (Z - W) + along * (W - old)
         HV = HW + ahead * (HZ - HW) + along * (HW - H_old)
-    warnings.warn(f"stopped after {LIMIT} steps, unsettled", ConvergenceWarning, stacklevel=3)
+    warnings.warn(f"LLSF did not converge in {LIMIT} steps", ConvergenceWarning, stacklevel=3)
     return W, trace
 
 
@@ -173,13 +178,13 @@ Weights = list[np.ndarray]  # inputs x hidden, hidden, hidden x labels, labels
 
 
 def outputs(weights: Weights, x: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of the hidden and of the last layer, within (-1, 1)."""
+    """The outputs of the hidden and of the last layer, within (-1, 1)."""
     hidden = np.tanh(x @ weights[0] + weights[1])
     return hidden, np.tanh(hidden @ weights[2] + weights[3])
 
 
 def pairwise(weights: Weights, x: Any, y: np.ndarray) -> tuple[float, Weights]:
-    """The error of BP-MLL summed over rows with some labels but not all, and its gradient."""
+    """The error of BP-MLL, summed over rows that have some labels but not all, and its gradient."""
     hidden, c = outputs(weights, x)
     up, down, size = (1 - y) * np.exp(c), y * np.exp(-c), y.sum(1, keepdims=True)
     pairs = size * (y.shape[1] - size)
@@ -193,7 +198,7 @@ def pairwise(weights: Weights, x: Any, y: np.ndarray) -> tuple[float, Weights]:
 def network(
     x: Any, y: np.ndarray, hidden: int, epochs: int, rate: float, decay: float, seed: int
 ) -> Weights:
-    """Weights after so many rounds of Adam (Kingma & Ba, 2015) over the rows, a few rows at a step."""
+    """The weights after some epochs of Adam (Kingma & Ba, 2015) in batches of rows."""
     rng, (n, d), L = np.random.default_rng(seed), x.shape, y.shape[1]
     weights: Weights = []
     for rows, columns in ((d, hidden), (hidden, L)):
@@ -216,8 +221,8 @@ def network(
 
 
 def best_cuts(c: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """For each row the middle of the interval of cuts of its outputs, within -1 and 1, with which fewest
-    labels are on the wrong side; of several intervals the lowest."""
+    """For each row the cut of its outputs with the fewest labels on the wrong side: the middle of the lowest
+    interval of such cuts, within -1 and 1."""
     order, side = np.argsort(c, 1), np.ones((len(c), 1))
     edge = np.hstack([-side, np.take_along_axis(c, order, 1), side])
     true = np.cumsum(np.take_along_axis(y, order, 1), 1)
@@ -230,18 +235,18 @@ def best_cuts(c: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 # -- the stumps of AdaBoost.MH ------------------------------------------------------------------
 class Stumps(NamedTuple):
-    """All cuts of some features: rows with x <= cut are on the left, bin after bin of a feature."""
+    """All cuts of some features, as bins: rows with x <= cut are on the left."""
 
-    feature: np.ndarray  # of a bin
-    cut: np.ndarray  # the upper end of a bin; infinite for the last one of a feature
-    member: sp.csr_matrix  # bins x rows, but for the bins that hold 0
-    zero: np.ndarray  # these, one of each feature
+    feature: np.ndarray  # the feature of every bin
+    cut: np.ndarray  # the upper end of every bin; infinite for the last bin of a feature
+    member: sp.csr_matrix  # bins x rows, without the bins that contain 0
+    zero: np.ndarray  # the bin of each feature that contains 0
     start: np.ndarray  # the first bin of each feature
-    steps: list[np.ndarray]  # the second bins of features, then the third, ..
+    steps: list[np.ndarray]  # the second bins of all features, then the third bins, ...
 
 
 def stumps(x: sp.csc_matrix, features: np.ndarray, bins: int) -> Stumps:
-    """Cuts in the middle between successive values of a feature, or of so many pairs spread over them."""
+    """Cuts midway between successive values of a feature; at most `bins`, spread evenly over the values."""
     n, widths, cuts, rows, codes, zeros, at = x.shape[0], [], [], [], [], [], 0
     for j in features:
         own = slice(x.indptr[j], x.indptr[j + 1])
@@ -265,7 +270,7 @@ def stumps(x: sp.csc_matrix, features: np.ndarray, bins: int) -> Stumps:
 
 
 def best_stump(among: Stumps, weight: np.ndarray) -> tuple[float, int, float]:
-    """Z, feature and cut of the stump with the least Z; weight has those of labels true, then false."""
+    """Z, feature and cut of the stump with the least Z; `weight`: columns for true, then for false labels."""
     total = weight.sum(0)
     left = among.member @ weight
     left[among.zero] = total - np.add.reduceat(left, among.start)
@@ -273,15 +278,15 @@ def best_stump(among: Stumps, weight: np.ndarray) -> tuple[float, int, float]:
         left[bins] += left[bins - 1]
     right = total - left
     for side in (left, right):
-        side[side < 1e-13 * total] = 0  # where nothing is, rounding errors are left
+        side[side < 1e-13 * total] = 0  # an empty side holds only rounding errors
     L = weight.shape[1] // 2
     Z = sum(2 * np.sqrt(side[:, :L] * side[:, L:]).sum(1) for side in (left, right))
-    best = int(np.argmin(Z := np.round(Z, 12)))  # rounding errors decide between no two
+    best = int(np.argmin(Z := np.round(Z, 12)))  # rounding errors must not break ties
     return float(Z[best]), int(among.feature[best]), float(among.cut[best])
 
 
 def boosted(x: Any, y: np.ndarray, new: Any, rounds: int, bins: int) -> np.ndarray:
-    """The votes of so many stumps, summed, for new rows."""
+    """The sum of the votes of `rounds` stumps for new rows."""
     (n, L), x, new = y.shape, sp.csc_matrix(x), sp.csc_matrix(new)
     width = max(1, CELLS // (2 * L * (bins + 1)))
     used = np.flatnonzero(np.diff(x.indptr)) if x.nnz else np.zeros(1, int)
@@ -289,12 +294,12 @@ def boosted(x: Any, y: np.ndarray, new: Any, rounds: int, bins: int) -> np.ndarr
     weight = np.hstack([y, 1 - y]) / (n * L)
     score = np.zeros((new.shape[0], L))
     for _ in range(rounds):
-        _, j, cut = min((best_stump(among, weight) for among in blocks), key=lambda found: found[0])
+        _, j, cut = min((best_stump(among, weight) for among in blocks), key=lambda stump: stump[0])
         left, asked = (part[:, [j]].toarray() <= cut for part in (x, new))
         mass = np.stack([(weight * side).sum(0) for side in (left, ~left)]) + 1 / (n * L)
         vote = np.log(mass[:, :L] / mass[:, L:]) / 2
         score += np.where(asked, vote[0], vote[1])
-        given = np.where(left, vote[0], vote[1])
-        weight *= np.exp(np.hstack([-given, given]))
+        own = np.where(left, vote[0], vote[1])
+        weight *= np.exp(np.hstack([-own, own]))
         weight /= weight.sum()
     return score

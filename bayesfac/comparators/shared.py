@@ -1,4 +1,4 @@
-"""What the comparators share: checked tables, distances to the nearest rows."""
+"""Helpers of several comparators: checks of tables and settings, and distances to the nearest rows."""
 
 import math
 from typing import Any
@@ -11,14 +11,16 @@ from bayesfac.core.clustering import unit_rows
 from bayesfac.core.data import reading
 from bayesfac.core.data.graphs import METRICS
 
-CELLS = 4_000_000  # numbers of a table made on the way that are held at once
+CELLS = 4_000_000  # largest size of a temporary table
 SEEDS = 2**32
-Rows = tuple[Any, np.ndarray]  # features, and squared lengths: infinite for a row near to none
+Rows = tuple[
+    Any, np.ndarray
+]  # features and squared lengths; infinite for a row that is nobody's neighbour
 
 
 # -- tables and settings ------------------------------------------------------------------------
 def pair(X: Any, X_new: Any, what: str = "X") -> tuple[Any, Any]:
-    """Training and new features, both sparse or, with more than half of the cells stored, both dense."""
+    """Features of training and new rows, both sparse, or both dense if over half of the cells are stored."""
     x, _, columns = reading.matrix(X, what)
     called = "X_new" if what == "X" else f"new {what}"
     shape = np.shape(X_new)
@@ -34,7 +36,7 @@ def pair(X: Any, X_new: Any, what: str = "X") -> tuple[Any, Any]:
 
 
 def labels(Y: Any, X: Any, what: str = "X") -> np.ndarray:
-    """0 and 1, rows x labels, for the rows of X."""
+    """Check the labels of the rows of X; return them as 0 and 1, rows x labels."""
     y, index, names = reading.matrix(Y, "Y")
     if y.shape[0] != (n := np.shape(X)[0]):
         raise ValueError(f"Expected {n} rows in Y, as in {what}, got {y.shape[0]}")
@@ -48,7 +50,7 @@ def labels(Y: Any, X: Any, what: str = "X") -> np.ndarray:
 
 
 def numbers(positive: str, **values: Any) -> None:
-    """Finite ones of at least 0, and `positive` above."""
+    """Check that settings are finite and at least 0, and that the one called `positive` is above 0."""
     for name, value in values.items():
         kind = "above 0" if name == positive else "of at least 0"
         fine = isinstance(value, int | float | np.number) and 0 <= value < math.inf
@@ -57,13 +59,13 @@ def numbers(positive: str, **values: Any) -> None:
 
 
 def choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """One of the known words."""
+    """Check that a setting is one of the known words."""
     if value not in known:
         raise ValueError(f"Expected {name} to be one of {known}, got {value!r}")
 
 
 def seeded(seed: Any) -> int:
-    """What NumPy and scikit-learn both take."""
+    """Check that NumPy and scikit-learn both accept a seed."""
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < SEEDS:
         raise ValueError(f"Expected seed to be a whole number from 0 to {SEEDS - 1}, got {seed!r}")
     return int(seed)
@@ -71,34 +73,36 @@ def seeded(seed: Any) -> int:
 
 # -- nearest rows -------------------------------------------------------------------------------
 def placed(x: Any, new: Any, metric: str) -> Rows:
-    """Training rows and, below them, new ones."""
+    """Training rows and, below them, new rows, ready for `nearest`."""
     choice("metric", metric, METRICS)
     both: Any = sp.vstack([x, new], format="csr") if sp.issparse(x) else np.vstack([x, new])
     if metric == "euclidean" and not sp.issparse(x):
-        both -= np.rint(x.mean(0))  # no digits are lost far from 0, and whole numbers stay whole
+        both -= np.rint(x.mean(0))  # keeps digits far from 0, and whole numbers whole
     both = unit_rows(both) if metric == "cosine" else both
     size = np.asarray((both.multiply(both) if sp.issparse(both) else both**2).sum(1)).ravel()
     return both, size if metric == "euclidean" else np.where(size > 0, 1.0, np.inf)
 
 
 def nearest(asked: Rows, among: Rows, k: int, own: bool = False) -> sp.csr_matrix:
-    """Squared distances to the k nearest rows; with `own`, row i is not its own neighbour."""
+    """Squared distances to the k nearest rows; with `own`, row i is not its own neighbour.
+
+    Distances are rounded to 12 digits, so that rounding errors never decide between two rows."""
     (x, size), (other, other_size) = asked, among
     width = max(1, CELLS // len(other_size))
-    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    blocks = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for at in range(0, len(size), width):
         cross = x[at : at + width] @ other.T
         cross = cross.toarray() if sp.issparse(cross) else cross
         total = size[at : at + width, None] + other_size
         d = total - 2 * cross
         part, power = np.frexp(np.where(d < 4e-15 * total, 0, d))
-        d = np.ldexp(np.round(part, 12), power)  # rounding errors decide between no two rows
+        d = np.ldexp(np.round(part, 12), power)
         if own:
             d[np.arange(len(d)), at + np.arange(len(d))] = np.inf
         last = np.partition(d, k - 1)[:, k - 1 : k]
         less, tie = d < last, d == last
         first = tie & (np.cumsum(tie, 1) <= k - less.sum(1, keepdims=True))
         row, col = np.nonzero((less | first) & (d < np.inf))
-        found.append((d[row, col], row + at, col))
-    data, row, col = map(np.concatenate, zip(*found, strict=True))
+        blocks.append((d[row, col], row + at, col))
+    data, row, col = map(np.concatenate, zip(*blocks, strict=True))
     return sp.csr_matrix((data, (row, col)), shape=(len(size), len(other_size)))

@@ -1,4 +1,4 @@
-"""k-means and leading eigenvectors of graphs, for starting values and for comparators."""
+"""k-means, nearest rows and the leading eigenvectors of graphs, on the host."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-FEW = 100  # up to this many rows, a dense eigendecomposition is faster than a sparse one
+BLOCK = 4096  # rows whose distances are held at once
+FEW = 100  # up to this many rows a full eigendecomposition is faster than an iterative one
 
 
 def kmeans_labels(x: Any, K: int, seed: int) -> np.ndarray:
-    """The cluster of every row, 0..K-1: k-means, the best of ten starts."""
+    """The cluster of every row, 0..K-1, by k-means: the best of ten starts."""
     from sklearn.cluster import KMeans
 
     return np.asarray(KMeans(K, n_init=10, random_state=seed).fit_predict(x))
 
 
+def nearest_rows(x: Any, asked: Any, count: int, algorithm: str = "brute") -> np.ndarray:
+    """The `count` rows of x nearest to each row of `asked`, exactly, in blocks of rows."""
+    from sklearn.neighbors import NearestNeighbors
+
+    index = NearestNeighbors(n_neighbors=count, algorithm=algorithm).fit(x)
+    blocks = (asked[at : at + BLOCK] for at in range(0, asked.shape[0], BLOCK))
+    return np.concatenate([index.kneighbors(block, return_distance=False) for block in blocks])
+
+
 def unit_rows(x: Any) -> Any:
-    """Rows scaled to length one; a row of zeros does not change."""
+    """Rows scaled to length one; a row of zeros stays zero."""
     length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if sp.issparse(x) else (x**2).sum(1))
     scale = 1 / np.where(length > 0, length, 1)
     return sp.csr_matrix(sp.diags(scale) @ x) if sp.issparse(x) else scale[:, None] * x
@@ -58,7 +68,7 @@ def leading(
         return np.linalg.eigh(S.toarray() + B @ B.T)[1][:, ::-1][:, :K]
 
     def times(x: np.ndarray) -> np.ndarray:
-        # the identity makes the largest eigenvalues also those of largest magnitude
+        # adding the identity makes the largest eigenvalues also the largest in magnitude
         return x + S @ x + B @ (B.T @ x)
 
     operator = sp.linalg.LinearOperator((n, n), matvec=times, matmat=times, dtype=np.float64)

@@ -1,6 +1,7 @@
 """Arithmetic that several methods share: products at cells, row sums, Metropolis steps, Cholesky factors."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,23 @@ def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
     """Rows scaled to sum to one; a row whose sum is zero becomes the row of `fallback`."""
     total = table.sum(-1, keepdims=True)
     return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
+
+
+def shared_subspace(heavy: Any, light: Any, r: int, xp: Any = jnp) -> tuple[Any, Any]:
+    """LS-ML's closed form: the weights heavy + (light - heavy) Q Q', and Q, from ridge regressions with a
+    heavy and a light penalty (features x labels): Q is the first r eigenvectors of heavy' light."""
+    Q = xp.linalg.eigh(heavy.T @ light)[1][:, ::-1][:, :r]
+    return heavy + (light - heavy) @ Q @ Q.T, Q
+
+
+def lowered(
+    cost: Callable[[np.ndarray], Any], start: np.ndarray, steps: int, tol: float
+) -> np.ndarray:
+    """A minimum of `cost`, which returns a value and its gradient, by L-BFGS in NumPy on the host."""
+    from scipy.optimize import minimize
+
+    options = {"maxiter": steps, "ftol": tol}
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def safe_log(x: jax.Array) -> jax.Array:

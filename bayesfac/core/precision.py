@@ -1,4 +1,4 @@
-"""Steps that need double precision although the parameters are kept in single precision."""
+"""Run steps in double precision while parameters and data are in single precision."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def cast(tree: Any, dtype: Any) -> Any:
-    """The same tree with every array of real numbers in `dtype`; keys, integers and settings stay."""
+    """Convert all arrays of real numbers in a tree to `dtype`; keys, integers and settings stay."""
 
     def one(leaf: Any) -> Any:
         real = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -20,26 +20,27 @@ def cast(tree: Any, dtype: Any) -> Any:
 
 
 def doubled(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, computed in double precision; its answer has the working precision.
+    """Compute a function in double precision and return its result in the working precision.
 
-    A ridge system squares the condition of the features: in single precision columns whose scales differ by
-    a factor of a thousand leave no digit of the answer. Works under jit too.
+    A ridge system squares the condition number of the features: in single precision no digit of its solution
+    is right when the scales of columns differ by a factor of a thousand. Works under jit too, but JAX lowers
+    the program outside of the double precision context, where `jnp.argmax` does not compile.
 
     Examples
     --------
     >>> shift = doubled(lambda x: (x + 1e9) - 1e9)
     >>> with jax.enable_x64(False):
-    ...     found = shift(jnp.ones(()))
-    >>> found.item(), str(found.dtype)
+    ...     x = shift(jnp.ones(()))
+    >>> x.item(), str(x.dtype)
     (1.0, 'float32')
     """
 
     @wraps(step)
-    def wide(*given: Any) -> Any:
+    def wide(*arguments: Any) -> Any:
         working = jax.dtypes.canonicalize_dtype(np.float64)
         if working == np.float64:
-            return step(*given)
+            return step(*arguments)
         with jax.enable_x64(True):
-            return cast(step(*cast(given, np.float64)), working)
+            return cast(step(*cast(arguments, np.float64)), working)
 
     return wide

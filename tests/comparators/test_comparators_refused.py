@@ -27,7 +27,7 @@ def put(of, row, column, value):
         (put("Y", 3, 1, np.nan), r"finite values in Y, got nan in row 3, column 1"),
         ({"Y": np.ones((5, 2))}, r"6 rows in Y, as in X, got 5"),
         ({"Y": np.ones(6)}, r"a two-dimensional Y, got shape \(6,\)"),
-        ({"Y": np.ones((6, 0))}, r"at least one row and one feature in Y, got shape \(6, 0\)"),
+        ({"Y": np.ones((6, 0))}, r"at least one row and feature in Y, got shape \(6, 0\)"),
         ({"X": np.ones(6)}, r"a two-dimensional X, got shape \(6,\)"),
         ({"X_new": np.ones(6)}, r"a two-dimensional X_new, got shape \(6,\)"),
         ({"X_new": np.ones((2, 5))}, r"6 features in X_new, as in X, got 5"),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from bayesfac.comparators import ls_ml
+from bayesfac.comparators import llsf, ls_ml
 from bayesfac.comparators.embeddings import cssp, plst
 
 RNG = np.random.default_rng(0)
@@ -130,3 +130,18 @@ def test_what_cannot_be_meant_is_refused(method, given, said):
 def test_a_seed_is_a_whole_number():
     with pytest.raises(ValueError, match="Expected seed to be a whole number"):
         cssp(X, Y, NEW, seed=-1)
+
+
+@pytest.mark.parametrize("classifier", [ls_ml, plst, cssp, llsf])
+def test_features_in_single_precision_are_computed_on_in_double_precision(classifier):
+    """Large features with a small spread: a Gram matrix in single precision would lose the spread."""
+    rng = np.random.default_rng(0)
+    x = np.float32(1e4 * (30 + rng.normal(size=(60, 5))))
+    y = (rng.normal(size=(60, 3)) + x[:, :3] / 1e4 > 30).astype(int)
+    single, double = (classifier(of[:40], y[:40], of[40:]) for of in (x, x.astype(float)))
+    assert single.dtype == np.float64
+    np.testing.assert_array_equal(single, double)
+    if classifier is not llsf:  # its settings depend on the scale of features
+        np.testing.assert_allclose(
+            classifier(x[:40] / 1e4, y[:40], x[40:] / 1e4), single, atol=1e-3
+        )

@@ -8,7 +8,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core import events
 from bayesfac.core.math import factor
-from bayesfac.models.labels import _grople_correlations as correlations
+from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.tasks._row_groups import alone
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
@@ -59,7 +59,7 @@ def test_columns_of_rounding_have_no_correlations():
     known = jnp.ones((30, 1), "float32")
 
     def likeness(U):
-        return jnp.sum(correlations.unlike_columns(U, known) ** 2)
+        return jnp.sum(steps.unlike_columns(U, known) ** 2)
 
     slope = jax.grad(likeness)(jnp.asarray(U, "float32"))
     assert jnp.isfinite(slope).all() and float(jnp.abs(slope[:, 2:]).max()) == 0

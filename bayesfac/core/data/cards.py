@@ -1,4 +1,4 @@
-"""What a fit remembers of its data: labels, sizes and a probe set, never the values."""
+"""The card of a training set, which a fit keeps: labels, sizes and a set of probe cells, but no values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 
-PROBES = 100  # cells that diagnostics look at
+PROBES = 100  # number of cells on which diagnostics are computed
 COLUMNS = {
     "Ratings": ["user", "item"],
     "Views": ["row", "view", "feature"],
     "Tasks": ["row", "label"],
-}  # what names a cell
+}  # the columns that name a cell
 
 
 @dataclass(eq=False)
@@ -30,7 +30,7 @@ class Card:
     summary     {what: number}
     levels      the ordinal scale, or None
     row_counts  observed cells per row (ratings per user), col_counts per column
-    probe       labels of about 100 cells, spread over rarely and often seen rows, seen and unseen cells
+    probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
     """
 
     kind: str
@@ -43,11 +43,11 @@ class Card:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows by columns; columns of several views one after the other."""
+        """(rows, columns), with the columns of all views side by side."""
         return len(self.row_counts), len(self.col_counts)
 
     def locate(self, query: Any) -> tuple[Query, pd.DataFrame, np.ndarray]:
-        """Codes (-1: unknown), labels, and which cells can only be answered from the prior."""
+        """The codes of a query (-1: unknown), its labels, and which cells only the prior can predict."""
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
         labels = _labels(self.kind, query)
@@ -62,25 +62,18 @@ class Card:
         if self.kind == "Ratings":
             return _codes(self.coords["item"], labels["item"], "item")
         if self.kind == "Tasks":
-            code = _codes(self.coords[f"feature.{LABELS}"], labels["label"], "label")
-            if (code < 0).any():
-                bad = labels["label"].iloc[int(np.flatnonzero(code < 0)[0])]
-                raise ValueError(f"Expected a label that training knew, got {plain(bad)!r}")
-            return code
+            index = self.coords[f"feature.{LABELS}"]
+            return _codes(index, labels["label"], "label", "a label that training knew")
         col, offset = np.full(len(labels), -1), 0
         axes = {
             name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
         }
-        unknown = sorted(set(labels["view"]) - set(axes))
-        if unknown:
+        if unknown := sorted(set(labels["view"]) - set(axes)):
             raise ValueError(f"Expected views among {list(axes)}, got {unknown[0]!r}")
         for name, index in axes.items():
             here = (labels["view"] == name).to_numpy()
-            code = _codes(index, labels["feature"][here], f"feature of {name}")
-            if (code < 0).any():
-                bad = labels["feature"][here].iloc[int(np.flatnonzero(code < 0)[0])]
-                raise ValueError(f"Expected a feature of view {name!r}, got {plain(bad)!r}")
-            col[here] = offset + code
+            feature, what = labels["feature"][here], f"feature of {name}"
+            col[here] = offset + _codes(index, feature, what, f"a feature of view {name!r}")
             offset += len(index)
         return col
 
@@ -93,9 +86,9 @@ def describe(data: Ratings | Views | Tasks) -> Card:
 
 
 def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
-    """Refuse data that cannot be those the card describes: by labels, levels, sizes, counts and means.
+    """Raise an error if data differ from a card in labels, levels, sizes, counts or means.
 
-    A card keeps no values, so the same sums of other values would pass.
+    A card keeps no values, so different values with equal sums are not detected.
     """
     if type(data).__name__ != card.kind:
         raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
@@ -131,24 +124,14 @@ def _ratings_card(data: Ratings) -> Card:
     user = np.concatenate([data.user[seen], users])
     item = np.concatenate([data.item[seen], items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
-    return Card(
-        "Ratings",
-        data.coords(),
-        summary,
-        data.levels,
-        rows,
-        cols,
-        probe.drop_duplicates(ignore_index=True),
-    )
+    probe = probe.drop_duplicates(ignore_index=True)
+    return Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
 
 
 def _views_card(data: Views) -> Card:
-    per_row = {
-        name: np.bincount(np.asarray(c.row), minlength=data.n_rows)
-        for name, c in data.cells.items()
-    }
-    cols = [np.bincount(np.asarray(c.col), minlength=c.shape[1]) for c in data.cells.values()]
-    rows = np.sum(list(per_row.values()), 0)
+    each = data.cells.values()
+    rows = np.sum([np.bincount(np.asarray(c.row), minlength=data.n_rows) for c in each], 0)
+    cols = [np.bincount(np.asarray(c.col), minlength=c.shape[1]) for c in each]
     summary: dict[str, float] = {"rows": data.n_rows, "views": len(data.names)}
     for name, cells in data.cells.items():
         summary[f"features of {name}"] = cells.shape[1]
@@ -160,7 +143,7 @@ def _views_card(data: Views) -> Card:
             summary[f"components of graph {name}"] = parts
     frame = data.frame()
     rng = np.random.default_rng(0)
-    code = np.concatenate([np.asarray(c.row) for c in data.cells.values()])
+    code = np.concatenate([np.asarray(c.row) for c in each])
     probe = frame.iloc[_stratified(rows[code], min(len(frame), PROBES), rng)]
     probe = probe[["row", "view", "feature"]].reset_index(drop=True)
     return Card("Views", data.coords(), summary, None, rows, np.concatenate(cols), probe)
@@ -185,19 +168,12 @@ def _tasks_card(data: Tasks) -> Card:
     label = _stratified(positive, len(row), rng) if len(positive) else row[:0]
     label = rng.permutation(np.resize(label, len(row))) if len(label) else label
     probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
-    return Card(
-        "Tasks",
-        data.coords(),
-        summary,
-        data.levels,
-        stored,
-        positive,
-        probe.drop_duplicates(ignore_index=True),
-    )
+    probe = probe.drop_duplicates(ignore_index=True)
+    return Card("Tasks", data.coords(), summary, data.levels, stored, positive, probe)
 
 
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Positions in equal numbers from the least active to the most."""
+    """One random position from each of `size` strata of equal size, sorted by activity."""
     order = np.lexsort((rng.random(len(activity)), activity))
     strata = np.array_split(order, max(1, min(size, len(order))))
     return np.array([rng.choice(part) for part in strata])
@@ -227,7 +203,7 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
 
 
 def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
-    """Columns beside each other in their order, whatever index they bring."""
+    """A DataFrame of the columns by position; their indexes are ignored."""
     for name, column in columns.items():
         if not np.ndim(column):
             raise ValueError(f"Expected a column of labels as {name!r}, got {column!r}")
@@ -237,7 +213,8 @@ def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Index(column) for name, column in columns.items()})
 
 
-def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
+def _codes(known: pd.Index, asked: pd.Series, what: str, wanted: str = "") -> np.ndarray:
+    """The positions of labels, -1 if unknown; with `wanted`, an unknown label is an error that says so."""
     codes = known.get_indexer(pd.Index(asked))
     if len(codes) and (codes < 0).all() and _texts(known) != _texts(pd.Index(asked)):
         ours, theirs = plain(known[0]), plain(asked.iloc[0])
@@ -245,6 +222,8 @@ def _codes(known: pd.Index, asked: pd.Series, what: str) -> np.ndarray:
             f"Expected {what} labels like {ours!r} ({type(ours).__name__}), "
             f"got {theirs!r} ({type(theirs).__name__})"
         )
+    if wanted and (codes < 0).any():
+        raise ValueError(f"Expected {wanted}, got {plain(asked.iloc[int(np.argmin(codes))])!r}")
     return codes
 
 

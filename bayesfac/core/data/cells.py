@@ -1,37 +1,38 @@
-"""Where the observed cells of a sparse matrix stand, sorted both ways, once."""
+"""The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
-CHUNK = 64  # cells per padded chunk: long rows become many chunks, so shapes never depend on the longest
+CHUNK = 64  # cells in a padded chunk; a long row has many chunks, so shapes do not depend on the longest row
 
 
 class Query(NamedTuple):
-    """Cells that are asked for, one by one; -1 stands for a label that training never saw."""
+    """Cells to predict, one by one; -1 stands for a label that training never saw."""
 
     row: jax.Array | np.ndarray
     col: jax.Array | np.ndarray
 
 
 class Grid(NamedTuple):
-    """Every cell of some rows crossed with some columns."""
+    """All cells of some rows and some columns."""
 
     row: jax.Array | np.ndarray
     col: jax.Array | np.ndarray
 
 
 class Rows(NamedTuple):
-    """The cells row by row: those of row i are `ptr[i]:ptr[i + 1]`.
+    """The cells sorted by row: the cells of row i are `ptr[i]:ptr[i + 1]`.
 
-    index   the other coordinate of each cell
-    order   where each cell stands in the row-major list
-    chunk   (C, 64) positions of cells, all of one row, -1 for padding; chunk_row their row
+    index       the column of each cell
+    order       the position of each cell in the row-major list
+    chunk       (C, 64) positions of cells of one row, -1 for padding
+    chunk_row   the row of every chunk
     """
 
     ptr: jax.Array | np.ndarray
-    index: jax.Array | np.ndarray  # type: ignore[assignment]  # tuple.index is not missed
+    index: jax.Array | np.ndarray  # type: ignore[assignment]  # hides tuple.index
     order: jax.Array | np.ndarray
     chunk: jax.Array | np.ndarray
     chunk_row: jax.Array | np.ndarray
@@ -39,7 +40,7 @@ class Rows(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Cells:
-    """The observed cells of an n x m matrix, row-major: `row`, `col`, and both orientations."""
+    """The observed cells of an n x m matrix: `row` and `col`, row-major, and sorted by row and by column."""
 
     def __init__(self, row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
         self.row, self.col, self.shape = _device(row), _device(col), shape
@@ -62,7 +63,7 @@ class Cells:
         return len(self.row)
 
     def flip(self) -> "Cells":
-        """The same cells as the transposed matrix sees them (still listed row-major of the original)."""
+        """The cells of the transposed matrix, in the order of the original."""
         children = (self.col, self.row, self.by_col, self.by_row)
         return Cells.tree_unflatten(self.shape[::-1], children)
 
@@ -80,11 +81,29 @@ def _rows(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows
 
 
 def _device(array: np.ndarray) -> jax.Array:
-    # a copy: the caller may change its own buffer later, and JAX may alias it
+    # JAX may alias the buffer, which the caller may change later: copy it
     return jax.numpy.array(np.ascontiguousarray(array, dtype=np.int32), copy=True)
 
 
+class Container:
+    """A pytree of data: `leaves` names the attributes that JAX traces; `host` holds all other parts."""
+
+    leaves: tuple[str, ...] = ("cells", "y")
+    host: Any
+
+    def tree_flatten(self) -> tuple[tuple, Any]:
+        return tuple(getattr(self, name) for name in self.leaves), self.host
+
+    @classmethod
+    def tree_unflatten(cls, host: Any, children: tuple) -> Self:
+        self = object.__new__(cls)
+        self.host = host
+        for name, child in zip(cls.leaves, children, strict=True):
+            setattr(self, name, child)
+        return self
+
+
 def full_table(table: jax.Array) -> tuple[Cells, jax.Array]:
-    """Every cell of a dense table, zeros too: a block whose values JAX may trace."""
+    """All cells of a dense table, also zeros, so that JAX may trace the values."""
     row, col = np.indices(table.shape).reshape(2, -1)
     return Cells(row, col, (table.shape[0], table.shape[1])), table.ravel()

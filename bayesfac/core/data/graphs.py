@@ -1,4 +1,4 @@
-"""Graphs over the rows of views: built from neighbours or given, on their common edges; never N x N dense."""
+"""Graphs over the rows of views, from nearest neighbours or from the user, stored as one list of edges."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesfac.core import checks
-from bayesfac.core.clustering import unit_rows
+from bayesfac.core.clustering import nearest_rows, unit_rows
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import row_sums
 
-FEW = 15  # columns up to which a tree finds exact neighbours faster than brute force does
-BLOCK = 4096  # rows whose distances are held at once
+FEW = 15  # up to this many columns a tree finds exact neighbours faster than brute force
 
 METRICS = ("euclidean", "cosine")
 
@@ -27,8 +26,8 @@ class Graphs:
     Parameters
     ----------
     named : mapping
-        name -> n x n sparse matrix of weights above 0; (i, s) or (s, i) is enough, and of two different
-        weights the larger counts. The diagonal is left out.
+        name -> n x n sparse matrix of weights above 0. One of (i, s) and (s, i) is enough; if both are
+        stored the larger weight counts. The diagonal is ignored.
 
     Examples
     --------
@@ -48,10 +47,12 @@ class Graphs:
         code = {name: _code(side) for name, side in sides.items()}
         union = np.unique(np.concatenate(list(code.values())))
         left, right = np.divmod(union, n)
-        ends = np.r_[left, right], np.r_[right, left]  # both directions of every edge
+        ends = np.r_[left, right], np.r_[right, left]  # every edge in both directions
         order = np.lexsort(ends[::-1])
         self.cells = Cells(ends[0][order], ends[1][order], (n, n))
-        self.edge = _whole(np.tile(np.arange(len(union)), 2)[order])  # which edge each of these is
+        self.edge = _whole(
+            np.tile(np.arange(len(union)), 2)[order]
+        )  # the edge of each entry of `cells`
         self.left, self.right = _whole(left), _whole(right)
         weight = np.zeros((len(sides), len(union)))
         for number, (name, side) in enumerate(sides.items()):
@@ -83,17 +84,17 @@ class Graphs:
         return Graphs({name: self[name][kept][:, kept] for name in self.names})
 
     def only(self, name: str) -> "Graphs":
-        """One of them alone."""
+        """The graph `name` alone."""
         if name not in self.names:
             raise ValueError(f"Expected one of the graphs {list(self.names)}, got {name!r}")
         return Graphs({name: self[name]})
 
     def n_edges(self, name: str) -> int:
-        """How many edges one graph has."""
+        """The number of edges of one graph."""
         return int((self.weight[self.names.index(name)] > 0).sum())
 
     def components(self) -> dict[str, int]:
-        """How many parts of each graph no edge connects."""
+        """The number of connected components of every graph."""
         return {
             name: int(sp.csgraph.connected_components(self[name], directed=False)[0])
             for name in self.names
@@ -112,69 +113,63 @@ def _whole(numbers: np.ndarray) -> jax.Array:
 
 
 def _code(side: sp.csr_matrix) -> np.ndarray:
-    """One number for every stored cell, row-major."""
+    """row * n + column of every stored cell."""
     row = np.repeat(np.arange(side.shape[0], dtype=np.int64), np.diff(side.indptr))
     return row * side.shape[0] + side.indices
 
 
 def _upper(matrix: Any, name: str) -> sp.csr_matrix:
-    """The half of a checked graph above its diagonal."""
+    """Check a graph; return its entries above the diagonal."""
     if not sp.issparse(matrix):
         raise TypeError(
             f"Expected graph {name!r} as a scipy sparse matrix, got {type(matrix).__name__}"
         )
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"Expected graph {name!r} to be square, got shape {matrix.shape}")
-    found = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
-    found.sum_duplicates()
-    fine = np.isfinite(found.data) & (found.data >= 0)
+    graph = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
+    graph.sum_duplicates()
+    fine = np.isfinite(graph.data) & (graph.data >= 0)
     if not fine.all():
-        row = int(np.searchsorted(found.indptr, np.flatnonzero(~fine)[0], "right") - 1)
+        row = int(np.searchsorted(graph.indptr, np.flatnonzero(~fine)[0], "right") - 1)
         raise ValueError(
             f"Expected finite weights of at least 0 in graph {name!r}, "
-            f"got {found.data[~fine][0]} in row {row}"
+            f"got {graph.data[~fine][0]} in row {row}"
         )
-    both = sp.triu(found.maximum(found.T), k=1, format="csr")
+    both = sp.triu(graph.maximum(graph.T), k=1, format="csr")
     both.eliminate_zeros()
     both.sort_indices()
     return both
 
 
 def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
-    """The 0/1 graph of p nearest neighbours: an edge where either row is among the other's (eq. 5 of Wang
-    et al. 2017). Exact: by a tree where there are few columns, else by brute force in blocks of rows.
+    """The 0/1 graph of p nearest neighbours: rows are joined if either is among the nearest of the other
+    (Wang et al. 2017, eq. 5). Neighbours are exact, by a tree or by brute force in blocks of rows.
 
     Examples
     --------
     >>> neighbours(np.array([[0.0], [1.0], [3.0], [3.5]]), 1).toarray().astype(int).tolist()
     [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     """
-    from sklearn.neighbors import NearestNeighbors
-
     n, m = x.shape
     if metric not in METRICS:
         raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
     checks.whole("neighbours", p, n - 1, "one less than rows")
-    if metric == "cosine":  # among rows of length one the nearest are those of the smallest angle
+    if metric == "cosine":  # between rows of length one the smallest angle is the smallest distance
         x = unit_rows(sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x, float))
-    way = "kd_tree" if m <= FEW else "brute"
-    if way == "kd_tree" or (sp.issparse(x) and x.nnz > 0.2 * n * m):
+    tree = m <= FEW
+    if tree or (sp.issparse(x) and x.nnz > 0.2 * n * m):
         x = x.toarray() if sp.issparse(x) else x
-    index = NearestNeighbors(n_neighbors=p + 1, algorithm=way).fit(x)
-    near = np.concatenate(
-        [index.kneighbors(x[at : at + BLOCK], return_distance=False) for at in range(0, n, BLOCK)]
-    )
+    near = nearest_rows(x, x, p + 1, "kd_tree" if tree else "brute")
     own = near == np.arange(n)[:, None]
-    own[~own.any(1), -1] = True  # more than p copies of a row: it is not even among its own nearest
-    found = near[~own].reshape(n, p)
-    ends = np.repeat(np.arange(n), p), found.ravel()
+    own[~own.any(1), -1] = True  # a row with more than p copies may be missing from its own nearest
+    ends = np.repeat(np.arange(n), p), near[~own]
     half = sp.csr_matrix((np.ones(n * p), ends), shape=(n, n))
     return half.maximum(half.T).tocsr()
 
 
 @jax.custom_vjp
 def differences(graphs: Graphs, A: jax.Array, B: jax.Array) -> jax.Array:
-    """(a_i - a_s) . (b_i - b_s) for every edge; weighted and summed it is Tr A' L B."""
+    """(a_i - a_s) . (b_i - b_s) for every edge; their weighted sum is tr A' L B."""
     return sparse.differences(graphs.left, graphs.right, A, B)
 
 
@@ -191,7 +186,7 @@ differences.defvjp(_forward, _backward)
 
 
 def degrees(graphs: Graphs, weight: jax.Array) -> jax.Array:
-    """The weights of its edges, summed for every row."""
+    """The sum of the weights of its edges, for every row."""
     return row_sums(graphs.cells.by_row, weight[graphs.edge])
 
 

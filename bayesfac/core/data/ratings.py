@@ -1,4 +1,4 @@
-"""The containers: what users have, checked once, here; nothing below checks again."""
+"""Ratings: (user, item, value) triplets, checked once, here; later code does not check them again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,35 +11,35 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.data.cells import Cells, Container, Query
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What a set of ratings keeps on the host: labels, levels, the user's own row order."""
+    """The parts of a set of ratings that stay on the host: labels, levels, and the user's order of rows."""
 
     users: pd.Index
     items: pd.Index
     levels: tuple[float, ...] | None
-    origin: np.ndarray  # origin[k] is the user's row of the k-th cell in row-major order
+    origin: np.ndarray  # the user's row of every cell, cells in row-major order
     value: np.ndarray  # float64, in the user's order
 
 
 @jax.tree_util.register_pytree_node_class
-class Ratings:
-    """Observed (user, item, value) triplets; what is not listed is missing, never zero.
+class Ratings(Container):
+    """Observed (user, item, value) triplets; a cell that is not listed is missing, never zero.
 
     Parameters
     ----------
     data : DataFrame, array, scipy sparse matrix or (users, items, values)
         A long table (columns user, item, rating, or the three named in `columns`, or the first
-        three); three arrays; a sparse matrix whose stored cells are the observed ones (a stored
-        zero is a rating of zero); a dense matrix with NaN where nothing was observed.
+        three); three arrays; a sparse matrix whose stored cells are observed (a stored zero is a
+        rating of zero); a dense matrix with NaN in unobserved cells.
     levels : int or sequence, optional
-        The ordinal scale: 5 means 1..5. Without it values are real numbers.
+        The ordinal scale: 5 means 1..5. Without levels, values are real numbers.
     duplicates : {"error", "mean"}
-        What to do when a user rated an item twice. On a scale of levels the mean is that level which is
-        nearest to it, of two the lower.
+        What to do when a user rated an item twice. On a scale of levels, "mean" takes the level nearest to
+        the mean, and the lower one of two equally near levels.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Ratings:
         user, item, value, users, items_ = _triplets(data, items, values, columns)
         if not len(value):
             raise ValueError("Expected at least one rating, got none")
-        levels = _levels(levels)
+        levels = None if levels is None else reading.levels(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
             raise ValueError(
@@ -96,20 +96,9 @@ class Ratings:
         self.y = reading.real(value[origin])
         self.host = Frame(users, items, levels, origin, value)
 
-    def tree_flatten(self) -> tuple[tuple, Frame]:
-        return (self.cells, self.y), self.host
-
-    @classmethod
-    def tree_unflatten(cls, host: Frame, children: tuple) -> "Ratings":
-        self = object.__new__(cls)
-        self.host = host
-        self.cells, self.y = children
-        return self
-
-    # -- what the numbers are -------------------------------------------------------------------
     @property
     def users(self) -> pd.Index:
-        """The user labels, sorted; codes count along it."""
+        """The user labels, sorted; user codes are positions in it."""
         return self.host.users
 
     @property
@@ -124,17 +113,17 @@ class Ratings:
 
     @property
     def user(self) -> np.ndarray:
-        """User codes in the order of the rows given."""
+        """User codes in the user's order of rows."""
         return _restore(np.asarray(self.cells.row), self.host.origin)
 
     @property
     def item(self) -> np.ndarray:
-        """Item codes in the order of the rows given."""
+        """Item codes in the user's order of rows."""
         return _restore(np.asarray(self.cells.col), self.host.origin)
 
     @property
     def value(self) -> np.ndarray:
-        """Ratings in the order of the rows given."""
+        """Ratings in the user's order of rows."""
         return self.host.value
 
     @property
@@ -157,12 +146,12 @@ class Ratings:
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the ratings; 1 when they are all alike."""
+        """The standard deviation of the ratings; 1 if all are equal."""
         return float(self.host.value.std()) or 1.0
 
     @property
     def size(self) -> int:
-        """Observed cells."""
+        """The number of observed cells."""
         return len(self.host.value)
 
     def __len__(self) -> int:
@@ -177,12 +166,12 @@ class Ratings:
         )
 
     def frame(self) -> pd.DataFrame:
-        """The ratings as a long table with the user's labels, in the order given."""
+        """The ratings as a long table with the user's labels, in the user's order of rows."""
         columns = {"user": self.users[self.user], "item": self.items[self.item]}
         return pd.DataFrame({**columns, "rating": self.value})
 
     def coords(self) -> dict[str, pd.Index]:
-        """Labels of the axes that parameters may have."""
+        """The labels of the axes of parameters."""
         return {"user": self.users, "item": self.items}
 
     def take(self, rows: Any) -> "Ratings":
@@ -197,8 +186,7 @@ class Ratings:
         return part
 
     def of_users(self, first: int, last: int) -> "Ratings":
-        """The ratings of the users from `first` to `last` (positions, as a slice has them), who are its only
-        users; items and levels stay the same."""
+        """The ratings of the users in the slice first:last, without other users; items and levels stay."""
         kept = (first <= self.user) & (self.user < last)
         if not kept.any():
             raise ValueError("Expected at least one rating of these users, got none")
@@ -208,7 +196,7 @@ class Ratings:
         return part
 
     def on(self, items: pd.Index) -> "Ratings":
-        """The same ratings with these items as columns: all of their own, and maybe more."""
+        """The same ratings with `items` as columns, which must include all items of the ratings."""
         code = items.get_indexer(self.items)
         if (code < 0).any():
             new = reading.plain(self.items[int(np.argmin(code))])
@@ -220,32 +208,31 @@ class Ratings:
         return part
 
     def above(self, level: float) -> "Ratings":
-        """The same cells as likes and dislikes: +1 where the rating is above `level`, else -1."""
+        """Likes and dislikes in the same cells: +1 where the rating is above `level`, else -1."""
         if self.levels is None or level not in self.levels[:-1]:
             raise ValueError(f"Expected one of {(self.levels or ())[:-1]} to cut at, got {level!r}")
         host = replace(self.host, value=np.where(self.value > level, 1.0, -1.0), levels=(-1.0, 1.0))
         return Ratings.tree_unflatten(host, (self.cells, jnp.where(self.y > level, 1.0, -1.0)))
 
     def fingerprint(self) -> str:
-        """A digest of labels and values: two sets with the same one are the same data."""
+        """A digest of labels and values; equal digests mean equal data."""
         return reading.digest(
             [self.users, self.items, self.levels, self.user, self.item, self.value]
         )
 
-    # -- what engines do with it ----------------------------------------------------------------
     def hide(self) -> "Ratings":
-        """The same cells without values: the model then samples them."""
+        """The same cells without values, which the model then samples."""
         return Ratings.tree_unflatten(self.host, (self.cells, None))
 
     def fill(self, draw: Mapping[str, Any]) -> "Ratings":
-        """The same cells with the values that a model drew at its site `rating`."""
+        """The same cells with the values that the model drew at the site `rating`."""
         value = _restore(np.asarray(draw["rating"], np.float64), self.host.origin)
         ordinal = self.levels is not None and np.isin(value, self.levels).all()
         host = replace(self.host, value=value, levels=self.levels if ordinal else None)
         return Ratings.tree_unflatten(host, (self.cells, reading.real(draw["rating"])))
 
     def batch(self, key: jax.Array, size: int) -> tuple["Ratings", dict[str, float]]:
-        """`size` cells at random, and how much each of them counts for, by observed site."""
+        """`size` random cells, and the weight of each in the log likelihood, by observed site."""
         at = jax.random.randint(key, (size,), 0, len(self.y))
         cells = Query(self.cells.row[at], self.cells.col[at])
         part = Ratings.tree_unflatten(self.host, (cells, self.y[at]))
@@ -253,7 +240,7 @@ class Ratings:
 
 
 def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
-    """Seven users, five items, three cells in four: what the contract tests run on."""
+    """Seven users, five items, about three quarters of the cells: an example for tests."""
     kx, km = jax.random.split(key)
     seen = jax.random.uniform(km, (7, 5)) < 0.75
     value = jax.random.normal(kx, (7, 5))
@@ -299,23 +286,12 @@ def _matrix_triplets(data: Any) -> tuple:
         user, item = np.nonzero(~np.isnan(data.astype(np.float64)))
         value = data[user, item].astype(np.float64)
     if not np.isfinite(value).all():
-        bad = int(np.flatnonzero(~np.isfinite(value))[0])
+        bad = int(np.argmin(np.isfinite(value)))
         at = f"row {user[bad]}, column {item[bad]}"
         raise ValueError(f"Expected finite ratings, got {value[bad]} in {at}")
     reading.check_finite(value, "ratings")
     users, items = (pd.RangeIndex(n) for n in data.shape)
     return user.astype(np.int32), item.astype(np.int32), value, users, items
-
-
-def _levels(levels: int | Sequence[float] | None) -> tuple[float, ...] | None:
-    if levels is None:
-        return None
-    if isinstance(levels, int | np.integer):
-        levels = range(1, int(levels) + 1)
-    scale = tuple(float(level) for level in levels)
-    if len(scale) < 2 or not np.isfinite(scale).all() or (np.diff(scale) <= 0).any():
-        raise ValueError(f"Expected at least two rising levels (or how many), got {levels!r}")
-    return scale
 
 
 def _distinct(
@@ -342,13 +318,14 @@ def _distinct(
             f"the first is row {earlier}); duplicates='mean' averages them"
         )
     mean = np.bincount(which, value) / np.bincount(which)
-    if levels is not None:  # the nearest of them, of two the lower: a mean may lie between
+    if levels is not None:  # the nearest level; of two, the lower
         mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
     keep = np.sort(first)
     return user[keep], item[keep], mean[which[keep]]
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    given = np.empty(len(origin), sorted_values.dtype)
-    given[origin] = sorted_values
-    return given
+    """Values by cell, put into the user's order of rows."""
+    values = np.empty(len(origin), sorted_values.dtype)
+    values[origin] = sorted_values
+    return values

@@ -1,4 +1,4 @@
-"""Turn what users have into labelled numbers, or say which row is wrong."""
+"""Checks of user data: tables become labelled numbers, or an error names the row that is wrong."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 
 def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
-    """Codes into the sorted distinct labels; a missing label is an error that names its row."""
-    # not np.asarray: it would turn a list of 1 and "a" into two strings
+    """Codes into the sorted distinct labels, and these; a missing label is an error that names its row."""
+    # np.asarray would turn the list [1, "a"] into two strings
     flat = raw if isinstance(raw, pd.Series | pd.Index | np.ndarray) else pd.Series(list(raw))
     if getattr(flat, "ndim", 1) != 1:
         raise ValueError(
@@ -20,65 +20,76 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
         )
     codes, distinct = pd.factorize(flat)
     if (codes < 0).any():
-        raise ValueError(
-            f"Expected a {what} label in every row, got none in row {_first(codes < 0)}"
-        )
+        row = int(np.argmax(codes < 0))
+        raise ValueError(f"Expected a {what} label in every row, got none in row {row}")
     distinct = pd.Index(distinct)
     try:
         order = np.argsort(distinct.to_numpy(), kind="stable")
-    except TypeError:  # labels of several types have no order of their own
-        order = np.array(
-            sorted(
-                range(len(distinct)), key=lambda i: (type(distinct[i]).__name__, str(distinct[i]))
-            )
-        )
+    except TypeError:  # labels of several types cannot be compared
+        names = [(type(label).__name__, str(label)) for label in distinct]
+        order = np.array(sorted(range(len(names)), key=names.__getitem__))
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], distinct[order]
 
 
 def array(raw: Any) -> np.ndarray:
-    """As NumPy has it; what a masked array hides is NaN, not the number under the mask."""
+    """The input as a NumPy array; masked entries become NaN."""
     if np.ma.isMaskedArray(raw):
         return np.ma.filled(raw.astype(np.float64), np.nan)
     return np.asarray(raw)
 
 
 def numbers(raw: Any, what: str) -> np.ndarray:
-    """Finite float64 values of any numeric input (a fresh copy), or an error that names the row."""
-    found = array(raw)
-    if found.dtype.kind in "OUST" or found.dtype.kind in "mM":
+    """Finite float64 values of a numeric input (always a copy), or an error that names the row."""
+    values = array(raw)
+    if values.dtype.kind in "OUSTmM":
         converted = pd.to_numeric(pd.Series(raw).reset_index(drop=True), errors="coerce")
         bad = converted.isna().to_numpy() & ~pd.isna(pd.Series(raw)).to_numpy()
-        if found.dtype.kind in "mM" or bad.any():
-            row = _first(bad) if bad.any() else 0
-            raise TypeError(f"Expected numbers as {what}, got {found[row]!r} in row {row}")
-        found = converted.to_numpy(dtype=np.float64, na_value=np.nan)
-    if found.dtype.kind not in "biuf":
-        raise TypeError(f"Expected real numbers as {what}, got dtype {found.dtype}")
-    values = found.astype(np.float64)
+        if values.dtype.kind in "mM" or bad.any():
+            row = int(np.argmax(bad))
+            raise TypeError(f"Expected numbers as {what}, got {values[row]!r} in row {row}")
+        values = converted.to_numpy(dtype=np.float64, na_value=np.nan)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers as {what}, got dtype {values.dtype}")
+    values = values.astype(np.float64)
     check_finite(values, what)
     return values
 
 
+def levels(scale: int | Sequence[float]) -> tuple[float, ...]:
+    """An ordinal scale: 5 means 1..5, a sequence rises.
+
+    Examples
+    --------
+    >>> levels(3), levels([0.5, 1])
+    ((1.0, 2.0, 3.0), (0.5, 1.0))
+    """
+    rising = range(1, int(scale) + 1) if isinstance(scale, int | np.integer) else scale
+    values = tuple(float(level) for level in rising)
+    if len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+        raise ValueError(f"Expected at least two rising levels (or how many), got {scale!r}")
+    return values
+
+
 def positions(rows: Any) -> np.ndarray:
-    """Positions or a mask; an empty list is no positions, not no type."""
+    """Positions or a mask as an array; an empty list becomes an array of integers."""
     array = np.asarray(rows)
     return array if array.size else array.astype(np.int64)
 
 
 def plain(label: Any) -> Any:
-    """A label as the user wrote it: 7, not np.int64(7)."""
+    """A label as a Python object: 7, not np.int64(7)."""
     return label.item() if hasattr(label, "item") else label
 
 
 def beyond(values: np.ndarray) -> np.ndarray:
-    """Which of them the working precision cannot hold."""
+    """Which values are NaN, infinite or too large for the working precision."""
     return ~(np.abs(values) <= np.finfo(jax.dtypes.canonicalize_dtype(np.float64)).max)
 
 
 def check_finite(values: np.ndarray, what: str) -> None:
-    """No NaN, no infinity, nothing that the working precision would turn into infinity."""
+    """Check that no value is NaN, infinite or too large for the working precision."""
     bad = beyond(values)
     if bad.any():
         where = np.argwhere(bad)[0]
@@ -87,12 +98,12 @@ def check_finite(values: np.ndarray, what: str) -> None:
 
 
 def real(values: np.ndarray) -> jax.Array:
-    """On the device, in the working precision; always a copy."""
+    """A copy on the device, in the working precision."""
     return jax.numpy.array(values, dtype=jax.dtypes.canonicalize_dtype(np.float64), copy=True)
 
 
 def triplets(frame: pd.DataFrame, columns: tuple[str, ...] | None) -> list[pd.Series]:
-    """The user, item and rating columns of a long table: named, or called so, or the first three."""
+    """The user, item and rating columns of a long table: `columns`, or those names, or the first three."""
     want = columns or ("user", "item", "rating")
     if columns is not None and len(columns) != 3:
         raise ValueError(f"Expected three column names (user, item, rating), got {columns!r}")
@@ -110,7 +121,7 @@ def triplets(frame: pd.DataFrame, columns: tuple[str, ...] | None) -> list[pd.Se
 
 
 def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
-    """A view as a sparse matrix with its row and feature labels."""
+    """A table as a sparse float64 matrix, with its row and column labels."""
     rows = columns = None
     if isinstance(raw, pd.DataFrame):
         rows, columns = raw.index, raw.columns
@@ -127,9 +138,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     if raw.dtype.kind not in "biuf":
         raise TypeError(f"Expected real numbers in {what}, got dtype {raw.dtype}")
     if 0 in raw.shape:
-        raise ValueError(
-            f"Expected at least one row and one feature in {what}, got shape {raw.shape}"
-        )
+        raise ValueError(f"Expected at least one row and feature in {what}, got shape {raw.shape}")
     if sp.issparse(raw):
         csr = sp.csr_matrix(raw, dtype=np.float64, copy=True)
         csr.sum_duplicates()
@@ -143,16 +152,12 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
         check_finite(dense, f"values in {what}")
         csr = sp.csr_matrix(dense)
     csr.eliminate_zeros()
-    n, m = csr.shape
-    return (
-        csr,
-        pd.RangeIndex(n) if rows is None else rows,
-        pd.RangeIndex(m) if columns is None else columns,
-    )
+    rows = pd.RangeIndex(csr.shape[0]) if rows is None else rows
+    return csr, rows, pd.RangeIndex(csr.shape[1]) if columns is None else columns
 
 
 def digest(parts: Sequence[Any]) -> str:
-    """sha256 of labels and arrays, in order."""
+    """The sha256 of labels and arrays, in order."""
     digest = hashlib.sha256()
     for part in parts:
         array = np.asarray(part) if part is not None else np.zeros(0)
@@ -161,7 +166,3 @@ def digest(parts: Sequence[Any]) -> str:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _first(mask: np.ndarray) -> int:
-    return int(np.flatnonzero(mask)[0])

@@ -1,4 +1,4 @@
-"""Tasks as users write them, turned into pieces that agree, or an error that says which does not."""
+"""Read tasks as users write them: one consistent piece for each task, or an error that names the task."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,24 +10,21 @@ import scipy.sparse as sp
 from bayesfac.core.data import reading
 from bayesfac.core.data.views import Views
 
-LABELS = "labels"  # the block of labels, among those of the views
+LABELS = "labels"  # the name of the block of labels, beside the blocks of the views
 CONSTANT = "(constant)"  # the feature of ones
 
 
 class Piece(NamedTuple):
-    """One task as it was read: its blocks, and which rows have labels."""
+    """One task: its blocks, and which rows have labels."""
 
     blocks: dict[str, sp.csr_matrix]
     known: np.ndarray
     rows: pd.Index
 
     def sorted(self) -> "Piece":
-        """Labelled rows first; nothing is left of the labels of the others."""
+        """The same piece with labelled rows first and no stored labels in the other rows."""
         order = np.argsort(~self.known, kind="stable")
-        blocks, known = (
-            {name: table[order] for name, table in self.blocks.items()},
-            self.known[order],
-        )
+        blocks, known = {name: t[order] for name, t in self.blocks.items()}, self.known[order]
         if LABELS in blocks:
             labels = blocks[LABELS]
             labels.data[~np.repeat(known, np.diff(labels.indptr))] = 0
@@ -36,7 +33,7 @@ class Piece(NamedTuple):
 
 
 def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str, pd.Index]]:
-    """The tasks one by one, and the columns of every block."""
+    """The pieces of all tasks, and the columns of every block."""
     nested = list(views.items()) if isinstance(views, Mapping) else views
     if not _by_task(nested):
         return _pooled(_views(views), labels, task)
@@ -57,13 +54,13 @@ def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str
             read = _views(own)
         except (TypeError, ValueError) as wrong:
             raise type(wrong)(f"Task {name!r}: {wrong}") from wrong
-        pieces[name], found = _piece(read, answers.get(name), f"labels of task {name!r}")
-        _agree(features, found, name)
+        pieces[name], columns = _piece(read, answers.get(name), f"labels of task {name!r}")
+        _agree(features, columns, name)
     return _told_apart(pieces), features
 
 
 def _by_task(nested: Any) -> bool:
-    """Whether these are pairs of a task and its views, not the views of all rows."""
+    """Whether `nested` lists pairs (task, views of the task) rather than the views of all rows."""
     if not isinstance(nested, list) or not nested:
         return False
     pair = [isinstance(part, tuple) and len(part) == 2 for part in nested]
@@ -76,7 +73,7 @@ def _by_task(nested: Any) -> bool:
 
 
 def _told_apart(pieces: dict[Any, Piece]) -> dict[Any, Piece]:
-    """Rows that are only counted become "task:number", unless the numbers tell those of all tasks apart."""
+    """Make rows without labels of their own distinct across tasks: row i of a task becomes "task:i"."""
     rows = [piece.rows for piece in pieces.values()]
     every = rows[0].append(rows[1:])
     if every.is_unique and every.dtype.kind in "iu":
@@ -100,7 +97,7 @@ def _views(data: Any) -> Views:
 
 
 def _piece(views: Views, labels: Any, what: str) -> tuple[Piece, dict[str, pd.Index]]:
-    """Some rows with their labels, and the columns of every block."""
+    """The piece of some rows, and the columns of every block."""
     blocks, features = {view: views[view] for view in views.names}, dict(views.features)
     table, known, columns = _answers(labels, views.rows, what)
     if columns is not None:
@@ -109,7 +106,7 @@ def _piece(views: Views, labels: Any, what: str) -> tuple[Piece, dict[str, pd.In
 
 
 def _pooled(views: Views, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str, pd.Index]]:
-    """Rows of all tasks together, cut by the task of each."""
+    """Pieces from the views of all rows and the task of each row."""
     whole, features = _piece(views, labels, "labels")
     if task is None:
         return {"all": whole}, features
@@ -129,7 +126,7 @@ def _pooled(views: Views, labels: Any, task: Any) -> tuple[dict[Any, Piece], dic
 def _answers(
     raw: Any, rows: pd.Index, what: str
 ) -> tuple[sp.csr_matrix, np.ndarray, pd.Index | None]:
-    """Labels (NaN where unknown in a row that has some), which rows have any, and the labels' names."""
+    """The labels (NaN in unknown cells of labelled rows), which rows have labels, and the names of labels."""
     if raw is None:
         return sp.csr_matrix((len(rows), 0)), np.zeros(len(rows), bool), None
     table, names = _table(raw, rows, what), raw.columns if isinstance(raw, pd.DataFrame) else None
@@ -151,7 +148,7 @@ def _answers(
 
 
 def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
-    """Labels as numbers, NaN among them, no cell twice."""
+    """Labels as numbers, possibly NaN, with every cell stored at most once."""
     if isinstance(raw, pd.DataFrame):
         for column, kind in zip(raw.columns, raw.dtypes, strict=True):
             if kind.kind not in "biuf":
@@ -179,13 +176,13 @@ def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
 
 
 def _named(*rows: pd.Index) -> bool:
-    """None of these only counts from 0."""
+    """Whether none of the indexes is the default 0, 1, ..."""
     return not any(isinstance(r, pd.RangeIndex) and r.equals(pd.RangeIndex(len(r))) for r in rows)
 
 
-def _agree(features: dict[str, pd.Index], found: Mapping[str, pd.Index], task: Any) -> None:
-    """Every task has the same columns in a block."""
-    for block, columns in found.items():
+def _agree(features: dict[str, pd.Index], own: Mapping[str, pd.Index], task: Any) -> None:
+    """Check that a task has the same columns in a block as the tasks before it."""
+    for block, columns in own.items():
         if not features.setdefault(block, columns).equals(columns):
             raise ValueError(
                 f"Expected the same columns of {block!r} in every task ({len(features[block])}), "
@@ -194,10 +191,10 @@ def _agree(features: dict[str, pd.Index], found: Mapping[str, pd.Index], task: A
 
 
 def clusters_by_position(given: Any, tasks: list) -> dict[str, tuple[int, ...]]:
-    """{cluster: where its tasks stand in the list of all}."""
+    """{cluster: positions of its tasks in the list of all tasks}."""
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"Expected clusters as name -> tasks, got {type(given).__name__}")
-    found = {}
+    positions = {}
     for name, members in (given or {}).items():
         one = isinstance(members, str) or not hasattr(members, "__iter__")
         members = [members] if one else list(members)
@@ -206,12 +203,12 @@ def clusters_by_position(given: Any, tasks: list) -> dict[str, tuple[int, ...]]:
             raise ValueError(
                 f"Expected cluster {name!r} to list some of the tasks {tasks}, each once, got {members}"
             )
-        found[str(name)] = tuple(sorted(at))
-    return dict(sorted(found.items()))
+        positions[str(name)] = tuple(sorted(at))
+    return dict(sorted(positions.items()))
 
 
 def add_constant(pieces: dict[Any, Piece], features: dict[str, pd.Index]) -> None:
-    """A feature of ones in every view."""
+    """Add a feature of ones to every view."""
     for view in set(features) - {LABELS}:
         if CONSTANT in features[view]:
             raise ValueError(f"Expected no feature called {CONSTANT!r} in {view!r} yet, got one")

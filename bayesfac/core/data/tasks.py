@@ -1,4 +1,4 @@
-"""Several tasks, each with its views and its labels, checked once, here."""
+"""Tasks: rows of several tasks with views and labels, checked once, here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,44 +11,44 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, full_table
+from bayesfac.core.data.cells import Cells, Container, full_table
 from bayesfac.core.data.task_pieces import LABELS as LABELS
 from bayesfac.core.data.task_pieces import Piece, add_constant, clusters_by_position, read
 
 
 @dataclass(frozen=True, eq=False)
 class TasksFrame:
-    """What a set of tasks keeps on the host. Rows stand task by task, the labelled ones of a task first."""
+    """The parts of a set of tasks that stay on the host. Rows are sorted by task, labelled rows first."""
 
     rows: pd.Index
     tasks: pd.Index
-    features: dict[str, pd.Index]  # of every block: the views, and the labels
-    start: tuple[int, ...]  # where each task's rows begin; one more at the end
-    labelled: tuple[int, ...]  # how many of a task's rows have labels
+    features: dict[str, pd.Index]  # of every block, that is of the views and the labels
+    start: tuple[int, ...]  # the first row of each task, and the number of all rows
+    labelled: tuple[int, ...]  # the number of labelled rows of each task
     present: dict[str, tuple[bool, ...]]  # which tasks have the view
-    clusters: dict[str, tuple[int, ...]]  # tasks (positions) of each cluster
+    clusters: dict[str, tuple[int, ...]]  # positions of the tasks of each cluster
 
 
 @jax.tree_util.register_pytree_node_class
-class Tasks:
-    """Rows of several tasks, seen in several views, some of them with labels.
+class Tasks(Container):
+    """Rows of several tasks with several views; some of the rows have labels.
 
     Parameters
     ----------
     views : mapping, Views, list or matrix
-        task -> {view -> matrix (dense, scipy sparse or DataFrame)}, where a task may lack a view; or, for
-        one task or with `task`, whatever `Views` takes, all rows together. Zeros need not be stored.
+        task -> {view -> matrix (dense, scipy sparse or DataFrame)}, where a task may lack a view. For one
+        task, or with `task`: all rows together, in any form that `Views` takes. Zeros need not be stored.
     labels : mapping or matrix, optional
-        task -> rows x labels, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN has no
-        labels yet; a task that is not listed has none at all. Single cells may be NaN (for `leml`).
+        task -> rows x labels, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN is
+        unlabelled, and so are all rows of a task that is not listed. Single cells may be NaN (for `leml`).
     task : sequence, optional
         The task of every row, where `views` holds all rows together.
     clusters : mapping, optional
-        name -> tasks that may be alike; they may overlap (`heres` uses them).
+        name -> similar tasks; clusters may overlap (`heres` uses them).
     constant : bool
-        Whether every view gets a feature of ones, an intercept. New rows need it too.
+        Whether to add a feature of ones, an intercept, to every view. New rows need it too.
 
-    Rows are kept task by task, those with labels first: `rows` and `frame()` say which is which.
+    Rows are sorted by task, labelled rows first; `rows` lists the row labels in this order.
 
     Examples
     --------
@@ -109,19 +109,9 @@ class Tasks:
 
     @classmethod
     def _of(cls, *parts: Any) -> "Tasks":
-        """From pieces that agree."""
+        """Tasks from consistent pieces."""
         self = object.__new__(cls)
         self._build(*parts)
-        return self
-
-    def tree_flatten(self) -> tuple[tuple, TasksFrame]:
-        return (self.cells, self.y), self.host
-
-    @classmethod
-    def tree_unflatten(cls, host: TasksFrame, children: tuple) -> "Tasks":
-        self = object.__new__(cls)
-        self.host = host
-        self.cells, self.y = children
         return self
 
     @property
@@ -131,7 +121,7 @@ class Tasks:
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """The views and, where there are any, the labels."""
+        """The names of the views, and of the labels if there are any."""
         return tuple(self.cells)
 
     @property
@@ -171,12 +161,12 @@ class Tasks:
 
     @property
     def size(self) -> int:
-        """Stored cells."""
+        """The number of stored cells."""
         return sum(cells.row.shape[0] for cells in self.cells.values())
 
     @property
     def cells_by_view(self) -> tuple[int, ...]:
-        """Rows times features of every view, where it was taken."""
+        """The number of cells of every view, over the tasks that have it."""
         rows = (sum(at.stop - at.start for _, at in self.spans(v)) for v in self.names)
         return tuple(n * self.n_features[v] for n, v in zip(rows, self.names, strict=True))
 
@@ -194,7 +184,7 @@ class Tasks:
         return found
 
     def span(self, block: str, i: int) -> slice:
-        """The rows of task i that the block has: all, none, or those with labels."""
+        """The rows of task i in a block: all or none; in the labels, the labelled rows."""
         first, last = self.host.start[i : i + 2]
         if block == LABELS:
             return slice(first, first + self.host.labelled[i])
@@ -211,7 +201,7 @@ class Tasks:
         return tuple(slice(*self.host.start[i : i + 2]) for i in range(self.n_tasks))
 
     def parts(self) -> list[tuple[int, slice, tuple[str, ...]]]:
-        """(task, rows, their blocks): the labelled and the unlabelled rows of every task."""
+        """(task, rows, blocks of these rows) for the labelled and the unlabelled rows of every task."""
         found = []
         for i, every in enumerate(self.bounds):
             views = tuple(b for b in self.names if self.host.present[b][i])
@@ -220,7 +210,7 @@ class Tasks:
         return [part for part in found if part[1].start < part[1].stop]
 
     def seen(self, block: str, table: jax.Array) -> jax.Array:
-        """The table's rows that have the block; zeros elsewhere."""
+        """The table with zeros in the rows that lack the block."""
         found = jnp.zeros_like(table)
         for _, at in self.spans(block):
             found = found.at[at].set(table[at])
@@ -232,27 +222,27 @@ class Tasks:
         return [t for t, n in zip(self.tasks, self.host.labelled, strict=True) if not n]
 
     def unlabelled(self) -> list[str]:
-        """In words: tasks without a labelled row, and labels that no row has."""
-        said = []
+        """Sentences about tasks without a labelled row and labels that no row has."""
+        notes = []
         if self.bare:
             named = ", ".join(map(str, self.bare))
-            said.append(f"no row of {named} has labels: theirs come from the other tasks alone")
+            notes.append(f"no row of {named} has labels: predictions rest on the other tasks alone")
         if LABELS in self.blocks:
             col = np.asarray(self.cells[LABELS].col)[self.known]
             seen = np.bincount(col, minlength=len(self.labels))
             if never := [str(label) for label in self.labels[seen == 0]]:
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
-                said.append(f"no row has the label {named}: it is never predicted")
-        return said
+                notes.append(f"no row has the label {named}: it is never predicted")
+        return notes
 
     @property
     def binary(self) -> bool:
-        """Every label is 0 or 1."""
+        """Whether every label is 0 or 1."""
         return LABELS in (self.y or {}) and bool(np.isin(self.value, (0, 1)).all())
 
     @property
     def known(self) -> np.ndarray:
-        """Which stored labels are numbers: a cell that is NaN in a labelled row is stored as such."""
+        """Which stored labels are numbers; an unknown cell of a labelled row is stored as NaN."""
         return ~np.isnan(self.y[LABELS])
 
     @property
@@ -261,7 +251,7 @@ class Tasks:
 
     @property
     def value(self) -> np.ndarray:
-        """Labels of the labelled rows, one row after the other: the last column of `frame()`."""
+        """The labels of the labelled rows, row by row: the last column of `frame()`."""
         if LABELS not in self.blocks:
             return np.zeros(0)
         every = self[LABELS][self.labelled].toarray().ravel()
@@ -274,11 +264,8 @@ class Tasks:
     def __getitem__(self, block: str) -> sp.csr_matrix:
         """One view, or the labels, as a scipy sparse matrix over all rows (a copy)."""
         cells = self.cells[block]
-        entries = (
-            np.array(self.y[block], np.float64),
-            (np.asarray(cells.row), np.asarray(cells.col)),
-        )
-        return sp.csr_matrix(entries, shape=cells.shape)
+        at = np.asarray(cells.row), np.asarray(cells.col)
+        return sp.csr_matrix((np.array(self.y[block], np.float64), at), shape=cells.shape)
 
     def __repr__(self) -> str:
         views = "; ".join(f"{v}: {len(self.host.features[v])} features" for v in self.names)
@@ -287,7 +274,7 @@ class Tasks:
         return f"Tasks({self.n_rows} rows in {many}, {views}; {some})"
 
     def frame(self) -> pd.DataFrame:
-        """The labels that are known as a long table: row, label, value."""
+        """The known labels as a long table: row, label, value."""
         if LABELS not in self.blocks:
             return self.grid().assign(value=np.zeros(0))
         every = self.grid()[np.repeat(self.labelled, len(self.labels))]
@@ -295,19 +282,19 @@ class Tasks:
         return every.assign(value=values)[~np.isnan(values)].reset_index(drop=True)
 
     def grid(self, labels: Any = None) -> pd.DataFrame:
-        """Every row with every label, as a query: where nothing is known yet."""
+        """Every row with every label, as a query."""
         labels = pd.Index(self.labels if labels is None else labels)
         row = np.repeat(np.asarray(self.rows), len(labels))
         return pd.DataFrame({"row": row, "label": np.tile(np.asarray(labels), self.n_rows)})
 
     def coords(self) -> dict[str, pd.Index]:
-        """Labels of the axes that parameters may have."""
+        """The labels of the axes of parameters."""
         features = {f"feature.{name}": index for name, index in self.host.features.items()}
         return {"row": self.rows, "task": self.tasks, **features}
 
     def take(self, rows: Any, labelled: Any = None) -> "Tasks":
-        """Some of the rows (positions or a mask), with the labels of those in `labelled` only (a mask over
-        all rows; by default all that have some). Tasks without rows are left out, also of clusters."""
+        """Some of the rows (positions or a mask). `labelled`, a mask over all rows, says whose labels stay;
+        default all labels. Tasks without rows are dropped, also from clusters."""
         wanted = np.sort(np.arange(self.n_rows)[reading.positions(rows)])
         mask = np.ones(self.n_rows, bool) if labelled is None else np.asarray(labelled)
         if mask.dtype != bool or mask.shape != (self.n_rows,):
@@ -320,10 +307,8 @@ class Tasks:
         for i, name in enumerate(self.tasks):
             at = wanted[self.task[wanted] == i]
             if len(at):
-                own = {
-                    b: t[at] for b, t in tables.items() if b == LABELS or self.host.present[b][i]
-                }
-                pieces[name] = Piece(own, known[at], self.rows[at])
+                here = [b for b in tables if b == LABELS or self.host.present[b][i]]
+                pieces[name] = Piece({b: tables[b][at] for b in here}, known[at], self.rows[at])
         if not pieces:
             raise ValueError("Expected at least one row, got none")
         kept = {
@@ -334,14 +319,14 @@ class Tasks:
         return Tasks._of(pieces, self.host.features, clusters_by_position(left, list(pieces)))
 
     def pooled(self) -> "Tasks":
-        """The rows of all tasks as those of one. Every task must have every view."""
+        """All rows as one task, "all". Every task must have every view."""
         self._complete()
         whole = Piece({block: self[block] for block in self.blocks}, self.labelled, self.rows)
         return Tasks._of({"all": whole}, self.host.features, {})
 
     def concatenated(self) -> "Tasks":
-        """All views side by side as one, "all", its features labelled "view: feature". Every task must have
-        every view: what a task lacks is no zero."""
+        """One view, "all", with the features of all views, labelled "view: feature". Every task must have
+        every view: a missing view is not a view of zeros."""
         self._complete()
         names = [f"{v}: {label}" for v in self.names for label in self.host.features[v]]
         blocks = {"all": sp.hstack([self[v] for v in self.names]).tocsr()}
@@ -358,9 +343,7 @@ class Tasks:
         for view, present in self.host.present.items():
             if not all(present):
                 task = reading.plain(self.tasks[present.index(False)])
-                raise ValueError(
-                    f"Expected every view in every task, got none of {view!r} in {task!r}"
-                )
+                raise ValueError(f"Expected every view in every task, got no {view!r} in {task!r}")
 
     def fingerprint(self) -> str:
         """A digest of labels and values."""
@@ -374,12 +357,12 @@ class Tasks:
         return reading.digest(parts)
 
     def hide(self, views: bool = True) -> "Tasks":
-        """The same shapes without values, which the model then samples; or without labels alone."""
+        """The same shapes without values, which the model then samples; `views=False` hides labels only."""
         kept = None if views else {name: self.y[name] for name in self.names}
         return Tasks.tree_unflatten(self.host, (self.cells, kept))
 
     def fill(self, draw: Mapping[str, Any]) -> "Tasks":
-        """What a model drew at its sites `view.NAME`, for the rows that have that block."""
+        """The same data with the values that the model drew at the sites `view.NAME`."""
         cells, y = dict(self.cells), dict(self.y or {})
         for name in self.blocks:
             if f"view.{name}" in draw:
@@ -388,7 +371,7 @@ class Tasks:
         return Tasks.tree_unflatten(self.host, (cells, y))
 
     def like(self, tables: Mapping[str, jax.Array]) -> "Tasks":
-        """Other numbers for the same tasks and blocks: dense tables (task, row, column), all labelled."""
+        """New values for the same tasks and blocks: dense tables (task, row, column), all rows labelled."""
         T, n, _ = next(iter(tables.values())).shape
         features: dict[str, pd.Index] = {n: pd.RangeIndex(t.shape[2]) for n, t in tables.items()}
         host = TasksFrame(

@@ -1,4 +1,4 @@
-"""Several views of the same instances, checked once, here."""
+"""Views: several matrices over the same rows, checked once, here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.data.cells import Cells, Container, Query
 from bayesfac.core.data.graphs import Graphs, neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class ViewsFrame:
-    """Labels of a multi-view set."""
+    """The parts of a set of views that stay on the host."""
 
     rows: pd.Index
     features: dict[str, pd.Index]
@@ -24,20 +24,19 @@ class ViewsFrame:
 
 
 @jax.tree_util.register_pytree_node_class
-class Views:
-    """The same instances seen several ways: non-missing matrices with the rows in common.
+class Views(Container):
+    """Several matrices over the same rows, without missing cells.
 
     Parameters
     ----------
     data : mapping, list or matrix
-        name -> matrix (dense, scipy sparse or DataFrame); a list gets the names view0, view1, ...;
-        one matrix alone is one view. Zeros need not be stored. NaN is an error: views have no
-        missing cells.
+        name -> matrix (dense, scipy sparse or DataFrame). The views of a list are called view0, view1, ...;
+        a single matrix is one view, "x". Zeros need not be stored. NaN is an error.
     rows : sequence, optional
-        Labels of the rows; by default those of the first DataFrame, else 0, 1, ...
+        Labels of the rows; default those of the first DataFrame, else 0, 1, ...
     graphs : mapping, optional
-        name -> sparse rows x rows matrix of weights: citations, co-authors, neighbours. Methods that use
-        graphs take these; without any they connect each row to its nearest neighbours in every view.
+        name -> sparse rows x rows matrix of weights: citations, co-authors, neighbours. Methods that need
+        graphs use these; without any they connect each row to its nearest neighbours in every view.
 
     Examples
     --------
@@ -49,11 +48,12 @@ class Views:
     y: Any  # {view: values, row-major}; None where they are to be sampled
     graphs: Graphs | None
     host: ViewsFrame
+    leaves = ("cells", "y", "graphs")
 
     def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:
         named = _named_views(data)
         index, features, totals, self.cells, self.y = None, {}, {}, {}, {}
-        for name in sorted(named):  # JAX orders dictionaries by key; so do we
+        for name in sorted(named):  # the order in which JAX traverses a dictionary
             csr, row_labels, columns = reading.matrix(named[name], f"view {name!r}")
             if isinstance(named[name], pd.DataFrame):
                 if index is not None and not index.equals(row_labels):
@@ -87,16 +87,6 @@ class Views:
         if self.graphs is not None and self.graphs.n_rows != n:
             raise ValueError(f"Expected graphs over {n} rows, got {self.graphs.n_rows}")
 
-    def tree_flatten(self) -> tuple[tuple, ViewsFrame]:
-        return (self.cells, self.y, self.graphs), self.host
-
-    @classmethod
-    def tree_unflatten(cls, host: ViewsFrame, children: tuple) -> "Views":
-        self = object.__new__(cls)
-        self.host = host
-        self.cells, self.y, self.graphs = children
-        return self
-
     @property
     def names(self) -> tuple[str, ...]:
         """The views, sorted by name."""
@@ -122,7 +112,7 @@ class Views:
 
     @property
     def size(self) -> int:
-        """Observed cells."""
+        """The number of stored cells."""
         return sum(cells.row.shape[0] for cells in self.cells.values())
 
     def __len__(self) -> int:
@@ -157,7 +147,7 @@ class Views:
         return pd.concat(parts, ignore_index=True)
 
     def coords(self) -> dict[str, pd.Index]:
-        """Labels of the axes that parameters may have."""
+        """The labels of the axes of parameters."""
         return {"row": self.rows, **{f"feature.{n}": i for n, i in self.features.items()}}
 
     def take(self, rows: Any) -> "Views":
@@ -179,22 +169,22 @@ class Views:
         return reading.digest(parts)
 
     def totals(self, name: str) -> np.ndarray:
-        """Words per row of one view, which a draw of new counts keeps."""
+        """The row sums of one view, which a draw of new counts keeps."""
         return self.host.totals[name]
 
     def hide(self) -> "Views":
-        """The same shapes without values: the model then samples them."""
+        """The same shapes without values, which the model then samples."""
         return Views.tree_unflatten(self.host, (self.cells, None, self.graphs))
 
     def fill(self, draw: Mapping[str, Any]) -> "Views":
-        """The counts that a model drew at its sites `view.NAME`."""
+        """The same views with the counts that the model drew at the sites `view.NAME`."""
         views = {name: np.asarray(draw[f"view.{name}"]) for name in self.names}
         drawn = Views(views, rows=self.rows, graphs=self.graphs)
         drawn.host = self.host
         return drawn
 
     def batch(self, key: jax.Array, size: int) -> tuple["Views", dict[str, float]]:
-        """About `size` cells at random, each view's share of them, and what each counts for."""
+        """About `size` random cells, in proportion to the views' sizes, and the weight of each, by site."""
         stored = {name: len(y) for name, y in self.y.items()}
         cells, y, weight = {}, {}, {}
         for name, sub in zip(stored, jax.random.split(key, len(stored)), strict=True):
@@ -226,25 +216,27 @@ def _named_views(data: Any) -> dict[str, Any]:
 
 
 def concatenated(views: Views) -> Views:
-    """One view of all features side by side, labelled "view: feature"; one view alone is itself."""
+    """One view with the features of all views, labelled "view: feature"; a single view stays as it is."""
     if len(views.names) == 1:
         return views
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
-    found = Views({"all": side_by_side(views)}, rows=views.rows, graphs=views.graphs)
-    found.host = replace(found.host, features={"all": pd.Index(names)})
-    return found
+    whole = Views({"all": side_by_side(views)}, rows=views.rows, graphs=views.graphs)
+    whole.host = replace(whole.host, features={"all": pd.Index(names)})
+    return whole
 
 
 def side_by_side(views: Views) -> sp.csr_matrix:
-    """All features in one table."""
+    """The features of all views in one matrix."""
     return sp.hstack([views[name] for name in views.names]).tocsr()
 
 
 def linked(
     views: Views, p: int, metric: str, only: str | None = None, joint: bool = False
 ) -> Views:
-    """The views with their own graphs, or else with one of nearest neighbours for each of them; `joint` adds
-    one of neighbours over all features, called "all"."""
+    """The views with their own graphs, or with a graph of nearest neighbours for each view (or for `only`).
+
+    `joint` adds a graph of neighbours in all features, called "all".
+    """
     graphs = views.graphs
     if graphs is None:
         if only is not None and only not in views.names:
@@ -255,7 +247,7 @@ def linked(
         graphs = graphs.only(only)
     if joint:
         if "all" in graphs.names:
-            raise ValueError("Expected no graph called 'all' where joint adds one, got one")
+            raise ValueError("Expected no graph called 'all', as joint=True adds one, got one")
         named = {name: graphs[name] for name in graphs.names}
         graphs = Graphs(named | {"all": neighbours(side_by_side(views), p, metric)})
     return Views.tree_unflatten(views.host, (views.cells, views.y, graphs))

@@ -1,4 +1,4 @@
-"""What methods that map one view to labels share: products with its features, ridge systems."""
+"""Shared parts of methods that map one view to labels: products with its features, ridge systems."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,35 +15,35 @@ from bayesfac.core.kernels import sparse, tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 
-EXACT = 1e-12  # relative residual of a solved system; in float32 64 roundings
-STEPS = 500  # of conjugate gradients, at most
-CURVATURE = {"squared": 2.0, "logistic": 0.25}  # of the parabola above a loss
+EXACT = 1e-12  # relative residual of a solved system; in float32 64 machine epsilons
+STEPS = 500  # largest number of steps of conjugate gradients
+CURVATURE = {"squared": 2.0, "logistic": 0.25}  # of the parabola that bounds a loss
 
 
 def check(data: Tasks, gaps: bool = False, binary: bool = False) -> None:
-    """One view and some labels; `gaps` allows rows of which some are unknown, `binary` wants 0 and 1."""
+    """Check for one view and some labels; `gaps` allows unknown cells, `binary` demands 0 and 1."""
     checks.one_view(data, "Tasks.concatenated()")
     labels.check(data, gaps)
     signs = bool((np.abs(data.value) == 1).all() and (data.value < 0).any())
     if signs or (binary and not data.binary):
-        got = "-1 and 1 (Y > 0 makes 0 and 1 of these)" if signs else "other numbers"
+        got = "-1 and 1 (use Y > 0)" if signs else "other numbers"
         raise ValueError(f"Expected labels 0 and 1, got {got}")
 
 
 def times(data: Tasks, W: jax.Array) -> jax.Array:
-    """X W, all rows."""
+    """X W, for all rows."""
     (view,) = data.names
     return tables.product(data.cells[view], data.y[view], W)
 
 
 def codes(p: Any, data: Tasks) -> jax.Array:
-    """X W of parameters with a W for the view."""
+    """X W, with W from the parameters."""
     (W,) = p.W.values()
     return times(data, W)
 
 
 def derive(p: Any, data: Tasks, hyper: Any) -> dict[str, Any]:
-    """A = X W, by which rows are predicted."""
+    """A = X W, from which rows are predicted."""
     return {"A": codes(p, data)}
 
 
@@ -53,7 +53,7 @@ def fold_in(p: Any, data: Tasks, hyper: Any) -> Any:
 
 
 def back(data: Tasks, A: jax.Array) -> jax.Array:
-    """X' A over labelled rows."""
+    """X'A over labelled rows."""
     (view,) = data.names
     return tables.transposed(data.cells[view], data.y[view], data.seen(LABELS, A))
 
@@ -66,7 +66,7 @@ def squares(data: Tasks) -> jax.Array:
 
 
 def squared(*factors: jax.Array | dict[str, jax.Array]) -> jax.Array:
-    """The sum of their squares."""
+    """The sum of squares of all entries."""
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(factors)), jnp.zeros(()))
 
 
@@ -79,15 +79,15 @@ def answers_of(data: Tasks, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def squared_error(data: Tasks, score: jax.Array) -> jax.Array:
-    """|Y - score|^2 over labelled rows: cell by cell, as nothing cancels then in single precision."""
+    """|Y - score|^2 over labelled rows, cell by cell, which avoids cancellation in single precision."""
     Y, known = answers_of(data, data.y[LABELS])
     return jnp.sum(jnp.where(known, Y - score, 0) ** 2)
 
 
 class Scores(dist.Distribution):
-    """Labels of density exp(-loss) given scores A H' of the labelled rows; `gaps`: some are unknown.
+    """Labels with density exp(-loss) given the scores s = A H'; `gaps` says that some labels are unknown.
 
-    squared (y - s)^2, or logistic log(1 + e^s) - y s.
+    The loss is (y - s)^2 ("squared") or log(1 + e^s) - y s ("logistic").
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class Scores(dist.Distribution):
 
     @property
     def whole(self) -> bool:
-        """The table need not be built."""
+        """Whether the loss needs no dense table of labels."""
         return self.how == "squared" and not self.gaps
 
     def loss(self, y: jax.Array) -> jax.Array:
@@ -113,21 +113,21 @@ class Scores(dist.Distribution):
         return jnp.sum(jnp.where(known, each, 0))
 
     def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
-        """The parts of single cells in `log_prob`."""
+        """The terms of single cells in `log_prob`."""
         s = inner(self.A, self.H, query)
         if self.how == "squared":
             return -((value - s) ** 2)
         return value * s - jnp.logaddexp(0.0, s)
 
     def to_rows(self, y: jax.Array) -> jax.Array:
-        """G H, rows x K."""
+        """G H (rows x K), with G the slopes of the loss in the scores."""
         if self.whole:
             Y = tables.product(self.data.cells[LABELS], y, self.H)
             return 2 * (self.A @ (self.H.T @ self.H) - Y)
         return self._slope(y) @ self.H
 
     def to_labels(self, y: jax.Array) -> jax.Array:
-        """G'A, labels x K."""
+        """G'A (labels x K)."""
         if self.whole:
             Y = tables.transposed(self.data.cells[LABELS], y, self.A)
             return 2 * (self.H @ (self.A.T @ self.A) - Y)
@@ -153,7 +153,7 @@ class Scores(dist.Distribution):
 def ridge(
     data: Tasks, right: jax.Array, penalty: float, weight: jax.Array | float = 1.0
 ) -> jax.Array:
-    """(weight X'X + penalty I)^-1 right over labelled rows; every column may have a weight of its own."""
+    """(weight X'X + penalty I)^-1 right over labelled rows; `weight` may differ between columns."""
     if few_features(data):
         eye = jnp.eye(len(right), dtype=right.dtype)
         return _by_eigenvectors(back(data, times(data, eye)), right, penalty, weight)
@@ -165,7 +165,7 @@ def ridge(
 
 
 def few_features(data: Tasks) -> bool:
-    """Whether a table of features x features costs no more than the stored cells do."""
+    """Whether a features x features matrix is no larger than the stored cells."""
     (view,) = data.names
     return data.n_features[view] ** 2 <= 2 * len(data.cells[view])
 
@@ -181,9 +181,9 @@ def _by_eigenvectors(
 def conjugate(
     apply: Callable[[jax.Array], jax.Array], right: jax.Array, diagonal: jax.Array
 ) -> jax.Array:
-    """Conjugate gradients from zero for independent systems, one in every column of (..., rows, columns).
+    """Conjugate gradients from zero for independent systems, one for each column of (..., rows, columns).
 
-    Each step lowers the quadratic of its column, so that an answer cut short still goes downhill.
+    Each step lowers the quadratic function of its column, so even an unfinished answer is an improvement.
     """
     goal = max(EXACT, 64 * float(jnp.finfo(right.dtype).eps)) ** 2 * _dot(right, right / diagonal)
 
@@ -201,7 +201,7 @@ def conjugate(
 
 @jax.jit
 def _advanced(
-    found: jax.Array,
+    x: jax.Array,
     left: jax.Array,
     way: jax.Array,
     size: jax.Array,
@@ -210,10 +210,10 @@ def _advanced(
     goal: jax.Array,
 ) -> tuple[jax.Array, ...]:
     length = _ratio(size, _dot(way, image), size > goal)
-    found, left = found + length * way, left - length * image
+    x, left = x + length * way, left - length * image
     scaled = left / diagonal
     new = _dot(left, scaled)
-    return found, left, scaled + _ratio(new, size, size > goal) * way, new
+    return x, left, scaled + _ratio(new, size, size > goal) * way, new
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -221,6 +221,6 @@ def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _ratio(a: jax.Array, b: jax.Array, where: jax.Array) -> jax.Array:
-    """a / b, and zero where a column is solved."""
+    """a / b, or zero where a column is solved."""
     fine = where & (b > 0)
     return jnp.where(fine, a / jnp.where(fine, b, 1), 0)

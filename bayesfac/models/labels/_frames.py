@@ -1,8 +1,8 @@
-"""Matrices with orthonormal columns ("frames") as functions of free ones: the polar expansion.
+"""Frames (matrices with orthonormal columns) as functions of unconstrained matrices: the polar expansion.
 
 Jauch, Hoff & Dunson, "Monte Carlo simulation on the Stiefel manifold via polar expansion", Journal of
-Computational and Graphical Statistics 2021: a parameter Q with Q'Q = I is polar(A) of a real matrix A, which
-every engine can move freely.
+Computational and Graphical Statistics 2021: a parameter Q with Q'Q = I is written as polar(A), where A is any
+real matrix of full column rank.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from bayesfac.core.laws import labels
 def inverse_root(S: jax.Array) -> jax.Array:
     """S^(-1/2) of a symmetric positive definite matrix, with derivatives of every order.
 
-    Those of eigenvectors are infinite where eigenvalues coincide, as they do at S = I; these are not.
+    They are finite also where eigenvalues coincide, as at S = I; derivatives of eigenvectors are not.
     """
     values, Q = jnp.linalg.eigh(S)
     return (Q / jnp.sqrt(values)) @ Q.T
@@ -47,8 +47,7 @@ def lyapunov(R: jax.Array, C: jax.Array) -> jax.Array:
 
 
 def polar(A: jax.Array) -> jax.Array:
-    """A (A'A)^(-1/2): the frame in the polar decomposition of A, of full column rank. polar(A R) = polar(A) R
-    for orthogonal R.
+    """A (A'A)^(-1/2): the frame of the polar decomposition of A. polar(A R) = polar(A) R for orthogonal R.
 
     Examples
     --------
@@ -60,7 +59,7 @@ def polar(A: jax.Array) -> jax.Array:
 
 
 def nearest(M: jax.Array) -> jax.Array:
-    """The Q with Q'Q = I that maximises tr Q'M: polar(M), and one of several where M lacks rank."""
+    """A Q with Q'Q = I that maximises tr Q'M: polar(M) if M has full column rank."""
     left, _, right = jnp.linalg.svd(M, full_matrices=False)
     return left @ right
 
@@ -71,15 +70,15 @@ def leading(S: jax.Array, count: int) -> jax.Array:
 
 
 def turned(Q: jax.Array, like: jax.Array) -> jax.Array:
-    """Q R, with the orthogonal R that brings it nearest to `like`: only the span of Q matters then."""
+    """Q R, with the orthogonal R that brings it nearest to `like`; it depends only on the span of Q."""
     return Q @ nearest(Q.T @ like)
 
 
 class Frame(dist.Distribution):
     """Real matrices A, rows x columns, with log density nu/2 (log |A'A| - tr A'A + columns) + constant.
 
-    A'A is Wishart with nu + rows degrees of freedom and scale I / nu, and polar(A) is uniform among frames,
-    independent of it. The mode, 0, is wherever A'A = I: there A is its own frame.
+    A'A has a Wishart law with nu + rows degrees of freedom and scale I / nu. polar(A) is independent of A'A
+    and uniform among frames. The log density is largest, 0, where A'A = I, that is where A is a frame.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -105,7 +104,7 @@ class Frame(dist.Distribution):
 
 
 def few_rows(key: jax.Array, every: bool = False) -> Tasks:
-    """Nine rows of five features with three labels; two rows have none, unless `every` row has."""
+    """Nine rows of five features with three labels; two rows are unlabelled unless `every` is set."""
     data = labels.one_view(key)
     x, y = data["words"].toarray(), np.hstack([data[LABELS].toarray(), np.ones((9, 1))])
     y[::2, 2] = 0

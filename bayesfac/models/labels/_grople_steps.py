@@ -1,33 +1,38 @@
-"""The steps of GroPLE: labels near U V', U near X Z, V sparse by groups of labels and Z in every cell.
+"""The steps of GroPLE: labels near U V', U near X Z, V sparse by groups of labels and Z sparse by entry.
 
-`known` says which rows have labels, as a column; the rows of U without are never looked at. What takes a
-pass over the data stands in a `Point` and is linear in it, so that the rest is compiled by itself.
+`known` is a column that says which rows have labels; no step reads U in the other rows. A `Point` keeps the
+products that take a pass over the data. They are linear in U, V and Z, so all other arithmetic is compiled
+without the data. R = 1 - corr(U) has a zero diagonal.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import tables
+from bayesfac.core.kernels import sparse, tables
 from bayesfac.models.labels import _embedding as embedding
-from bayesfac.models.labels import _grople_correlations as correlations
 from bayesfac.models.labels import _grople_groups as label_groups
-from bayesfac.models.labels._proximal import accelerated, farther, soft
 
 STEPS_V = 30
-POWERS = 8  # of the labels, for their singular vectors
+POWERS = 8  # iterations for the singular vectors of 2Y - 1
+LENGTHS = 0.5 ** np.arange(12)  # of a step: the largest that does not raise the cost is taken
+NEWTON = 20
+FARTHEST = 64.0  # longest extrapolation, in units of one sweep
+Cost = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def rows(data: Tasks) -> jax.Array:
-    """Which have labels, as a column."""
+    """Which rows have labels, as a column."""
     return jnp.asarray(data.labelled)[:, None]
 
 
 def signs(YV: jax.Array, V: jax.Array, known: jax.Array) -> jax.Array:
-    """(2Y - 1) V from Y V."""
+    """(2Y - 1) V, computed from Y V."""
     return jnp.where(known, 2 * YV - jnp.sum(V, 0), 0)
 
 
@@ -43,8 +48,10 @@ def signs_back(data: Tasks, U: jax.Array) -> jax.Array:
 
 
 def singular(key: jax.Array, data: Tasks, d: int) -> tuple[jax.Array, jax.Array]:
-    """The first d singular vectors of 2Y - 1, those of rows as long as they are large, by powers of it;
-    columns beyond the number of labels are zero."""
+    """The first d singular vectors of 2Y - 1 by power iteration; the left ones carry the singular values.
+
+    Columns beyond the number of labels are zero.
+    """
     L = len(data.labels)
     V = jax.random.normal(key, (L, min(d, L)))
     for _ in range(POWERS):
@@ -55,8 +62,9 @@ def singular(key: jax.Array, data: Tasks, d: int) -> tuple[jax.Array, jax.Array]
     return U, V
 
 
+# -- objective ------------------------------------------------------------------------------------
 class Point(NamedTuple):
-    """A point, and what of it takes a pass over the data: linear in the point."""
+    """U, V and Z with the products Y V and X Z."""
 
     U: jax.Array
     V: jax.Array
@@ -66,7 +74,7 @@ class Point(NamedTuple):
 
 
 def cost(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
-    """J without what U, V and Z do not change, and without the rows that have no labels."""
+    """J without its constants and without the rows that have no labels."""
     U = jnp.where(known, at.U, 0)
     norms = hyper.sparsity * jnp.sum(label_groups.norms(at.V, hyper.groups))
     far = jnp.sum(known * (at.XZ - U) ** 2) + hyper.beta * jnp.sum(jnp.abs(at.Z))
@@ -77,11 +85,10 @@ def cost(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
 def misfit(U: jax.Array, V: jax.Array, YV: jax.Array, known: jax.Array) -> jax.Array:
     """|2Y - 1 - U V'|^2 - 4 |Y|^2 + 4 sum(Y) = |U V' + 1|^2 - 4 tr(U'Y V).
 
-    U V' is near -1 in most cells: with U about its mean m, |U V' + 1|^2 is a sum of squares, so that nothing
-    large is taken from anything large.
+    U V' is near -1 in most cells. With U centred, |U V' + 1|^2 is a sum of squares without cancellation.
     """
     n = jnp.sum(known)
-    W, mean = correlations.centred(U, known), jnp.sum(known * U, 0) / n
+    W, mean = centred(U, known), jnp.sum(known * U, 0) / n
     near = jnp.sum((W.T @ W) * (V.T @ V)) + n * jnp.sum((V @ mean + 1) ** 2)
     return near - 4 * jnp.sum(known * U * YV)
 
@@ -94,37 +101,130 @@ def bound(U: jax.Array, Z: jax.Array, known: jax.Array, hyper: Any) -> jax.Array
 
 def curvature(U: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
     """alpha R + gamma I."""
-    R = correlations.unlike_columns(U, known)
+    R = unlike_columns(U, known)
     return hyper.alpha * R + hyper.gamma * jnp.eye(len(R), dtype=R.dtype)
 
 
+def centred(U: jax.Array, known: jax.Array) -> jax.Array:
+    """U less its column means over known rows; zero in unknown rows and in columns that hold only rounding.
+
+    In single precision the slope of the correlations of such a column would be infinite.
+    """
+    U = jnp.where(known, U, 0)
+    W = known * (U - jnp.sum(U, 0) / jnp.sum(known))
+    least = (16 * jnp.finfo(U.dtype).eps) ** 2 * jnp.max(jnp.sum(U**2, 0), initial=0.0)
+    return jnp.where(jnp.sum(W**2, 0) > least, W, 0)
+
+
+def unlike(S: jax.Array) -> jax.Array:
+    """R from the covariances S; a constant column has the entries 1."""
+    var = jnp.diag(S)
+    varies = var > 0
+    sd = jnp.where(varies, jnp.sqrt(jnp.where(varies, var, 1)), 1)
+    return (1 - S / sd[:, None] / sd) * (1 - jnp.eye(len(S), dtype=S.dtype))
+
+
+def unlike_columns(U: jax.Array, known: jax.Array) -> jax.Array:
+    """R from U.
+
+    Examples
+    --------
+    >>> unlike_columns(jnp.array([[1.0, -1.0], [2.0, -2.0]]), jnp.ones((2, 1))).round(3).tolist()
+    [[0.0, 2.0], [2.0, 0.0]]
+    """
+    W = centred(U, known)
+    return unlike(W.T @ W)
+
+
+# -- steps ----------------------------------------------------------------------------------------
 @partial(jax.jit, static_argnums=2)
 def stretched(at: Point, known: jax.Array, hyper: Any) -> Point:
-    """s U, V / s and s Z fit the labels as U, V and Z do: the s that cost less."""
+    """Rescale to s U, V / s and s Z, which fit the labels alike, with the s that lower J."""
     U, c = jnp.where(known, at.U, 0), hyper.coupling
     K = c * curvature(U, known, hyper) * (at.Z.T @ at.Z)
     own = jnp.diag(K)
     square = hyper.ridge * jnp.sum(U**2, 0) + c * jnp.sum(known * (at.XZ - U) ** 2, 0)
     plain = c * hyper.beta * jnp.sum(jnp.abs(at.Z), 0)
     inverse = hyper.sparsity * jnp.sum(label_groups.norms(at.V, hyper.groups), 0)
-    s = correlations.lengths(square + own, plain, inverse, K - jnp.diag(own))
+    s = lengths(square + own, plain, inverse, K - jnp.diag(own))
     return Point(at.U * s, at.V / s, at.Z * s, at.YV / s, at.XZ * s)
+
+
+def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Array) -> jax.Array:
+    """Positive s that lower sum_r (square s^2 + plain s + inverse / s)_r + s'Q s, starting at s = 1.
+
+    Newton steps in log s ignore Q, so columns separate; the step towards their result is then shortened
+    until the whole cost does not rise. A column with zero coefficients keeps s = 1.
+    """
+
+    def step(_: int, t: jax.Array) -> jax.Array:
+        s = jnp.exp(t)
+        slope = 2 * square * s**2 + plain * s - inverse / s
+        bend = 4 * square * s**2 + plain * s + inverse / s
+        return t - slope / jnp.where(bend > 0, bend, 1)
+
+    way = jax.lax.fori_loop(0, NEWTON, step, jnp.zeros_like(square))
+
+    def cost(s: jax.Array) -> jax.Array:
+        return jnp.sum(square * s**2 + plain * s + inverse / s) + s @ Q @ s
+
+    now = cost(jnp.ones_like(way))
+    return jnp.exp(longest(lambda t: cost(jnp.exp(t * way)) - now, jnp.abs(now))[0] * way)
 
 
 @partial(jax.jit, static_argnums=3)
 def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
-    """V with U held (6.4), where YU is (2Y - 1)'U."""
+    """V with U held (6.4), all groups at once; YU is (2Y - 1)'U.
+
+    It lowers tr(V G V') - 2 tr(V'YU) + sparsity sum |V[group, r]|, G = U'U. G lies below its diagonal times
+    the largest eigenvalue of G scaled to a diagonal of one: a step length for every column, and nearly
+    Newton's step where the columns of U are nearly orthogonal.
+    """
     U = jnp.where(known, at.U, 0)
-    return label_groups.lower(at.V, U.T @ U, YU, hyper.groups, hyper.sparsity, STEPS_V)
+    G, weight = U.T @ U, hyper.sparsity
+    size = jnp.maximum(jnp.diag(G), jnp.finfo(G.dtype).eps * jnp.max(jnp.diag(G)) + 1e-30)
+    most = jnp.linalg.eigvalsh(G / jnp.sqrt(size[:, None] * size))[-1]
+    bend = 2 * size * most
+
+    def cost(V: jax.Array, VG: jax.Array) -> jax.Array:
+        norms = label_groups.norms(V, hyper.groups)
+        return jnp.sum(V * (VG - 2 * YU)) + weight * jnp.sum(norms)
+
+    def ahead(V: jax.Array, slope: jax.Array) -> jax.Array:
+        return label_groups.shrink(V - slope / bend, hyper.groups, weight / bend)
+
+    return accelerated(at.V, lambda V: V @ G, cost, lambda _, VG: 2 * (VG - YU), ahead, STEPS_V)
 
 
 @partial(jax.jit, static_argnums=2)
 def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Array]:
-    """U with V and Z held (6.3 and its place in 6.11), and whether the step had to be shortened."""
+    """U with V and Z held (6.3, and U's terms in 6.11), and whether the step had to be shortened.
+
+    It lowers tr(U A U') - 2 tr(U'B) + tr(R M) over the known rows. The slope is multiplied by A^-1: where M
+    is zero a full step is the minimum, B A^-1. A step length changes only d x d tables, so trying many
+    lengths costs little.
+    """
     A = at.V.T @ at.V + (hyper.ridge + hyper.coupling) * jnp.eye(at.V.shape[1])
     B = signs(at.YV, at.V, known) + hyper.coupling * at.XZ
     M = hyper.coupling * hyper.alpha * at.Z.T @ at.Z
-    return correlations.lower(at.U, A, B, M, known)
+    W = centred(at.U, known)
+    S = W.T @ W
+
+    def likeness(S: jax.Array) -> jax.Array:
+        return jnp.sum(unlike(S) * M)
+
+    now, bend = jax.value_and_grad(likeness)(S)
+    pull = known * (at.U @ A - B)  # half of the slope, without that of `likeness`
+    way = -jnp.linalg.solve(A, (pull + W @ (bend + bend.T) / 2).T).T
+    D = centred(way, known)
+    once, twice = W.T @ D + D.T @ W, D.T @ D
+    first, second = 2 * jnp.sum(pull * way), jnp.sum((way @ A) * way)
+
+    def rise(t: jax.Array) -> jax.Array:
+        return t * first + t**2 * second + likeness(S + t * once + t**2 * twice) - now
+
+    t, short = longest(rise, jnp.abs(now))
+    return at.U + t * way, short
 
 
 def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> jax.Array:
@@ -134,7 +234,7 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> j
     at, x = data.cells[view], jnp.abs(data.y[view])
     sums = known * tables.product(at, x, jnp.ones((len(Z), 1), Z.dtype))
     bend = 2 * (tables.transposed(at, x, sums) + jnp.linalg.eigvalsh(K)[-1])
-    bend = jnp.maximum(bend, 1e-12)  # of a feature that no row has, where gamma is zero
+    bend = jnp.maximum(bend, 1e-12)  # a feature that no row has, with gamma = 0
 
     def value(Z: jax.Array, XZ: jax.Array) -> jax.Array:
         far = jnp.sum(known * (XZ - U) ** 2) + jnp.sum((Z @ K) * Z)
@@ -151,9 +251,99 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> j
 
 @partial(jax.jit, static_argnums=3)
 def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
-    """On from a point along a way, twice as far as long as J falls."""
+    """Move on from `new` in the direction `way`, doubling the step as long as J falls."""
 
     def there(t: jax.Array) -> Point:
         return jax.tree.map(lambda x, w: x + t * w, new, way)
 
     return there(farther(lambda t: cost(there(t), known, hyper), new.U))
+
+
+# -- proximal gradients and step lengths ----------------------------------------------------------
+def accelerated(
+    x: jax.Array,
+    image: Callable[[jax.Array], jax.Array],
+    cost: Cost,
+    slope: Cost,
+    shrink: Cost,
+    steps: int,
+) -> jax.Array:
+    """Lower f + h from x, with f smooth and h convex with kinks: monotone accelerated proximal gradient
+    (Beck & Teboulle, "Fast gradient-based algorithms for constrained total variation", IEEE TIP 2009).
+
+    image(x)      A x, linear: the only slow product, computed once a step
+    cost(x, Ax)   f + h
+    slope(x, Ax)  the gradient of f
+    shrink(x, g)  the z that minimises <g, z> + |z - x|^2 / 2 + h(z), in a metric that bounds f's curvature
+
+    Examples
+    --------
+    >>> goal = jnp.array([3.0, 0.5])
+    >>> cost = lambda x, _: jnp.sum((x - goal) ** 2) / 2 + jnp.sum(jnp.abs(x))
+    >>> shrink = lambda x, g: soft(x - g, 1.0)
+    >>> accelerated(jnp.zeros(2), lambda x: x, cost, lambda x, _: x - goal, shrink, 5).tolist()
+    [2.0, 0.0]
+    """
+    Ax = image(x)
+
+    def step(state: Any) -> Any:
+        number, x, Ax, value, y, Ay, t = state
+        z = shrink(y, slope(y, Ay))
+        Az = image(z)
+        return (number + 1, *_advance(x, Ax, value, z, Az, cost(z, Az), t))
+
+    begin = (0, x, Ax, cost(x, Ax), x, Ax, jnp.ones((), x.dtype))
+    return sparse.loop(lambda state: state[0] < steps, step, begin)[1]
+
+
+@jax.jit
+def _advance(x: Any, Ax: Any, value: Any, z: Any, Az: Any, there: Any, t: Any) -> tuple[Any, ...]:
+    """z if its cost is not larger than that of x, else x; and the next point of departure with its image."""
+    fine = there <= value + rounding(value)
+    later = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
+
+    def both(x: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+        new = jnp.where(fine, z, x)
+        return new, new + t / later * (z - new) + (t - 1) / later * (new - x)
+
+    (new, y), (image, Ay) = both(x, z), both(Ax, Az)
+    return new, image, jnp.where(fine, there, value), y, Ay, later
+
+
+def soft(x: jax.Array, threshold: jax.Array | float) -> jax.Array:
+    """Every entry moved towards zero by `threshold`, at most to zero (6.15)."""
+    return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
+
+
+def rounding(cost: jax.Array) -> jax.Array:
+    """The rounding error of a cost; smaller differences depend on the order of additions."""
+    return 8 * jnp.finfo(cost.dtype).eps * jnp.abs(cost)
+
+
+def longest(rise: Callable[[jax.Array], jax.Array], size: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest of t = 1, 1/2, 1/4, ... with rise(t) at most the rounding of `size`, or 0; and if t < 1."""
+    steps = jnp.asarray(LENGTHS, size.dtype)
+    fine = jax.vmap(rise)(steps) <= rounding(size)
+    return jnp.max(jnp.where(fine, steps, 0)), ~fine[0]
+
+
+def farther(cost: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
+    """The last of t = 0, 1, 2, 4, ... up to which the cost falls every time, in the dtype of `like`.
+
+    Examples
+    --------
+    >>> farther(lambda t: (t - 5) ** 2, jnp.zeros(())).item()
+    4.0
+    """
+
+    def further(state: Any) -> Any:
+        _, t, _, there = state
+        return t, 2 * t, there, cost(2 * t)
+
+    zero, one = jnp.zeros((), like.dtype), jnp.ones((), like.dtype)
+
+    def falls(state: Any) -> Any:
+        _, t, value, there = state
+        return (there < value - rounding(value)) & (t <= FARTHEST)
+
+    return jax.lax.while_loop(falls, further, (zero, one, cost(zero), cost(one)))[0]

@@ -1,4 +1,4 @@
-"""Linear classifiers of low rank in the nodes of a tree, all of one depth as one batch."""
+"""The steps of MLC-HMF: linear classifiers of low rank, all nodes of one depth in one batch."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,16 +20,17 @@ SMOOTH = BINARY["smooth_hinge"]
 
 
 def odds(score: jax.Array) -> jax.Array:
-    """How much less the label 1 would cost than 0."""
+    """The log odds of the label 1: its loss is smaller than that of 0 by so much."""
     return SMOOTH.value(-score) - SMOOTH.value(score)
 
 
 class Level(NamedTuple):
-    """Rows that meet the nodes of one depth; where a row meets several nodes it is several items.
+    """Rows paired with nodes of one depth. Each (row, node) pair is an item.
 
     cells, x   features of every item, those of node k in the k-th block of columns
     row        the row of every item
-    slot       nodes x the most items: which item is where, -1 for none; place says it the other way round
+    slot       nodes x largest number of items: the item at each place, -1 for none
+    place      the place of every item in `slot`
     """
 
     cells: Cells
@@ -39,7 +40,7 @@ class Level(NamedTuple):
     place: jax.Array
 
     def codes(self, U: jax.Array) -> jax.Array:
-        """x_i U of the item's own node (items x K); U is nodes x features x K."""
+        """x_i U of each item's node (items x K); U is nodes x features x K."""
         return tables.product(self.cells, self.x, U.reshape(-1, U.shape[2]))
 
     def back(self, A: jax.Array, nodes: int) -> jax.Array:
@@ -47,21 +48,21 @@ class Level(NamedTuple):
         return tables.transposed(self.cells, self.x, A).reshape(nodes, -1, A.shape[1])
 
     def spread(self, table: jax.Array) -> jax.Array:
-        """Items x anything as nodes x items x anything, zeros where there is no item."""
+        """A table by item as nodes x items x columns, zero where there is no item."""
         here = (self.slot >= 0)[..., None]
         return jnp.where(here, table[jnp.maximum(self.slot, 0)], 0)
 
     def gathered(self, table: jax.Array) -> jax.Array:
-        """The way back."""
+        """The inverse of `spread`."""
         return table.reshape(-1, table.shape[2])[self.place]
 
     def scores(self, A: jax.Array, V: jax.Array) -> jax.Array:
-        """a_i V', nodes x items x labels, from codes A; V is nodes x labels x K."""
+        """a_i V' from the codes A, nodes x items x labels; V is nodes x labels x K."""
         return self.spread(A) @ jnp.swapaxes(V, 1, 2)
 
 
 def level(x: sp.csr_matrix, row: np.ndarray, node: np.ndarray, nodes: int) -> Level:
-    """Items (row, node) of the features x."""
+    """The items (row, node) with the features x."""
     d = x.shape[1]
     part = sp.coo_matrix(x[row])
     wide = sp.csr_matrix(
@@ -80,7 +81,7 @@ def level(x: sp.csr_matrix, row: np.ndarray, node: np.ndarray, nodes: int) -> Le
     return Level(Cells(cells.row, cells.col, wide.shape), reading.real(cells.data), *whole)
 
 
-# What follows takes the sparse products from outside and is compiled: Numba serves these, JAX the rest.
+# The functions below are compiled by JAX; sparse products, which Numba may compute, are arguments.
 @jax.jit
 def cost(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
     """The loss of all nodes at the codes A; Y is -1 and 1, rows x labels."""
@@ -89,14 +90,14 @@ def cost(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
 
 
 def _slope(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
-    """Of the loss in the scores: nodes x items x labels."""
+    """The slope of the loss in the scores, nodes x items x labels."""
     y = level.spread(Y[level.row])  # zero where there is no item
     return y * SMOOTH.slope(y * level.scores(A, V))
 
 
 @jax.jit
 def step_V(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array, penalty: float) -> jax.Array:
-    """V at the minimum of the parabola above."""
+    """V at the minimum of the parabola that bounds the loss."""
     here = level.spread(A)
     pull = jnp.swapaxes(_slope(level, A, V, Y), 1, 2) @ here + penalty * V
     precision = jnp.swapaxes(here, 1, 2) @ here + penalty * jnp.eye(A.shape[1])
@@ -105,7 +106,7 @@ def step_V(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array, penalty: floa
 
 @jax.jit
 def _towards(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> tuple[jax.Array, ...]:
-    """Slopes in the codes; eigenvalues (of every item's node, and nodes x 1 x K) and vectors of V'V."""
+    """Slopes in the codes, and V'V's eigenvalues (items x K, nodes x 1 x K) and eigenvectors."""
     value, Q = jnp.linalg.eigh(jnp.swapaxes(V, 1, 2) @ V)
     value = jnp.maximum(value, 0)
     node = level.place // level.slot.shape[1]
@@ -113,7 +114,7 @@ def _towards(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> tuple[ja
 
 
 def step_U(level: Level, U: jax.Array, V: jax.Array, Y: jax.Array, penalty: float) -> jax.Array:
-    """U there."""
+    """U at the minimum of the parabola that bounds the loss."""
     pull, each, weight, Q = _towards(level, level.codes(U), V, Y)
     right = (level.back(pull, len(U)) + penalty * U) @ Q
 
@@ -135,11 +136,11 @@ def answers(level: Level, A: jax.Array, V: jax.Array) -> jax.Array:
 def votes(
     level: Level, A: jax.Array, V: jax.Array, rows: int, soft: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """How many of the nodes that a row asks say yes to a label, rows x labels; and how many it asks."""
+    """How many nodes vote for each label of a row (rows x labels), and how many nodes the row asks."""
     score = answers(level, A, V)
     yes = jax.nn.sigmoid(odds(score)) if soft else (score > 0).astype(score.dtype)
-    said = jnp.zeros((rows, yes.shape[1]), yes.dtype).at[level.row].add(yes)
-    return said, jnp.zeros((rows, 1), yes.dtype).at[level.row].add(1)
+    votes = jnp.zeros((rows, yes.shape[1]), yes.dtype).at[level.row].add(yes)
+    return votes, jnp.zeros((rows, 1), yes.dtype).at[level.row].add(1)
 
 
 class Margins(dist.Distribution):
@@ -165,7 +166,7 @@ class Margins(dist.Distribution):
 
     @property
     def log_mass(self) -> jax.Array:
-        """log of what the density sums to over all tables of 0 and 1."""
+        """The log of the sum of the density over all tables of 0 and 1."""
         yes = no = jnp.zeros(self.data.cells[LABELS].shape)
         for depth, level in self.data.nodes.items():
             s = answers(level, level.codes(self.U[depth]), self.V[depth])
@@ -175,7 +176,7 @@ class Margins(dist.Distribution):
         return jnp.sum(jnp.where(known, jnp.logaddexp(-yes, -no), 0))
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Every cell by itself, 1 or 0 with the odds that all its nodes give it."""
+        """Independent labels; the log odds of a label are summed over the nodes of its row."""
         total = jnp.zeros(self.data.cells[LABELS].shape)
         for depth, level in self.data.nodes.items():
             s = answers(level, level.codes(self.U[depth]), self.V[depth])

@@ -1,4 +1,4 @@
-"""Rows cut into the nodes of a tree by how well these classify them: grown once, then plain data."""
+"""The tree of MLC-HMF: rows are split until a node classifies them well. It is grown once, before the fit."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,9 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from bayesfac.core.clustering import kmeans_labels
+from bayesfac.core.clustering import kmeans_labels, nearest_rows
 from bayesfac.core.data import reading
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.math import lowered
 from bayesfac.models.labels._mlc_hmf_nodes import Level, level
 
 Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
@@ -20,29 +21,20 @@ Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
 class Tree(Tasks):
     """Tasks with the tree that was grown on their labelled rows.
 
-    nodes    by depth from 1: the rows that a node was fitted to
-    votes    by depth: each row with the nodes that its nearest neighbours stayed in
-    start    by depth: U and V of every node as they were when it grew
+    nodes    by depth from 1: the rows that each node was fitted to
+    votes    by depth: each row with the nodes in which its nearest neighbours stayed
+    start    by depth: U and V of every node at the end of the growing
     """
 
     nodes: dict[str, Level]
     votes: dict[str, Level]
     start: dict[str, tuple[jax.Array, jax.Array]]
+    leaves = ("cells", "y", "nodes", "votes", "start")
 
     @classmethod
     def of(cls, data: Tasks, *parts: Any) -> "Tree":
-        """These data with this tree."""
+        """The data with the parts of a tree."""
         return cls.tree_unflatten(data.host, (data.cells, data.y, *parts))
-
-    def tree_flatten(self) -> tuple[tuple, Any]:
-        return (self.cells, self.y, self.nodes, self.votes, self.start), self.host
-
-    @classmethod
-    def tree_unflatten(cls, host: Any, children: tuple) -> "Tree":
-        self = object.__new__(cls)
-        self.host = host
-        self.cells, self.y, self.nodes, self.votes, self.start = children
-        return self
 
     def hide(self, views: bool = True) -> "Tree":
         return Tree.of(super().hide(views), self.nodes, self.votes, self.start)
@@ -53,7 +45,7 @@ class Tree(Tasks):
 
 @dataclass
 class Growing:
-    """A tree while it grows: items and nodes by depth, and the node that every row stayed in (-1: none)."""
+    """A tree while it grows: items and nodes by depth, and the node in which every row stayed (-1: none)."""
 
     row: list[np.ndarray] = field(default_factory=list)
     node: list[np.ndarray] = field(default_factory=list)
@@ -62,8 +54,8 @@ class Growing:
 
 
 def grow(data: Tasks, hyper: Any) -> Tree:
-    """Algorithm 5: split in two, fit, keep the rows that are classified well, go on with the others."""
-    with threadpool_limits(1, "blas"):  # a node's products are too small to share
+    """Algorithm 5: split in two, fit, keep the rows that are classified well, split the other rows again."""
+    with threadpool_limits(1, "blas"):  # a node's products are too small for several threads
         return _grown(data, hyper)
 
 
@@ -71,7 +63,7 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
     (view,) = data.names
     x, y = sp.csr_matrix(data[view]), data[LABELS].toarray() * 2 - 1
     labelled = np.flatnonzero(data.labelled)
-    found = Growing(home=np.full(data.n_rows, -1))
+    grown = Growing(home=np.full(data.n_rows, -1))
     groups, number = _halves(x, labelled, hyper), 0
     for depth in range(1, hyper.depth + 1):
         pairs: list[Pair] = []
@@ -81,41 +73,41 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
             U, V = fit_node(x[at], y[at], hyper.n_components, hyper.penalty, rng)
             lost = np.mean((x[at] @ U @ V.T > 0) != (y[at] > 0), 1)
             stays = lost <= hyper.threshold
-            found.home[at[stays]] = number + len(pairs)
+            grown.home[at[stays]] = number + len(pairs)
             pairs.append((U, V))
             if depth < hyper.depth:
                 next_groups += _halves(x, at[~stays], hyper)
         if not pairs:
             break
-        found.row.append(np.concatenate(groups))
-        found.node.append(np.repeat(np.arange(len(groups)), [len(at) for at in groups]))
-        found.pairs.append(pairs)
+        grown.row.append(np.concatenate(groups))
+        grown.node.append(np.repeat(np.arange(len(groups)), [len(at) for at in groups]))
+        grown.pairs.append(pairs)
         number, groups = number + len(pairs), next_groups
-    return planted(data, x, found, hyper)
+    return planted(data, x, grown, hyper)
 
 
 def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
-    """Two clusters of these rows, without those that are too small."""
+    """Two clusters of these rows; clusters below the minimal size are dropped."""
     if len(at) < max(2, hyper.minimum):
         return []
     distinct = sp.csr_matrix(x[at] - sp.csr_matrix(np.ones((len(at), 1))) @ x[at[:1]])
-    same = not abs(distinct).sum()  # copies of one row cannot be told apart
+    same = not abs(distinct).sum()  # copies of one row stay together
     code = np.zeros(len(at), int) if same else kmeans_labels(x[at], 2, hyper.seed)
     return [half for k in (0, 1) if len(half := at[code == k]) >= hyper.minimum]
 
 
-def planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
-    """The data with what has grown, and with who asks which node."""
+def planted(data: Tasks, x: sp.csr_matrix, grown: Growing, hyper: Any) -> Tree:
+    """The data with the grown tree and with the nodes that each row asks."""
     nodes, votes, start = {}, {}, {}
-    homes = _votes(x, found.home, hyper)
+    homes = _votes(x, grown.home, hyper)
     row, seat = np.repeat(np.arange(data.n_rows), homes.shape[1]), homes.ravel()
     number = 0
     for depth, (rows, node, pairs) in enumerate(
-        zip(found.row, found.node, found.pairs, strict=True), 1
+        zip(grown.row, grown.node, grown.pairs, strict=True), 1
     ):
         here = (seat >= number) & (seat < number + len(pairs))
         nodes[f"{depth}"] = level(x, rows, node, len(pairs))
-        if here.any():  # a depth in which nobody stayed is asked by nobody
+        if here.any():  # no row asks a depth in which no row stayed
             votes[f"{depth}"] = level(x, row[here], seat[here] - number, len(pairs))
         start[f"{depth}"] = tuple(reading.real(np.stack(side)) for side in zip(*pairs, strict=True))
         number += len(pairs)
@@ -123,26 +115,20 @@ def planted(data: Tasks, x: sp.csr_matrix, found: Growing, hyper: Any) -> Tree:
 
 
 def _votes(x: sp.csr_matrix, home: np.ndarray, hyper: Any) -> np.ndarray:
-    """The nodes of every row's nearest neighbours among the rows that stayed somewhere."""
-    from sklearn.neighbors import NearestNeighbors
-
+    """The nodes of every row's nearest neighbours among the rows that stayed in a node."""
     stayed = np.flatnonzero(home >= 0)
     if not len(stayed):
         raise ValueError(
             f"Expected rows that a node classifies with a Hamming loss of at most {hyper.threshold}, got "
-            "none: a higher threshold or a lower penalty keeps some"
+            "none: raise the threshold or lower the penalty"
         )
-    index = NearestNeighbors(n_neighbors=min(hyper.neighbours, len(stayed)), algorithm="brute")
-    near = index.fit(x[stayed]).kneighbors(x, return_distance=False)
-    return home[stayed[near]]
+    return home[stayed[nearest_rows(x[stayed], x, min(hyper.neighbours, len(stayed)))]]
 
 
 def fit_node(
     x: sp.csr_matrix, y: np.ndarray, K: int, penalty: float, rng: np.random.Generator
 ) -> Pair:
-    """(5.19) on some rows by L-BFGS, y being -1 and 1: U and V (labels x K)."""
-    from scipy.optimize import minimize
-
+    """U (features x K) and V (labels x K) of one node: (5.19) by L-BFGS, with y -1 or 1."""
     d, L = x.shape[1], y.shape[1]
     begin = rng.normal(size=(d + L) * K) * min(1.0, penalty**-0.5) / (d + L) ** 0.25
 
@@ -156,5 +142,5 @@ def fit_node(
         to_U, to_V = x.T @ (slope @ V), slope.T @ A
         return float(value), np.concatenate([to_U.ravel(), to_V.ravel()]) + penalty * z
 
-    z = minimize(cost, begin, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-6}).x
+    z = lowered(cost, begin, 200, 1e-6)
     return z[: d * K].reshape(d, K), z[d * K :].reshape(L, K)

@@ -13,20 +13,20 @@ PLST of Tai & Lin, "Multilabel classification with principal label space transfo
     Z              Y - 1 b'   rows x labels
     M              n_components
 
-The paper's bound is the error of encoding, |Z - Z V V'|^2, plus that of learning the codes, |X W - Z V|^2. As
-V'V = I the two add up to |Z - X W V'|^2 (Pythagoras), which is J, but for the ridge that keeps W regular.
-PLST takes the V that is best for the first error alone.
+The paper's bound is the error of encoding, |Z - Z V V'|^2, plus the error of the learned codes,
+|X W - Z V|^2. As V'V = I, their sum is |Z - X W V'|^2 (Pythagoras), which is J without the ridge on W and the
+prior of b. PLST takes the V that is best for the first error alone.
 
-b is the labels' mean in the paper, which centres Y; here its prior is Normal(0, scale), and it is the mean,
-nearly, if X is centred too. Given V, W and b follow in closed form. Let C take from a table of labelled rows
-the share of its column sums that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y: then
-J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So a sweep
-ends at the global minimum, up to conjugate gradients. A feature of ones (`Tasks(..., constant=True)`) gives
-an intercept too, one that costs its penalty and lies in the span of V.
+In the paper b is the mean of the labels, which centres Y; here b has the prior Normal(0, scale) and is close
+to the mean if X is centred too. W and b given V have closed forms. Let C subtract from the columns of a table
+of labelled rows the part that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y. Then
+J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So one sweep
+reaches the global minimum, up to the error of conjugate gradients. A feature of ones (`Tasks(...,
+constant=True)`) is an intercept too, but a penalised one within the span of V.
 
-Twin: V = polar(site), the site a free matrix with a law (`_frames.Frame`) under which polar(site) is
-uniform; at an optimum the site is its own frame. Normal W, b, and labels with precision 2 weight; features
-are given. Gauge: W and V turn together. Tasks do not matter here.
+Twin: V = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
+uniform; at an optimum the site is a frame itself. Normal W, b, and labels with precision 2 weight; the
+features are not modelled. Gauge: W and V turn together. Tasks do not matter here.
 """
 
 from typing import NamedTuple
@@ -75,7 +75,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """A uniform frame of the labels; W and b to match."""
+    """V a uniform frame of the labels; W and b fitted to it."""
     V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
     return given_V(V, regression(data, hyper)[0], data, hyper)
 
@@ -89,14 +89,14 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
-    """Two factors of the mean: [X W, 1] over labelled rows, and [V, b]."""
+    """The two factors of the mean of Y: [X W, 1] over labelled rows, and [V, b]."""
     A = jnp.hstack([embedding.codes(p, data), jnp.ones((data.n_rows, 1))])
     return data.seen(LABELS, A), jnp.hstack([polar(p.V), p.b[:, None]])
 
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The best V, turned to the old one; W and b to match."""
+    """The best V, turned towards its old value; W and b fitted to it."""
     B, S = regression(data, hyper)
     V = frames.turned(frames.leading(S, hyper.n_components), p.V)
     return given_V(V, B, data, hyper)
@@ -109,13 +109,13 @@ def centred(A: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def mean_of(A: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
-    """b for these rows: weight n / (weight n + 1 / (2 scale^2)) of their mean."""
+    """The best b for a table A: weight n / (weight n + 1 / (2 scale^2)) times its mean."""
     ridge = 1 / (2 * hyper.scale**2)
     return hyper.weight * jnp.sum(A, 0) / (hyper.weight * int(data.labelled.sum()) + ridge)
 
 
 def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    """B and S."""
+    """B and S of the header."""
     w, (Y, _) = hyper.weight, embedding.answers_of(data, data.y[LABELS])
 
     def apply(W: jax.Array) -> jax.Array:
@@ -131,7 +131,7 @@ def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
 
 
 def given_V(V: jax.Array, B: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """The best W = B V, and b."""
+    """The parameters with the best W = B V and b for V."""
     (view,) = data.names
     p = Params({view: B @ V}, V, jnp.zeros(len(V)))
     Y, _ = embedding.answers_of(data, data.y[LABELS])

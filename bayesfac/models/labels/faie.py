@@ -10,20 +10,21 @@ Lin, Ding, Hu & Wang, "Multi-label classification via feature-aware implicit lab
     W            W[view]      features x d     of the regression that predicts codes
     alpha        alpha
 
-The paper maximises tr C'(Y Y' + alpha H) C, H = X (X'X + penalty I)^-1 X': how well labels are recovered from
-the codes, and codes from the features. That is J with D and W put in: with weight 1 and ridge 0 (the paper's;
-a small one makes the law of D proper) J = |Y|^2 + alpha d - tr C'(Y Y' + alpha H) C, and C spans the first d
-eigenvectors. A sweep finds the best C in the span of the columns of C, Y and X W (Rayleigh-Ritz), then D and
-W in closed form. As Y is in the span, and H at most I, that takes sweeps by the handful, unless alpha is as
+The paper maximises tr C'(Y Y' + alpha H) C with H = X (X'X + penalty I)^-1 X': how well the codes recover the
+labels, and the features the codes. This is J with the best D and W inserted: with weight 1 and ridge 0 (as in
+the paper; a small ridge makes the law of D proper) J = |Y|^2 + alpha d - tr C'(Y Y' + alpha H) C, and C spans
+the first d eigenvectors. A sweep finds the best C in the span of the columns of C, Y and X W (Rayleigh-Ritz),
+then D and W in closed form. As the span contains Y, and H <= I, a few sweeps suffice, unless alpha is as
 large as eigenvalue d of Y Y', or d exceeds the rank of Y.
 
-All rows need labels: C has a row for each, and a row without would have the code X W that a new row gets from
-`fold_in`. A feature of ones (`Tasks(..., constant=True)`) gives codes an intercept; Y is not centred.
+Every row needs labels, as C has a row for each; an unlabelled row would have the code X W, which `fold_in`
+gives to new rows. A feature of ones (`Tasks(..., constant=True)`) is an intercept of the codes; Y is not
+centred.
 
-Twin: C = polar(site), a free matrix with a law (`_frames.Frame`) under which polar(site) is uniform;
-normal W, D and labels, features given, and the factor exp(-alpha |C - X W|^2), which makes the prior of C and
-W a joint one, known up to its constant: a generalised posterior. Gauge: C, D and W turn together. Tasks do
-not matter here.
+Twin: C = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
+uniform; normal W, D and labels; the features are not modelled. The factor exp(-alpha |C - X W|^2) makes the
+prior of C and W a joint law with an unknown constant: a generalised posterior. Gauge: C, D and W turn
+together. Tasks do not matter here.
 """
 
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ class Params(NamedTuple):
     C: jax.Array
     D: jax.Array
     W: dict[str, jax.Array]
-    A: jax.Array | None = None  # derived: codes of the rows asked for
+    A: jax.Array | None = None  # derived: the codes from which rows are predicted
 
 
 class Hyper(NamedTuple):
@@ -69,7 +70,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if not data.labelled.all():
         row = plain(data.rows[int(np.argmin(data.labelled))])
         raise ValueError(
-            f"Expected labels of every row (a row without any comes by fold_in), got none of {row!r}"
+            f"Expected labels of every row (predict unlabelled rows by fold_in), got none of {row!r}"
         )
     d = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", d, data.n_rows, "the number of rows")
@@ -80,7 +81,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """A uniform frame; D and W to match."""
+    """C a uniform frame; D and W fitted to it."""
     C = frames.nearest(jax.random.normal(key, (data.n_rows, hyper.n_components)))
     return given_C(C, regression(C, data, hyper), data, hyper)
 
@@ -91,7 +92,7 @@ def regression(C: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def given_C(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """The best D = Y'C, less the ridge."""
+    """The parameters with the best D, Y'C shrunk by the ridge."""
     share, (view,) = hyper.weight / (hyper.weight + hyper.ridge), data.names
     D = share * tables.transposed(data.cells[LABELS], data.y[LABELS], C)
     return Params(C, D, {view: W})
@@ -111,7 +112,7 @@ def misfit(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The best C in a span, turned to the old one; D and W to match."""
+    """The best C in the span of C, Y and X W, turned towards its old value; D and W fitted to it."""
     (W,), (Y, _) = p.W.values(), embedding.answers_of(data, data.y[LABELS])
     span = jnp.linalg.qr(jnp.hstack([polar(p.C), Y, embedding.times(data, W)]))[0]
     W = regression(span, data, hyper)

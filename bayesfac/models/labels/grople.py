@@ -14,25 +14,28 @@ Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
     alpha, beta            the same; gamma is ours
     R                      core.correlations, over labelled rows
 
-The thesis lowers (6.1), then (6.11) with that U. Here both are one J: for a small coupling U and V know
-nothing of X, which is the thesis; otherwise features have a say in the embedding. R has a zero diagonal, so
-unless it is zero it has an eigenvalue -r < 0, with an eigenvector q; and where X w = 0 for some w, as with
-more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which has no
-minimum then, for any alpha > 0. gamma mends that. It defaults to alpha d, as -R <= corr(U) <= d I; `remarks`
-says where a smaller one leaves the problem of Z not convex. The printed slope alpha Z R lacks a 2. (6.14)
-adds a D x D and a d x d table; what bounds the curvature is 2 X'X + 2 lambda_max(alpha R + gamma I), and X'X
-lies below the row sums of |X|'|X|: a step of its own for every feature. The printed start of Z lacks X'U;
-here Z begins at zero, U and V at the first singular vectors of 2Y - 1.
+The thesis lowers (6.1), then (6.11) with that U. Here both are one J: with a small coupling U and V hardly
+depend on X, which is the thesis; with a larger one the features shape the embedding too. R has a zero
+diagonal, so unless R = 0 it has an eigenvalue -r < 0, with eigenvector q. Where X w = 0 for some w, as with
+more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which then has
+no minimum for any alpha > 0. gamma mends that. Its default is alpha d, as -R <= corr(U) <= d I; `remarks`
+warns where a smaller gamma leaves the problem of Z not convex. The printed gradient alpha Z R lacks a factor
+2. (6.14) adds a D x D and a d x d table; the curvature is bounded by 2 X'X + 2 lambda_max(alpha R + gamma I),
+and X'X lies below the row sums of |X|'|X|, which gives every feature its own step length. The printed start
+of Z lacks X'U; here Z starts at zero, U and V at the first singular vectors of 2Y - 1.
 
-V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, the minimum
-if alpha is 0, halved until J does not rise. Before them every column takes its best length (s U, V / s, s Z);
-after them all go on along the way of the sweep, twice as far as long as J falls, for U M and V M^-T fit the
-labels alike, whatever M, and steps in turn are slow in that direction. Zeros of V and Z stay out of it, so
-that they are exact. A row without labels lies at its x Z and changes nothing else; so do new rows.
+V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, the exact
+minimum if alpha is 0, halved until J does not rise. Before both, every column is rescaled (s U, V / s, s Z);
+after Z the sweep is extrapolated, doubling the step as long as J falls, because U M and V M^-T fit the labels
+alike for any M and alternating steps are slow in those directions. Exact zeros of V and Z stay zero there. A
+row without labels lies at its x Z and changes nothing else; so do new rows.
 
 Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
 normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
-posterior. Gauge: columns may be relabelled; signs are not free, as R knows them. Tasks do not matter here.
+posterior. Gauge: columns may be relabelled; signs are fixed, as R depends on them. Tasks do not matter here.
+
+With its private files GroPLE has more than 300 lines: three penalties with kinks, each with its own proximal
+step, a spectral clustering of labels, and a law for V.
 """
 
 from typing import NamedTuple
@@ -55,7 +58,7 @@ from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
 
-STEPS_Z, FIRST_Z = 10, 50  # in a sweep, at the start
+STEPS_Z, FIRST_Z = 10, 50  # proximal steps for Z in a sweep and at the start
 
 
 class Params(NamedTuple):
@@ -73,7 +76,7 @@ class Hyper(NamedTuple):
     alpha: float = 0.01
     beta: float = 0.1
     gamma: float | None = None  # None: alpha d
-    groups: tuple[int, ...] | None = None  # of every label; None: by spectral clustering
+    groups: tuple[int, ...] | None = None  # the group of every label; None: spectral clustering
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -93,7 +96,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Singular vectors of 2Y - 1, as long as `ridge` and `sparsity` alone would have them; Z to match."""
+    """Singular vectors of 2Y - 1, scaled to minimise the `ridge` and `sparsity` terms; Z fitted to them."""
     U, V = steps.singular(key, data, hyper.n_components)
     norms = hyper.sparsity * jnp.sum(label_groups.norms(V, hyper.groups), 0)
     size = 2 * hyper.ridge * jnp.sum(U**2, 0)
@@ -108,12 +111,12 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     (Z,), y, known = p.Z.values(), data.y[LABELS], steps.rows(data)
     at = steps.Point(p.U, p.V, Z, steps.forth(data, p.V), embedding.times(data, Z))
     away = jnp.where(known, 0, at.XZ - p.U)
-    still = 4 * jnp.sum(y**2 - y) + hyper.coupling * jnp.sum(away**2)
-    return still + steps.cost(at, known, hyper)
+    constant = 4 * jnp.sum(y**2 - y) + hyper.coupling * jnp.sum(away**2)
+    return constant + steps.cost(at, known, hyper)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """Lengths of the columns, V (6.4), U (6.3), Z (6.11); then on along the way of the three."""
+    """Rescaled columns, V (6.4), U (6.3), Z (6.11); then extrapolation of the whole sweep."""
     (view,), known = data.names, steps.rows(data)
     old = steps.Point(p.U, p.V, p.Z[view], steps.forth(data, p.V), embedding.times(data, p.Z[view]))
     old = steps.stretched(old, known, hyper)
@@ -123,7 +126,7 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     events.tell("the step of (6.3) was shortened", short)
     Z = steps.step_Z(old.Z, U, data, hyper, STEPS_Z)
     new = new._replace(U=U, Z=Z, XZ=embedding.times(data, Z))
-    dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)  # zeros stay
+    dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)
     way = steps.Point(U - old.U, dV, dZ, steps.forth(data, dV), embedding.times(data, dZ))
     new = steps.onward(new, way, known, hyper)
     return Params(jnp.where(known, new.U, new.XZ), new.V, {view: new.Z})
@@ -145,7 +148,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows at their x Z; those with labels at the least of their own terms."""
+    """New rows at their x Z; new rows with labels at the minimum of their own terms of J."""
     (Z,) = p.Z.values()
     XZ = embedding.times(data, Z)
     if LABELS not in data.blocks:
@@ -161,13 +164,15 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
-    """What the labels could not tell, and where the problem of Z is not convex."""
-    said = answers.remarks(p, data, hyper)
+    """Labels that cannot be learned, and a warning where the problem of Z is not convex."""
+    notes = answers.remarks(p, data, hyper)
     least = float(jnp.linalg.eigvalsh(steps.curvature(p.U, steps.rows(data), hyper))[0])
     if least < -1e-6 * hyper.alpha * p.V.shape[1]:
         worst = f"alpha R + gamma I has an eigenvalue of {least:.3g}"
-        said.append(f"{worst}: J may have no minimum, and this is a local one at best; see gamma")
-    return said
+        notes.append(
+            f"{worst}: J may have no minimum, and the fit is a local one at best; raise gamma"
+        )
+    return notes
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

@@ -13,16 +13,16 @@ Yu, Jain, Kar & Dhillon, "Large-scale multi-label learning with missing labels",
     lambda       penalty
     Omega        the cells of labelled rows that are not NaN
 
-Every loss lies below a parabola that touches it at the present score, of curvature c = 2 (squared: the loss
-itself) or 1/4 (logistic); an unknown cell costs nothing, and lies below that parabola too. So all labels
-share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1 with A = X W and G the slopes in the
-scores. In the eigenvectors of H'H = Q E Q' the columns of W fall apart, (c e_k X'X + penalty I) systems by
-conjugate gradients where the paper runs them on vec W. The parabola is wide where logistic scores are large:
-`bf.LBFGS()` is quicker there. The paper's third loss, the squared hinge, is left out: it is no likelihood.
-A feature of ones (`Tasks(..., constant=True)`) is the intercept.
+Every loss lies below a parabola that touches it at the present score, with curvature c = 2 (squared: the loss
+itself) or 1/4 (logistic). An unknown cell costs nothing, which lies below the parabola too. So all labels
+share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1, with A = X W and G the slopes in the
+scores. In the eigenvectors of H'H = Q E Q' the columns of W separate into systems c e_k X'X + penalty I; the
+paper applies conjugate gradients to vec W instead. The parabola is far above the logistic loss at large
+scores, where `bf.LBFGS()` is faster. The paper's third loss, the squared hinge, is left out: it is not a
+likelihood. A feature of ones (`Tasks(..., constant=True)`) is the intercept.
 
-Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out, so the
-posterior fills them in. Gauge: W and H turn together.
+Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out of the
+likelihood. Gauge: W and H turn together.
 """
 
 from typing import NamedTuple
@@ -52,7 +52,7 @@ class Hyper(NamedTuple):
     n_components: int = 20  # K
     penalty: float = 1.0
     loss: str = "squared"
-    gaps: bool = False  # filled in: labels of some rows are partly unknown
+    gaps: bool = False  # filled in: some rows have unknown labels
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -66,7 +66,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Random directions of the labels; W to match."""
+    """H random; W fitted to it."""
     H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
     (view,) = data.names
     W = {view: jnp.zeros((data.n_features[view], hyper.n_components))}
@@ -91,11 +91,8 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
 def update_H(p: Params, data: Tasks, hyper: Hyper) -> Params:
     A = data.seen(LABELS, embedding.codes(p, data))
     slope = scores(A, p, data, hyper).to_labels(data.y[LABELS]) + hyper.penalty * p.H
-    eye = jnp.eye(A.shape[1])
-    step = jnp.linalg.solve(
-        embedding.CURVATURE[hyper.loss] * A.T @ A + hyper.penalty * eye, slope.T
-    ).T
-    return p._replace(H=p.H - step)
+    bend = embedding.CURVATURE[hyper.loss] * A.T @ A + hyper.penalty * jnp.eye(A.shape[1])
+    return p._replace(H=p.H - jnp.linalg.solve(bend, slope.T).T)
 
 
 def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:

@@ -19,14 +19,15 @@ of the labels x labels matrix R(alpha + beta)'R(beta), the global minimum is
     U = R(alpha + beta) + (R(beta) - R(alpha + beta)) Q Q',     T spans R(beta) Q,     V = U'T
     J = weight |Y|^2 - weight tr Y'X R(alpha + beta) - alpha (sum of the first r eigenvalues)
 
-a penalty of beta in r directions of the labels, of alpha + beta in all others. (V and U are closed forms of
-T. Put in, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X + (alpha + beta) I, S1 = I -
-alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features, which T = R(beta) Q turns
-into that of the labels.) So one sweep ends there, up to conjugate gradients. X and Y are not centred: a
-feature of ones (`Tasks(..., constant=True)`) gives an intercept, which has its penalty and its part in T.
+that is a penalty of beta in r directions of the labels and of alpha + beta in all other directions. (V and U
+are closed forms of T. Inserted in J, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X +
+(alpha + beta) I, S1 = I - alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features,
+which T = R(beta) Q turns into that of the labels.) So one sweep reaches the minimum, up to the error of
+conjugate gradients. X and Y are not centred: a feature of ones (`Tasks(..., constant=True)`) gives an
+intercept, which is penalised and enters T.
 
-`weight` is 1/n unless it is given, as J is per row. Labels of precision 2/n say little: for a posterior, take
-weight = 1 and n times the alpha and beta, which have the same minimum.
+The default `weight` is 1/n, as J is an average over rows. Labels of precision 2/n carry little information:
+for a posterior, take weight = 1 and n times alpha and beta, which have the same minimum.
 
 Twin: T = polar(site), a free matrix with a law (`_frames.Frame`) under which polar(site) is uniform; the
 penalties are those of V, of precision 2 alpha beta / (alpha + beta), and of U about s T V', of precision
@@ -47,7 +48,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
-from bayesfac.core.math import entries
+from bayesfac.core.math import entries, shared_subspace
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
@@ -84,7 +85,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """A uniform frame of the features beside ridge regression."""
+    """T a uniform frame of the features, U by ridge regression."""
     (view,) = data.names
     U = regression(data, hyper)(hyper.alpha + hyper.beta)
     T = frames.nearest(jax.random.normal(key, (len(U), hyper.n_components)))
@@ -99,7 +100,7 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
-    """R."""
+    """The function R: ridge regression of all labels with a penalty c."""
     Y, _ = embedding.answers_of(data, data.y[LABELS])
     right = hyper.weight * embedding.back(data, Y)
     return lambda c: embedding.ridge(data, right, c, hyper.weight)
@@ -107,12 +108,11 @@ def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The minimum, T turned to the old one."""
+    """The global minimum, with T turned towards its old value."""
     ridge, (view,) = regression(data, hyper), data.names
-    U, free = ridge(hyper.alpha + hyper.beta), ridge(hyper.beta)
-    Q = frames.leading(U.T @ free, hyper.n_components)
+    free = ridge(hyper.beta)
+    U, Q = shared_subspace(ridge(hyper.alpha + hyper.beta), free, hyper.n_components)
     T = frames.turned(frames.nearest(free @ Q), p.T[view])
-    U = U + (free - U) @ Q @ Q.T
     return Params({view: U}, {view: T}, U.T @ T)
 
 

@@ -13,20 +13,21 @@ Systems with Applications 2018; as in Kumar's thesis, Hyderabad 2018, eq. 5.19-5
     T, h        threshold, depth
     X^i         data.nodes[depth]: the items of its nodes
 
-The tree grows once, in `ready`: labelled rows fall into two clusters (k-means), each of which gets a node;
-rows that it classifies with a Hamming loss of at most `threshold` stay, all others fall into two clusters
-again, until these have less than `minimum` rows or the tree is `depth` deep. (Algorithm 5 says less than T;
-with T = 0, on the thesis's own grid, nobody would ever stay.) A row asks the nodes that its nearest rows
-stayed in for sign(x U V'), and takes the majority; a row that never stayed anywhere is asked by nobody. Rows
-to be predicted are rows without labels of the data: only their neighbours need them.
+The tree grows once, in `ready`. Labelled rows fall into two clusters (k-means), each of which gets a node.
+Rows that the node classifies with a Hamming loss of at most `threshold` stay; the other rows of the node fall
+into two clusters again, until a cluster has less than `minimum` rows or the tree is `depth` deep. (Algorithm
+5 asks for a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) A row asks the
+nodes in which its nearest rows stayed for sign(x U V') and takes the majority; rows that never stayed in a
+node are no neighbours. Rows to be predicted are rows of the data without labels.
 
-Given the tree, J falls into the problems of its nodes, and all of one depth are one batch: the features of a
-row stand in the block of columns of its node, so that one sparse product serves all. h lies below a parabola
-of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1, and the columns of U in the
-eigenvectors of V'V likewise, by conjugate gradients. (5.21) and (5.22) are right but for their indices.
+Given the tree, J separates into one problem for each node, and all nodes of one depth are one batch: the
+features of a row stand in the block of columns of its node, so that one sparse product serves all. h lies
+below a parabola of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1, and likewise U, column
+by column in the eigenvectors of V'V, by conjugate gradients. The indices
+of (5.21) and (5.22) are misprinted.
 
-Twin: normal U and V in every node, and exp(-h): a generalised posterior, given the tree. Gauge: U and V of a
-node turn together.
+Twin: normal U and V in every node, and the factor exp(-h): a generalised posterior, given the tree. Gauge: U
+and V of a node turn together.
 """
 
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ class Hyper(NamedTuple):
     depth: int = 5
     minimum: int = 5
     neighbours: int = 5
-    vote: str = "hard"  # sign(x U V'), or "soft": how much more likely 1 is than -1
+    vote: str = "hard"  # sign(x U V'), or "soft": the probability of the label
     seed: int = 0  # of the tree
 
 
@@ -83,7 +84,7 @@ def ready(data: Tasks, hyper: Hyper) -> Tree:
 
 
 def init(key: jax.Array, data: Tree, hyper: Hyper) -> Params:
-    """The nodes as they were when the tree grew."""
+    """The U and V with which the tree grew."""
     U, V = ({depth: pair[side] for depth, pair in data.start.items()} for side in (0, 1))
     return Params(U, V)
 
@@ -108,19 +109,19 @@ def model(data: Tree, hyper: Hyper) -> None:
     U: dict[str, jax.Array] = {}
     V: dict[str, jax.Array] = {}
     for depth, pair in data.start.items():
-        for found, name, like in ((U, "U", pair[0]), (V, "V", pair[1])):
+        for factors, name, like in ((U, "U", pair[0]), (V, "V", pair[1])):
             law = dist.Normal(0, hyper.penalty**-0.5).expand(like.shape).to_event(3)
-            found[depth] = numpyro.sample(f"{name}.{depth}", law)
+            factors[depth] = numpyro.sample(f"{name}.{depth}", law)
     numpyro.sample(f"view.{LABELS}", nodes.Margins(U, V, data), obs=data.y.get(LABELS))
 
 
 def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
-    """The votes."""
+    """The share of the votes."""
     total, asked = jnp.zeros((data.n_rows, len(data.labels))), jnp.zeros((data.n_rows, 1))
     for depth, level in data.votes.items():
         A = level.codes(p.U[depth])
-        said, heard = nodes.votes(level, A, p.V[depth], data.n_rows, hyper.vote == "soft")
-        total, asked = total + said, asked + heard
+        votes, number = nodes.votes(level, A, p.V[depth], data.n_rows, hyper.vote == "soft")
+        total, asked = total + votes, asked + number
     return {"share": total / asked}
 
 

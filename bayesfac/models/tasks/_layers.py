@@ -1,11 +1,11 @@
-"""What HiMLS and HiMLSD share: layers of factors R ... M ... C' over tasks and blocks, and sweeps over them.
+"""The parts that HiMLS and HiMLSD share: layers of factors R ... M ... C' over tasks and blocks, and sweeps.
 
 A block is a view, or the labels. With R_i^(1:l) = R_i S_i^(2) ... S_i^(l) and C_b^(1:l) = C_b D_b^(2) ...
-D_b^(l), block b of task i is R_i^(1:L) M_bi C_b^(1:L)'. Every update of either method needs two tables for
-each block: of rows (N, Z), of columns likewise, where N - Z is minus half the slope of the error (squared),
-or minus the slope (divergence), in the table R M or in C; all factors take theirs from these, as products
-of small matrices. What needs no table of a block is compiled by itself, for on many cells the tables come
-from Numba's loops, between which every step would cost as much as a pass over the cells.
+D_b^(l), block b of task i is R_i^(1:L) M_bi C_b^(1:L)'. Every update of either method needs two tables N and
+Z for the rows of each block, and two for its columns. N - Z is minus half the slope of the squared error, or
+minus the slope of the divergence, in the table R M or in C. The updates of all factors follow from these
+tables by products of small matrices. Only the tables take a pass over the data; Numba computes them when
+there are many cells, so all other arithmetic is compiled separately.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,8 +38,19 @@ DIMS = {
 Pair = tuple[jax.Array, jax.Array]
 
 
+class Params(NamedTuple):
+    R: jax.Array
+    S: dict[str, jax.Array] | None
+    C: dict[str, jax.Array]
+    D: dict[str, jax.Array] | None
+    M: dict[str, jax.Array] | None
+    common: jax.Array | None = None
+    N: dict[str, jax.Array] | None = None  # derived: spaces of the labels in every layer
+    left: jax.Array | None = None  # derived: the rows times N, all layers side by side
+
+
 class Layout(NamedTuple):
-    """What of the data a compiled step depends on, so that other labels do not compile it again."""
+    """The shapes on which a compiled step depends; other values of the data do not compile it again."""
 
     n_rows: int
     n_tasks: int
@@ -51,21 +62,21 @@ class Layout(NamedTuple):
 
 
 def layout(data: Tasks) -> Layout:
-    """Where the blocks of the tasks are."""
+    """The rows of every block in every task."""
     spans = {b: tuple((i, at.start, at.stop) for i, at in data.spans(b)) for b in data.blocks}
     return Layout(data.n_rows, data.n_tasks, tuple(spans.items()))
 
 
 class Error(NamedTuple):
-    """What distinguishes the two methods.
+    """The functions in which the two methods differ.
 
-    rows(cells, y, A, C)            the tables N, Z of the rows of A, where X ~ A C'
-    columns(cells, y, A, C)         the same of the rows of C
-    size(A)                         of the columns of a factor, in terms of this error
+    rows(cells, y, A, C)            the tables N and Z of the rows of A, where X ~ A C'
+    columns(cells, y, A, C)         the tables N and Z of the rows of C
+    size(A)                         the norms of the columns of a factor that suit the error
     step(H, num, den, hyper)        the multiplicative update of any factor
-    factor(M, num, den, hyper)      the best of one factor for all spaces of a task, entry by entry
-    view(M, num, den, other, hyper) of the space of a view, which leans on that of the labels
-    label(M, num, den, others, V, hyper)   and of that, which leans on those of V views
+    factor(M, num, den, hyper)      the best multiple of all spaces of a task, entry by entry
+    view(M, num, den, other, hyper) the update of the space of a view, coupled to that of the labels
+    label(M, num, den, others, V, hyper)   the update of the space of the labels, coupled to those of V views
     """
 
     rows: Callable[..., Pair]
@@ -78,7 +89,7 @@ class Error(NamedTuple):
 
 
 def check(data: Tasks, hyper: Any) -> Any:
-    """What both methods ask of data and settings."""
+    """Check the data and the settings; fill in `binary`."""
     checks.nonnegative(data)
     labels.check(data)
     try:
@@ -87,7 +98,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         raise ValueError(
             f"Expected layers as pairs (row clusters, column clusters), got {hyper.layers!r}"
         ) from None
-    checks.whole("the number of layers", len(layers), 9, "the most there may be")
+    checks.whole("the number of layers", len(layers), 9, "the largest number of layers")
     for p, q in layers:
         checks.whole("row clusters", p, data.n_rows, "the number of rows")
         checks.whole("column clusters", q, max(data.n_features.values()), "the widest block")
@@ -111,32 +122,32 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 # -- factors --------------------------------------------------------------------------------------
 def depth(hyper: Any) -> int:
-    """L."""
+    """L, the number of layers."""
     return len(hyper.layers)
 
 
 def between(
     tables: dict[str, jax.Array] | None, prefix: str, first: int, last: int
 ) -> list[jax.Array]:
-    """The upper factors of layers first..last."""
+    """The tables PREFIXfirst..PREFIXlast."""
     return [(tables or {})[f"{prefix}{layer}"] for layer in range(first, last + 1)]
 
 
 def chain(factors: list[jax.Array], start: jax.Array | None = None) -> jax.Array | None:
-    """start F_1 F_2 ...; None where there is nothing to multiply."""
+    """start F_1 F_2 ..., or None if there is no matrix to multiply."""
     for factor in factors:
         start = factor if start is None else start @ factor
     return start
 
 
 def apply(left: jax.Array | None, middle: jax.Array, right: jax.Array | None) -> jax.Array:
-    """left' middle right' where None is the identity."""
+    """left' middle right', where None stands for the identity."""
     middle = middle if left is None else jnp.swapaxes(left, -1, -2) @ middle
     return middle if right is None else middle @ jnp.swapaxes(right, -1, -2)
 
 
 def row_factor(p: Any, at: slice, i: int, layer: int) -> jax.Array:
-    """R_i^(1:l) of some rows of task i."""
+    """R_i^(1:l) of the rows `at` of task i."""
     return chain([s[i] for s in between(p.S, "", 2, layer)], p.R[at])  # type: ignore[return-value]
 
 
@@ -147,17 +158,17 @@ def column_factor(p: Any, block: str, layer: int) -> jax.Array:
 
 
 def space(p: Any, block: str, i: int) -> jax.Array:
-    """M_bi, or the one that all share."""
+    """M_bi, or the common space."""
     return p.M[block][i] if p.common is None else p.common
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def row_table(p: Any, rows: Layout, block: str, layer: int) -> jax.Array:
     """R_i^(1:L) M_bi of all rows that have the block; zeros elsewhere."""
-    found = jnp.zeros((rows.n_rows, space(p, block, 0).shape[1]), p.R.dtype)
+    table = jnp.zeros((rows.n_rows, space(p, block, 0).shape[1]), p.R.dtype)
     for i, at in rows.spans(block):
-        found = found.at[at].set(row_factor(p, at, i, layer) @ space(p, block, i))
-    return found
+        table = table.at[at].set(row_factor(p, at, i, layer) @ space(p, block, i))
+    return table
 
 
 def weigh(block: str, hyper: Any) -> float:
@@ -167,13 +178,13 @@ def weigh(block: str, hyper: Any) -> float:
 
 # -- objective and model --------------------------------------------------------------------------
 def energy(p: Any, hyper: Any) -> Any:
-    """Minus the log density of the gamma prior of every factor, without constants."""
+    """Minus the log density of the gamma priors of all factors, without constants."""
     factors = jax.tree.leaves((p.R, p.S, p.C, p.D, p.M, p.common))
     return sum(hyper.rate * jnp.sum(f) - (hyper.shape - 1) * jnp.sum(safe_log(f)) for f in factors)
 
 
 def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> Any:
-    """The errors of all blocks."""
+    """The weighted errors of all blocks."""
     L = depth(hyper)
     return sum(
         weigh(b, hyper)
@@ -182,11 +193,11 @@ def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> 
     )
 
 
-def sample(data: Tasks, hyper: Any, make: Any, how: str) -> Any:
-    """The sites of Params and the tables, given everything but the coupling."""
+def sample(data: Tasks, hyper: Any, how: str) -> Params:
+    """Sample the parameters and the tables; the caller adds the coupling."""
 
     def factor(site: str, *shape: int) -> jax.Array:
-        if hyper.rate == 0:  # the paper's own: a point, but no posterior
+        if hyper.rate == 0:  # the paper's J: it has a mode, but the posterior is improper
             return numpyro.sample(site, dist.ImproperUniform(dist.constraints.positive, (), shape))
         return numpyro.sample(
             site, dist.Gamma(hyper.shape, hyper.rate).expand(shape).to_event(len(shape))
@@ -200,7 +211,7 @@ def sample(data: Tasks, hyper: Any, make: Any, how: str) -> Any:
     D = {f"{b}.{k}": factor(f"D.{b}.{k}", low[1], high[1]) for b in C for k, low, high in sizes}
     M = None if hyper.shared else {b: factor(f"M.{b}", T, pL, qL) for b in C}
     common = factor("common", pL, qL) if hyper.shared else None
-    p = make(R, S, C, D, M, common)
+    p = Params(R, S, C, D, M, common)
     for b in data.blocks:
         A, G = row_table(p, layout(data), b, depth(hyper)), column_factor(p, b, depth(hyper))
         law_of = tables.Table(A, G, data.cells[b], weigh(b, hyper), how)
@@ -221,22 +232,22 @@ def sweep(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
 
 def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
     """N and Z of the rows of every block."""
-    found = {}
+    result = {}
     for b in data.blocks:
         A, G = row_table(p, layout(data), b, layer), column_factor(p, b, layer)
-        found[b] = error.rows(data.cells[b], data.y[b], A, G)
-    return found
+        result[b] = error.rows(data.cells[b], data.y[b], A, G)
+    return result
 
 
 def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
-    """What the data say of the space of every block and task: R'N and R'Z."""
+    """R'N and R'Z, from which the space of every block and task is updated."""
     return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
-def _pulls(found: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
+def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
     pulled = {}
-    for b, pair in found.items():
+    for b, pair in parts.items():
         sums = [[jnp.zeros_like(space(p, b, 0))] * rows.n_tasks for _ in pair]
         for i, at in rows.spans(b):
             R = row_factor(p, at, i, layer)
@@ -247,8 +258,10 @@ def _pulls(found: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int)
 
 
 def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """M_ij, then M_iY, of the model that ends with this layer. Before them all of a task's by one factor: a
-    strong coupling holds them so tightly to one another that each alone hardly moves."""
+    """M_ij, then M_iY, of the model that ends with this layer.
+
+    First, all spaces of a task are multiplied by one factor: strongly coupled spaces hardly move one by one.
+    """
     parts = pulls(p, data, hyper, error, layer)
     if p.common is not None:
         num, den = (sum(jnp.sum(pair[k], 0) for pair in parts.values()) for k in (0, 1))
@@ -270,20 +283,20 @@ def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> 
 
 
 def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """R (10, 11, 17), or S of a layer above: (16) with all rows, for unlabelled ones share that factor."""
+    """R (10, 11, 17), or S of a layer above: (16) with all rows, as unlabelled rows share that factor."""
     old = p.R if layer == 1 else p.S[str(layer)]
-    found = row_tables(p, data, hyper, error, depth(hyper))
-    sums = _row_sums(found, old, p, layout(data), hyper, layer)
+    parts = row_tables(p, data, hyper, error, depth(hyper))
+    sums = _row_sums(parts, old, p, layout(data), hyper, layer)
     new = error.step(old, *sums, hyper)
     return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
 
 
 @partial(jax.jit, static_argnums=(3, 4, 5))
 def _row_sums(
-    found: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
+    parts: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
 ) -> list[jax.Array]:
     sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
-    for b, pair in found.items():
+    for b, pair in parts.items():
         for i, at in rows.spans(b):
             above = chain([s[i] for s in between(p.S, "", layer + 1, depth(hyper))])
             below = None if layer == 1 else row_factor(p, at, i, layer - 1)
@@ -313,21 +326,19 @@ def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) ->
 
 
 def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
-    """So many steps, one compiled loop where that can be."""
+    """Apply `step` so many times, in a compiled loop where possible."""
     if not times:
         return p
-    done = sparse.loop(
-        lambda s: s[1] < times, lambda s: (step(s[0]), s[1] + 1), (p, jnp.asarray(0))
-    )
-    return done[0]
+    begin = (p, jnp.asarray(0))
+    return sparse.loop(lambda s: s[1] < times, lambda s: (step(s[0]), s[1] + 1), begin)[0]
 
 
 # -- prediction -----------------------------------------------------------------------------------
 def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
-    """Spaces of the labels in every layer, and what they make of the rows: the terms of eq. 3.
+    """The spaces of the labels in every layer, and the rows times these: the terms of eq. 3.
 
-    Those below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
-    from the factors of their layer, by its update of the spaces alone.
+    Spaces below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
+    from the factors of their layer, by updates of its spaces alone.
     """
     N = {}
     for layer in range(1, depth(hyper) + 1):
@@ -340,14 +351,14 @@ def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
 
 
 def spaces_below(p: Any, data: Tasks, hyper: Any, layer: int) -> dict[str, jax.Array]:
-    """R^(l+1:L) M C^(l+1:L)': what the layers above say of the spaces of this one."""
+    """R^(l+1:L) M C^(l+1:L)': the spaces of this layer that the layers above imply."""
     above = chain(between(p.S, "", layer + 1, depth(hyper)))
-    found = {}
+    spaces = {}
     for b in p.C:
         M = p.M[b] if p.common is None else jnp.stack([p.common] * data.n_tasks)
         M = M if above is None else above @ M
-        found[b] = apply(None, M, chain(between(p.D, f"{b}.", layer + 1, depth(hyper))))
-    return found
+        spaces[b] = apply(None, M, chain(between(p.D, f"{b}.", layer + 1, depth(hyper))))
+    return spaces
 
 
 def left(p: Any, data: Tasks, hyper: Any) -> jax.Array:
@@ -361,13 +372,13 @@ def left(p: Any, data: Tasks, hyper: Any) -> jax.Array:
 
 
 def score(p: Any, query: Query | Grid, hyper: Any) -> jax.Array:
-    """Eq. 3 with equal weights: the mean over the layers; of a 0/1 label, the probability of 1."""
+    """Eq. 3 with equal weights: the mean over the layers. For 0/1 labels it is the probability of 1."""
     right = [column_factor(p, LABELS, k) for k in range(1, depth(hyper) + 1)]
     return inner(p.left, jnp.concatenate(right, 1), query) / depth(hyper)
 
 
 def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
-    """New rows of known tasks (p has the factors of these): R by its own update, all else held."""
+    """New rows of known tasks: R by its own update, all other factors held."""
     usual = jnp.mean(p.R, 0)
     p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
     p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, 10 * max(30, hyper.pretraining))
@@ -375,25 +386,29 @@ def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    """Clusters of rows and of columns may be relabelled, in every layer; at the top all blocks together."""
+    """Clusters of rows and of columns may be relabelled in every layer; at the top in all blocks at once."""
     blocks = [name[2:] for name in names if name.startswith("C.")]
     L = 1 + sum(name.startswith("S.") for name in names)
     spaces = [name for name in names if name.startswith("M.")]
     shared = "common" in names
-    found = []
+    symmetries = []
     for k in range(1, L + 1):
         rows = {"R": 1} if k == 1 else {f"S.{k}": 2}
         top = {"common": 0} if shared else dict.fromkeys(spaces, 1)
-        found.append(Permutation(rows | ({f"S.{k + 1}": 1} if k < L else top), f"row cluster {k}"))
+        symmetries.append(
+            Permutation(rows | ({f"S.{k + 1}": 1} if k < L else top), f"row cluster {k}")
+        )
     columns = {b: {f"C.{b}": 1} if L == 1 else {f"D.{b}.{L}": 1} for b in blocks}
     top = {"common": 1} if shared else dict.fromkeys(spaces, 2)
     merged = {site: axis for part in columns.values() for site, axis in part.items()}
-    found.append(Permutation(merged | top, "column cluster"))
+    symmetries.append(Permutation(merged | top, "column cluster"))
     for b in blocks:
         for k in range(1, L):
             low = {f"C.{b}": 1} if k == 1 else {f"D.{b}.{k}": 1}
-            found.append(Permutation(low | {f"D.{b}.{k + 1}": 0}, f"column cluster {k} of {b}"))
-    return tuple(found)
+            symmetries.append(
+                Permutation(low | {f"D.{b}.{k + 1}": 0}, f"column cluster {k} of {b}")
+            )
+    return tuple(symmetries)
 
 
 def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:

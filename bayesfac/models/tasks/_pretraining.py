@@ -1,4 +1,4 @@
-"""Where HiMLS and HiMLSD begin: layers trained one by one, each from clusters of rows and of columns."""
+"""The start of HiMLS and HiMLSD: layers are trained one by one, each from clusters of rows and of columns."""
 
 from functools import partial
 from typing import Any
@@ -10,11 +10,11 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.math import normalise
-from bayesfac.models.tasks._layers import Error, depth, repeat, sweep
+from bayesfac.models.tasks._layers import Error, Params, depth, repeat, sweep
 
 
-def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -> Any:
-    """Algorithm 1, steps 1-9: each layer on the spaces of the one below, by itself."""
+def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
+    """Algorithm 1, steps 1-9: each layer by itself, on the spaces of the layer below."""
     R, M, common = None, None, None
     S: dict[str, jax.Array] = {}
     C: dict[str, jax.Array] = {}
@@ -22,7 +22,7 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -
     for number, sizes in enumerate(hyper.layers, 1):
         key, sub = jax.random.split(key)
         own = hyper._replace(layers=(sizes,), shared=hyper.shared and number == depth(hyper))
-        p = start(sub, data, own, make)
+        p = start(sub, data, own)
         p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
         if number < depth(hyper):
             p = unit_columns(p, error)
@@ -34,11 +34,11 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error, make: Any) -
             D |= {f"{b}.{number}": table for b, table in p.C.items()}
         if number < depth(hyper):
             data = data.like(M)  # a row for each row cluster of each task
-    return make(R, S, C, D, M, common)
+    return Params(R, S, C, D, M, common)
 
 
 def unit_columns(p: Any, error: Error) -> Any:
-    """Columns of R and C of size one: an error of M, the data of the next layer, then counts as one of X."""
+    """Scale columns of R and C to size one: errors of M, the next layer's data, then count as errors of X."""
 
     def size(table: jax.Array) -> jax.Array:
         return jnp.maximum(error.size(table), jnp.finfo(table.dtype).tiny)
@@ -47,8 +47,8 @@ def unit_columns(p: Any, error: Error) -> Any:
     return p._replace(R=p.R / size(p.R), C={b: c / size(c) for b, c in p.C.items()}, M=M)
 
 
-def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
-    """One layer: R and C as `start` says, M = R^+ X C^+ where that is positive, all of one size."""
+def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
+    """One layer: R and C by `hyper.start`, M = R^+ X C^+ made positive, all three scaled to one size."""
     kr, kc = jax.random.split(key)
     p, q = hyper.layers[0]
     if hyper.start == "svd":
@@ -69,17 +69,17 @@ def start(key: jax.Array, data: Tasks, hyper: Any, make: Any) -> Any:
         for part, t in zip((R, C, M), shares, strict=True)
     )
     common = sum(jnp.mean(m, 0) for m in M.values()) / len(M) if hyper.shared else None
-    return make(R, {}, C, {}, None if hyper.shared else M, common)
+    return Params(R, {}, C, {}, None if hyper.shared else M, common)
 
 
 def uneven(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """Rows of sum one, far enough from equal to break the symmetry."""
+    """Random rows that sum to one, uneven enough to break the symmetry between columns."""
     table = jax.random.uniform(key, (rows, columns), minval=0.2, maxval=1.8)
     return table / jnp.sum(table, 1, keepdims=True)
 
 
 def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str, jax.Array]:
-    """R^+ X C^+; an entry that is negative, or tiny, begins at a twentieth of the usual size."""
+    """R^+ X C^+; negative and tiny entries start at a twentieth of the mean size."""
     where = [(b, i, at) for b in data.blocks for i, at in data.spans(b)]
     of_rows = solid_inverse(jnp.stack([R[at].T @ R[at] for _, _, at in where]))
     of_columns = solid_inverse(jnp.stack([C[b].T @ C[b] for b in data.blocks]))
@@ -89,23 +89,25 @@ def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str
         for (name, i, at), left in zip(where, of_rows, strict=True):
             if name == b:
                 M[b][i] = left @ (R[at].T @ right[at])
-    found = {}
+    spaces = {}
     for b, parts in M.items():
         m = jnp.stack(parts)
         usual = jnp.maximum(jnp.nanmean(jnp.abs(m)), 1e-3)
-        found[b] = jnp.maximum(jnp.where(jnp.isnan(m), usual, m), 0.05 * usual)
-    return found
+        spaces[b] = jnp.maximum(jnp.where(jnp.isnan(m), usual, m), 0.05 * usual)
+    return spaces
 
 
 def solid_inverse(grams: jax.Array) -> jax.Array:
-    """Inverses with a hair of a ridge, for factors whose columns repeat one another."""
+    """Inverses with a tiny ridge, for factors with linearly dependent columns."""
     size = jnp.trace(grams, axis1=-2, axis2=-1)[:, None, None] / grams.shape[-1]
     return jnp.linalg.inv(grams + (1e-4 * size + 1e-12) * jnp.eye(grams.shape[-1]))
 
 
 def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """PLSA of all views together: P(cluster | row), and P(feature | cluster) as columns. Labels follow, but
-    have no say: rows with labels and rows without would begin in different clusters."""
+    """PLSA of all views together: P(cluster | row), and P(feature | cluster) as columns.
+
+    Labels do not influence the rows: rows with and without labels would start in different clusters.
+    """
     keys = jax.random.split(key, len(data.blocks) + 1)
     A = uneven(keys[0], data.n_rows, K)
     G = {b: uneven(k, K, data.n_features[b]).T for b, k in zip(data.blocks, keys[1:], strict=True)}
@@ -125,13 +127,13 @@ def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, j
 
 @jax.jit
 def shares(G: jax.Array, ratio: jax.Array) -> jax.Array:
-    """One multiplicative step of rows that sum to one."""
+    """One multiplicative step for rows that sum to one."""
     return normalise(G * ratio, G)
 
 
 def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Of every leading pair of singular vectors of all blocks side by side, the larger of its positive and
-    its negative part (NNDSVD; Boutsidis & Gallopoulos 2008), with what is zero at a tenth of the usual."""
+    """NNDSVD (Boutsidis & Gallopoulos 2008) of all blocks side by side: of every leading pair of singular
+    vectors the larger of the positive and the negative part; zeros become a tenth of the mean."""
     k = max(p, q)
     basis = jax.random.normal(key, (data.n_rows, k))
 

@@ -1,4 +1,4 @@
-"""Rows that share their precision, and columns that are switched on and off together."""
+"""Laws of rows: normal rows with common precisions, and columns that vanish for whole tasks."""
 
 from typing import Any, NamedTuple
 
@@ -15,14 +15,14 @@ SETTINGS = ("task", "common", "both", "given")
 
 
 class Cluster(NamedTuple):
-    """Tasks (positions) whose rows share a sparsity, and its weight."""
+    """The positions of tasks whose rows share a sparsity, and the weight of the sparsity."""
 
     tasks: tuple[int, ...]
     alpha: float
 
 
 def members(data: Tasks, clusters: str) -> list[tuple[int, ...]]:
-    """The tasks of every cluster."""
+    """The tasks of every cluster, for a setting of `clusters`."""
     each: list[tuple[int, ...]] = [(i,) for i in range(data.n_tasks)]
     every = [tuple(range(data.n_tasks))]
     given = [tasks for _, tasks in sorted(data.clusters.items())]
@@ -31,7 +31,7 @@ def members(data: Tasks, clusters: str) -> list[tuple[int, ...]]:
 
 
 def checked(sparsity: Any, clusters: int) -> float | tuple[float, ...]:
-    """One weight for all clusters, or one for each."""
+    """Check the weights: one for all clusters, or one for each."""
     several = sparsity if isinstance(sparsity, tuple | list) else (sparsity,)
     if len(several) not in (1, clusters) or not all(0 < a < float("inf") for a in several):
         raise ValueError(
@@ -41,7 +41,7 @@ def checked(sparsity: Any, clusters: int) -> float | tuple[float, ...]:
 
 
 def clusters_of(data: Tasks, hyper: Any) -> tuple[Cluster, ...]:
-    """g(k) and alpha_k; in Corollary 3 as in the paper's experiments (alpha, ..., alpha, T alpha)."""
+    """g(k) and alpha_k; for "both" (alpha, ..., alpha, T alpha), as in the paper's experiments."""
     tasks = members(data, hyper.clusters)
     alpha = hyper.sparsity
     if isinstance(alpha, float):
@@ -73,15 +73,15 @@ class SharedRows(dist.Distribution):
 
     def _sweep(self, noise: jax.Array | None) -> jax.Array:
         solve = jax.lax.linalg.triangular_solve
-        found = []
+        rows = []
         for at, P in zip(self.spans, self.precision, strict=True):
-            # x' L L' = b'; only solvers are told of a ridge, so a draw must do without
+            # x' L L' = b'; `factor` may add a ridge, which it reports to solvers only: draws go without
             L = factor(P) if noise is None else jnp.linalg.cholesky(P)
             half = solve(L, self.shift[at], left_side=False, lower=True, transpose_a=True)
             if noise is not None:
                 half = half + noise[at]
-            found.append(solve(L, half, left_side=False, lower=True))
-        return jnp.concatenate(found)
+            rows.append(solve(L, half, left_side=False, lower=True))
+        return jnp.concatenate(rows)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         away, total = value - self.mean, jnp.zeros(())
@@ -93,7 +93,7 @@ class SharedRows(dist.Distribution):
 
 
 def alone(shift: jax.Array, precision: jax.Array) -> SharedRows:
-    """The same where all rows share one precision."""
+    """`SharedRows` where all rows share one precision."""
     return SharedRows(shift, precision[None], (slice(0, len(shift)),))
 
 
@@ -112,16 +112,16 @@ def norms(
 
 
 def per_task(value: jax.Array, clusters: tuple[Cluster, ...], tasks: int) -> jax.Array:
-    """What clusters x p numbers add up to for each task: tasks x p."""
-    found = jnp.zeros((tasks, value.shape[1]), value.dtype)
+    """Sum the rows of a clusters x p table over the clusters of each task: tasks x p."""
+    sums = jnp.zeros((tasks, value.shape[1]), value.dtype)
     for one, row in zip(clusters, value, strict=True):
-        found = found.at[jnp.asarray(one.tasks)].add(row)
-    return found
+        sums = sums.at[jnp.asarray(one.tasks)].add(row)
+    return sums
 
 
 class GroupSparse(dist.Distribution):
     """Rows F with density exp(-sum_k alpha_k sum_r norm_kr): a multivariate Laplace law of every column over
-    the rows of each cluster, which may overlap. A sample is that of its scale mixture after `SWEEPS`."""
+    the rows of each cluster; clusters may overlap. Samples come from `SWEEPS` Gibbs sweeps."""
 
     SWEEPS = 50
     arg_constraints: dict[str, Any] = {}
@@ -166,8 +166,8 @@ def penalty(
 def scales(
     F: jax.Array, spans: tuple[slice, ...], clusters: tuple[Cluster, ...], smooth: float
 ) -> InverseGaussian:
-    """w_kr given F: exp(-a s) is the integral over tau of tau^-1/2 exp(-s^2 / 2 tau - a^2 tau / 2), up to a
-    constant, so 1 / tau is inverse Gaussian, and w = 1 / (a^2 tau) is so with mean 1 / (a s) and shape 1."""
+    """The law of w_kr given F. Up to a constant, exp(-a s) is the integral over tau of tau^-1/2
+    exp(-s^2 / 2 tau - a^2 tau / 2), so w = 1 / (a^2 tau) is inverse Gaussian with mean 1 / (a s), shape 1."""
     alpha = jnp.asarray([c.alpha for c in clusters])[:, None]
     return InverseGaussian(1 / (alpha * norms(F, spans, clusters, smooth)))
 

@@ -16,15 +16,15 @@ Yang & He, "Heterogeneous representation learning with structured sparsity regul
     lambda          weight
     X_ij, Y_i       data.y[block] on data.cells[block], rows data.span(block, i)
 
-Labels are one more block, seen for the labelled rows alone: these enter U (9) and their F (10) with the
-labels, all others without. (5) divides by norms that go to zero; here the norm is smoothed in J and in D
-alike, so that the update remains exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1),
-"common" (2), "both" (3, the paper's, where the common cluster weighs T times as much) or "given", those of
-the data. One `sparsity` serves all clusters, or there is one for each. Gauge: columns' names and signs.
+Labels are one more block, which only labelled rows have: U (9) is fitted to these, and their F (10) is fitted
+to the labels too. (5) divides by norms that go to zero; here the norm is smoothed in J and in D alike, so the
+update remains exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1), "common" (2), "both"
+(3, the paper's, where the common cluster weighs T times as much) or "given" (the clusters of the data). There
+is one `sparsity` for all clusters or one for each. Gauge: the order and the signs of columns.
 
 Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
-whose normaliser knows no parameter. Gibbs draws that law's Gaussian scale mixture first in every sweep,
-after which all rows of a task with the same blocks share one p x p precision; NUTS and SVI see the smoothed
+whose normaliser depends on no parameter. Every Gibbs sweep first draws the scales of that law's Gaussian
+mixture; then all rows of a task with the same blocks share one p x p precision. NUTS and SVI use the smoothed
 norm itself.
 """
 
@@ -68,7 +68,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.one_of(hyper, "clusters", groups.SETTINGS)
     labels.check(data)
     if hyper.clusters == "given" and not data.clusters:
-        raise ValueError("Expected Tasks(..., clusters=...) where clusters='given', got none")
+        raise ValueError("Expected Tasks(..., clusters=...) with clusters='given', got none")
     alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))
     return hyper._replace(sparsity=alpha, binary=data.binary)
 
@@ -78,7 +78,7 @@ def weigh(block: str, hyper: Hyper) -> float:
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Random directions through all blocks, once forth and back: a rough basis of what varies most."""
+    """Random directions multiplied by all blocks and back: roughly the directions of largest variance."""
     p, F = hyper.n_components, jnp.zeros((data.n_rows, hyper.n_components))
     keys = dict(zip(data.blocks, jax.random.split(key, len(data.blocks)), strict=True))
     for b, d in data.n_features.items():
@@ -127,7 +127,7 @@ def update_B(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def row_system(p: Params, data: Tasks, hyper: Hyper, D: jax.Array) -> tuple[Any, jax.Array, Any]:
-    """X B over a row's blocks, and B'B + D_i for each part of each task."""
+    """X B over the blocks of each row, and B'B + D_i for each part of each task."""
     w = {b: weigh(b, hyper) for b in data.blocks}
     shift = sum(w[b] * tables.product(data.cells[b], data.y[b], p.B[b]) for b in w)
     gram = {b: w[b] * (p.B[b].T @ p.B[b]) for b in w}
@@ -171,7 +171,7 @@ def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows by (10), D as the old rows left it."""
+    """New rows by (10), with D from training."""
     shift, precision, spans = row_system(p, data, hyper, p.D)
     return p._replace(F=SharedRows(shift, precision, spans).mean)
 

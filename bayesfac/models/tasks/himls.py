@@ -15,16 +15,17 @@ IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
     alpha, beta       weight, coupling
     X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
 
-(16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that factor, so J may rise there:
-here all rows enter, and J never does. (10)-(21) minimise a bound in which the terms of degree two become
-h^2 / h_old and those linear in h, h_old (1 + log(h / h_old)); the gamma prior joins it by h <= (h^2 / h_old
-+ h_old) / 2. The pseudo-inverse of step 3 may be negative: such entries begin small and positive. The
-paper's J is rate 0 at shape 1. Factors then trade any scale: a point may be asked for, and a posterior, which
-would be improper, is refused.
+(16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that factor, so J may rise there;
+here all rows enter, and J never rises. (10)-(21) minimise a bound in which terms of degree two become
+h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the gamma prior joins it through h <=
+(h^2 / h_old + h_old) / 2. The pseudo-inverse of step 3 may be negative: such entries start small, positive.
+The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary: `bf.fit` accepts this, while an
+engine that draws from the posterior, which is improper, refuses it.
 
-Settings: `layers` of one pair is MLS; on `data.concatenated()` MLS-T, on `data.pooled()` MLS-V, on both
-MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta |M_ij
-- M_iY|^2), whose normaliser J leaves out: a generalised posterior.
+Settings: `layers` with one pair is MLS; on `data.concatenated()` it is MLS-T, on `data.pooled()` MLS-V, on
+both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta
+|M_ij - M_iY|^2), whose normaliser J leaves out: a generalised posterior. The 300 lines of a method are
+exceeded because `_layers` and `_pretraining` hold everything that HiMLS and HiMLSD share.
 """
 
 from functools import partial
@@ -43,17 +44,7 @@ from bayesfac.core.laws import labels
 from bayesfac.core.method import Method, register
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
-
-
-class Params(NamedTuple):
-    R: jax.Array
-    S: dict[str, jax.Array] | None
-    C: dict[str, jax.Array]
-    D: dict[str, jax.Array] | None
-    M: dict[str, jax.Array] | None
-    common: jax.Array | None = None
-    N: dict[str, jax.Array] | None = None  # derived: spaces of the labels in every layer
-    left: jax.Array | None = None  # derived: what they make of the rows
+from bayesfac.models.tasks._layers import Params
 
 
 class Hyper(NamedTuple):
@@ -70,7 +61,7 @@ class Hyper(NamedTuple):
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Pre-training, layer by layer."""
-    return pretraining.pretrain(key, data, hyper, SQUARED, Params)
+    return pretraining.pretrain(key, data, hyper, SQUARED)
 
 
 def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -107,7 +98,7 @@ def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Arra
 
 
 def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
-    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g^2 times what it is."""
+    """The bound for one factor g that multiplies all M_ij and M_iY; the coupling is multiplied by g^2."""
     gap = sum((m - M[LABELS]) ** 2 for m in M.values())
     den = den + hyper.coupling * gap + hyper.rate / 2 * sum(M.values())
     num = num + len(M) * (hyper.shape - 1) / 2
@@ -136,7 +127,7 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
-    p = layers.sample(data, hyper, Params, "squared")
+    p = layers.sample(data, hyper, "squared")
     numpyro.factor("coupling", -coupling(p, hyper))
 
 

@@ -16,19 +16,20 @@ IEEE TKDE 2016; eq. 1-3, 22-43, Algorithm 1.
     alpha, beta       weight, coupling
     X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
 
-(25), and with it (32) and (38), takes log x for 1 - 1/x in the coupling of M_ij to M_iY, and J may rise.
+(25), and with it (32) and (38), replaces 1 - 1/x by log x in the coupling of M_ij to M_iY, and J may rise.
 The bound of Lemma 6 has an exact minimum instead. With A = h (R'(X / RMC')C) + shape - 1, B = R'EC + rate
 and p = M_iY
 
     -A/h + B + beta log(h / p) = 0,   h = A / (beta s),   s + log s = log A - log(beta p) + B / beta,
 
-that is s = W(A e^(B/beta) / (beta p)) of Lambert's function, solved in logarithms; h = p e^(-B/beta) where
-A = 0. `approximate=True` is the paper's. (33) is exact as printed; in (36), (37), (42) and (43) R stands
-for R of all rows that have the block. As in `himls`, all rows enter the update of R^(l), l > 1, where (40)
-takes the labelled.
+that is s = W(A e^(B/beta) / (beta p)) with Lambert's function W, solved in logarithms; h = p e^(-B/beta)
+where A = 0. `approximate=True` is the paper's update. (33) is exact as printed; in (36), (37), (42) and (43)
+R stands for the R of all rows that have the block. As in `himls`, all rows enter the update of R^(l), l > 1,
+where (40) takes the labelled rows.
 
-Twin: tables with density exp(-w D), Poisson-like, gamma factors, and the factor exp(-beta D(M_ij || M_iY)),
-whose normaliser J leaves out: a generalised posterior.
+Twin: tables with density exp(-w D), similar to a Poisson law, gamma factors, and the factor exp(-beta D(M_ij
+|| M_iY)), whose normaliser J leaves out: a generalised posterior. On the length of the private files see
+`himls`.
 """
 
 from functools import partial
@@ -49,17 +50,7 @@ from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, register
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
-
-
-class Params(NamedTuple):
-    R: jax.Array
-    S: dict[str, jax.Array] | None
-    C: dict[str, jax.Array]
-    D: dict[str, jax.Array] | None
-    M: dict[str, jax.Array] | None
-    common: jax.Array | None = None
-    N: dict[str, jax.Array] | None = None  # derived: spaces of the labels in every layer
-    left: jax.Array | None = None  # derived: what they make of the rows
+from bayesfac.models.tasks._layers import Params
 
 
 class Hyper(NamedTuple):
@@ -77,7 +68,7 @@ class Hyper(NamedTuple):
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Pre-training, layer by layer."""
-    return pretraining.pretrain(key, data, hyper, DIVERGENCE, Params)
+    return pretraining.pretrain(key, data, hyper, DIVERGENCE)
 
 
 def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -113,7 +104,7 @@ def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Arra
 
 
 def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
-    """The same bound in a factor g of all M_ij and M_iY: the coupling becomes g times what it is."""
+    """The bound for one factor g that multiplies all M_ij and M_iY; the coupling is multiplied by g."""
     den = den + hyper.coupling * gap(M) + hyper.rate * sum(M.values())
     num = num + len(M) * (hyper.shape - 1)
     return num / jnp.maximum(den, jnp.finfo(num.dtype).tiny)
@@ -130,7 +121,7 @@ def gap(M: dict[str, jax.Array]) -> Any:
 def of_view(
     M: jax.Array, num: jax.Array, den: jax.Array, other: jax.Array, hyper: Hyper
 ) -> jax.Array:
-    """The exact minimum of Lemma 6's bound; (32), (38) where `approximate`."""
+    """The exact minimum of Lemma 6's bound; with `approximate`, (32) and (38)."""
     beta = hyper.coupling
     if not beta:
         return step(M, num, den, hyper)
@@ -144,7 +135,7 @@ def of_view(
 
 
 def log_lambert(x: jax.Array) -> jax.Array:
-    """u with u + e^u = x, which is log W(e^x), by Newton's method: convex, so it converges from anywhere."""
+    """u with u + e^u = x, that is log W(e^x), by Newton's method, which converges from any start."""
     u = jnp.where(x > 1, jnp.log(jnp.maximum(x, 1)), x)
     for _ in range(8):  # 5 are enough for float64 at every x
         u -= (u + jnp.exp(u) - x) / (1 + jnp.exp(u))
@@ -167,12 +158,14 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
-    p = layers.sample(data, hyper, Params, "divergence")
+    p = layers.sample(data, hyper, "divergence")
     numpyro.factor("coupling", -coupling(p, hyper))
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    score = layers.score(p, query, hyper)  # of w y Poisson with mean w score
+    score = layers.score(
+        p, query, hyper
+    )  # the variance of y where w y is Poisson with mean w score
     return labels.of_labels(score, hyper.binary, jnp.maximum(score, labels.CERTAIN) / hyper.weight)
 
 

@@ -15,20 +15,21 @@ eq. 8-23.
     beta, gamma     weight, alignment
     X^(v), Y        data.y[block] on data.cells[block]; a row enters E_v where its task has the view
 
-(8) as it is read has no minus before HSIC; the text maximises the dependence, and so do we. S_{r+1} in (18)
-is the nearest point in the ball to B_{r+1} + T_r. J has no alpha: with (22) put in, sum alpha_v^r E_v
-becomes (sum E_v^(-1/(r-1)))^-(r-1), concave in E, so that weights alpha_v^r of the point where a step
-begins bound it: every step still lowers J. `noise` takes (N_v / 2) log E_v instead, N_v cells of view v:
-the normal likelihood with the precision integrated out under 1 / precision, again with the right weights,
-N_v / 2 E_v. ADMM's answer need not be lower, as HSIC makes its problem non-convex: the way to it is halved
-until it is, how often is counted, and a projected gradient step of safe length follows. mu (17) is the
-least at which the quadratic step is solved by a positive definite system, and then as much again; Theorem 1
-asks for its convexity alike. ridge > 0 keeps W P regular where there are few labelled rows; 0 is the
-paper's.
+The printed (8) lacks the minus before HSIC; the text maximises the dependence, and so do we. S_{r+1} in (18)
+is the point of the ball nearest to B_{r+1} + T_r. J contains no alpha: with (22) inserted, sum alpha_v^r E_v
+becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its tangent at the start of a step, with weights
+alpha_v^r, is therefore an upper bound, so that every step lowers J. `noise` replaces this term by N_v / 2
+log E_v, with N_v cells in view v: the normal likelihood with the precision integrated out under
+1 / precision. Its weights are N_v / (2 E_v). HSIC makes the problem of a basis non-convex, so the result of
+ADMM may be higher: the step to it is halved until J does not rise (counted as shortened), and a projected
+gradient step of safe length follows. mu (17) is twice the least value at which the system of the quadratic
+step is positive definite, plus the mean absolute eigenvalue; Theorem 1 asks for convexity likewise. ridge > 0
+keeps the systems of W and P regular with few labelled rows; the paper has ridge 0. `init` and `update` run in
+double precision, as features may have any scale.
 
-Twin: normal tables with precision 2 alpha_v^r where `alpha` is given, else the factor exp(-sum alpha_v^r
-E_v), that of HSIC, columns uniform in the ball, normal P and W: a generalised posterior. Gauge: columns may
-be relabelled; signs count, as C centres over columns. Tasks do not matter here; their rows are pooled.
+Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the factor exp(-sum alpha_v^r E_v);
+the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
+may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
 """
 
 from typing import Any, NamedTuple
@@ -45,9 +46,10 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
-from bayesfac.models.tasks import _dependence as alignment
+from bayesfac.core.precision import doubled
+from bayesfac.models.tasks import _bases as bases
+from bayesfac.models.tasks._bases import UniformBall
 from bayesfac.models.tasks._row_groups import SharedRows, alone
-from bayesfac.models.tasks._unit_ball import UniformBall
 
 
 class Params(NamedTuple):
@@ -70,7 +72,11 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     labels.check(data)
-    checks.whole("n_components - 1 (HSIC divides by it)", hyper.n_components - 1, 10**5, "columns")
+    checks.whole("n_components", hyper.n_components, 10**5, "columns")
+    if hyper.n_components < 2:
+        raise ValueError(
+            "Expected n_components of at least 2 (HSIC divides by n_components - 1), got 1"
+        )
     checks.positive(hyper, "weight", "r")
     checks.positive(hyper, *(name for name in ("alignment", "ridge") if getattr(hyper, name) != 0))
     if hyper.r <= 1:
@@ -84,8 +90,9 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     return hyper._replace(alpha=alpha, binary=data.binary)
 
 
+@doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Random directions in the ball; P and W to match."""
+    """B uniform in the balls; P and W fitted to it."""
     K, B = hyper.n_components, {}
     for v, k in zip(data.names, jax.random.split(key, len(data.names)), strict=True):
         B[v] = UniformBall(data.n_features[v], K).sample(k)
@@ -94,20 +101,21 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 
 def view_weights(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    """alpha_v^r (22), the slope of `misfit`."""
-    return jax.grad(alignment.misfit)(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
+    """alpha_v^r (22): the slope of `misfit` in the errors E_v."""
+    return jax.grad(bases.misfit)(bases.errors(p.P, p.B, data), hyper, data.cells_by_view)
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    total = alignment.misfit(alignment.errors(p.P, p.B, data), hyper, data.cells_by_view)
-    total -= hyper.alignment * alignment.dependence(p.B)
+    total = bases.misfit(bases.errors(p.P, p.B, data), hyper, data.cells_by_view)
+    total -= hyper.alignment * bases.dependence(p.B)
     P = data.seen(LABELS, p.P)
     total += hyper.weight * tables.squared_error(data.cells[LABELS], data.y[LABELS], P, p.W)
     return total + hyper.ridge * (jnp.sum(p.P**2) + jnp.sum(p.W**2))
 
 
+@doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """P (12, 14), every B_v (18), W (20); alpha (22) anew before each."""
+    """P (12, 14), every B_v (18), W (20); alpha (22) is updated before each of them."""
     p = update_P(p, data, hyper)
     for view in data.names:
         p = p._replace(B={**p.B, view: update_B(p, data, hyper, view)})
@@ -131,11 +139,11 @@ def update_B(p: Params, data: Tasks, hyper: Hyper, view: str) -> jax.Array:
     """min tr B Q B' - 2 tr B L' over the balls, with Q = a P'P - g C (sum_w K_w) C and L = a X'P."""
     a = view_weights(p, data, hyper)[data.names.index(view)]
     P, B, K = data.seen(view, p.P), p.B[view], p.P.shape[1]
-    beside = sum(alignment.centred_gram(other) for w, other in p.B.items() if w != view)
+    beside = sum(bases.centred_gram(other) for w, other in p.B.items() if w != view)
     g = 2 * hyper.alignment / (K - 1) ** 2
     Q = a * P.T @ P - g * jnp.asarray(beside)
     L = a * tables.transposed(data.cells[view], data.y[view], P)
-    return alignment.basis_step(Q, L, B)
+    return bases.basis_step(Q, L, B)
 
 
 def update_W(p: Params, data: Tasks, hyper: Hyper) -> Params:
@@ -150,11 +158,11 @@ def model(data: Tasks, hyper: Hyper) -> None:
     P = numpyro.sample("P", labels.ridge_law(data.n_rows, K, hyper.ridge))
     B = {v: numpyro.sample(f"B.{v}", UniformBall(data.n_features[v], K)) for v in data.names}
     W = numpyro.sample("W", labels.ridge_law(len(data.labels), K, hyper.ridge))
-    numpyro.factor("alignment", hyper.alignment * alignment.dependence(B))
+    numpyro.factor("alignment", hyper.alignment * bases.dependence(B))
     weight = {LABELS: hyper.weight}
     if hyper.alpha is None:
-        E = alignment.errors(P, B, data)
-        numpyro.factor("views", -alignment.misfit(E, hyper, data.cells_by_view))
+        E = bases.errors(P, B, data)
+        numpyro.factor("views", -bases.misfit(E, hyper, data.cells_by_view))
     else:
         weight |= {v: a**hyper.r for v, a in zip(data.names, hyper.alpha, strict=True)}
     for b, w in weight.items():
@@ -167,7 +175,7 @@ def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows by (14), with the views' weights of the old."""
+    """New rows by (14), with the weights of the views from training."""
     return update_P(p, data, hyper, p.weights)
 
 

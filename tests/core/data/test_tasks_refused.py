@@ -88,8 +88,8 @@ BAD = [
     (lambda: Tasks(NEST).take(np.zeros(4, bool)), "Expected at least one row, got none"),
     (lambda: Tasks(NEST).take([0, 0]), "distinct row labels, got 's:0' twice"),
     (lambda: Tasks(NEST).take([0], [0]), r"`labelled` as a mask over 4 rows, got int64 of \(1,\)"),
-    (lambda: Tasks(UNEVEN).pooled(), "every view in every task, got none of 'w' in 't'"),
-    (lambda: Tasks(UNEVEN).concatenated(), "every view in every task, got none of 'w' in 't'"),
+    (lambda: Tasks(UNEVEN).pooled(), "every view in every task, got no 'w' in 't'"),
+    (lambda: Tasks(UNEVEN).concatenated(), "every view in every task, got no 'w' in 't'"),
 ]  # fmt: skip
 
 

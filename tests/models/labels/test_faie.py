@@ -128,7 +128,7 @@ def test_settings_that_cannot_be_are_refused(given, said):
 
 def test_every_row_needs_labels():
     some = np.where(np.arange(40)[:, None] == 7, np.nan, Y)
-    with pytest.raises(ValueError, match="Expected labels of every row .a row without any comes by fold_in., got none of 7"):  # fmt: skip  # noqa: E501
+    with pytest.raises(ValueError, match="Expected labels of every row .predict unlabelled rows by fold_in., got none of 7"):  # fmt: skip  # noqa: E501
         bf.fit("faie", Tasks({"x": X}, some))
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesfac.models.labels import _grople_correlations as correlations
 from bayesfac.models.labels import _grople_groups as label_groups
-from bayesfac.models.labels import _proximal as proximal
+from bayesfac.models.labels import _grople_steps as steps
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def test_shrinkages_are_the_minimum_of_what_they_claim():
     V, groups, t = rng.normal(size=(5, 3)), (0, 1, 0, 1, 1), np.array([0.3, 1.2, 9.0])
     z = np.asarray(label_groups.shrink(V, groups, t))
     assert (z[:, 2] == 0).all() and (z[:, 0] != 0).all()
-    s = np.asarray(proximal.soft(V, 0.5))
+    s = np.asarray(steps.soft(V, 0.5))
     assert ((s == 0) == (np.abs(V) <= 0.5)).all()
     group = lambda W: ((W - V) ** 2).sum() / 2 + (t * lengths_of(W, groups)).sum()  # noqa: E731
     lasso = lambda W: ((W - V) ** 2).sum() / 2 + 0.5 * np.abs(W).sum()  # noqa: E731
@@ -61,10 +60,10 @@ def test_at_zero_norms_have_a_slope_of_zero():
 def test_the_accelerated_steps_never_climb_also_where_the_slope_misleads():
     Q = jnp.asarray(np.diag([-3.0, 1.0, 2.0]))  # not convex: no bound holds, and steps are too long
     cost = lambda x, Ax: jnp.sum(x * Ax) + jnp.sum(jnp.abs(x))  # noqa: E731
-    x, ahead = jnp.asarray([0.5, 1.0, -1.0]), lambda x, g: proximal.soft(x - g, 1.0)
+    x, ahead = jnp.asarray([0.5, 1.0, -1.0]), lambda x, g: steps.soft(x - g, 1.0)
     trace = [cost(x, Q @ x)]
     for number in range(1, 8):
-        z = proximal.accelerated(x, lambda x: Q @ x, cost, lambda x, Ax: 2 * Ax, ahead, number)
+        z = steps.accelerated(x, lambda x: Q @ x, cost, lambda x, Ax: 2 * Ax, ahead, number)
         trace.append(cost(z, Q @ z))
     assert (np.diff(trace) <= 1e-12).all() and trace[-1] < trace[0]
 
@@ -102,6 +101,6 @@ def test_empty_and_equal_labels_have_a_group():
 def test_a_column_that_never_varies_has_no_correlation():
     """A constant leaves only rounding about its mean: that has no direction."""
     U = jnp.asarray(np.c_[np.full(9, 0.1), np.arange(9.0), np.arange(9.0) ** 2])
-    R = correlations.unlike_columns(U, jnp.ones((9, 1)))
+    R = steps.unlike_columns(U, jnp.ones((9, 1)))
     np.testing.assert_allclose(R[0], [0, 1, 1], atol=1e-15)
     np.testing.assert_allclose(R[1, 2], 1 - np.corrcoef(U[:, 1], U[:, 2])[0, 1], rtol=1e-12)

@@ -43,9 +43,7 @@ def test_labels_have_no_say_in_the_clusters_of_a_start(name):
     method, data, hyper, _ = begun(name, layers=((3, 2),), start="plsa")
     y = data.y | {"labels": data.y["labels"] * jnp.arange(1.0, 1 + len(data.y["labels"]))}
     other = bf.Tasks.tree_unflatten(data.host, (data.cells, y))
-    starts = [
-        pretraining.start(jax.random.key(3), each, hyper, method.Params) for each in (data, other)
-    ]
+    starts = [pretraining.start(jax.random.key(3), each, hyper) for each in (data, other)]
     shares = [p.R / p.R.sum(1, keepdims=True) for p in starts]
     np.testing.assert_allclose(*shares, rtol=1e-9)
     assert not np.allclose(starts[0].C["labels"], starts[1].C["labels"])
@@ -343,7 +341,7 @@ def test_data_that_cannot_be_fitted_are_refused(name):
     ):
         bf.fit(name, bare, coupling=0, **one)
     fit = bf.fit(name, bare, bf.FixedPoint(5, tol=0.9), **one)
-    assert "no row of b has labels: theirs come from the other tasks alone" in fit.info["notes"]
+    assert "no row of b has labels: predictions rest on the other tasks alone" in fit.info["notes"]
     with pytest.raises(ValueError, match="flat prior"):
         bf.fit(name, bf.Tasks({"x": x}, y), bf.NUTS(2, 2, 1), rate=0, **one)
 

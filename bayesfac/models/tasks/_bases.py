@@ -1,0 +1,156 @@
+"""LSA-MML: columns in the unit ball, the terms of J that couple the bases, and the step for one basis."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import ParameterFreeTransform
+
+from bayesfac.core import events
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.kernels import tables
+
+INNER = 10  # steps of ADMM
+HALVINGS = 12
+SLACK = 1e-4  # added to E_v, times the sum of squares: no exactly fitted view takes all weight
+
+
+# -- columns in the unit ball ---------------------------------------------------------------------
+class _ColumnsInBall(constraints.ParameterFreeConstraint):
+    event_dim = 2
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.all(jnp.sum(x**2, -2) <= 1 + 1e-6, -1)
+
+    def feasible_like(self, prototype: Any) -> Any:
+        return jnp.zeros_like(prototype)
+
+
+columns_in_ball = _ColumnsInBall()
+
+
+class ToBall(ParameterFreeTransform):
+    """z -> z / sqrt(1 + |z|^2) for every column, with determinant (1 + |z|^2)^-(d + 2)/2 in d dimensions."""
+
+    domain = constraints.real_matrix
+    codomain = columns_in_ball
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x / jnp.sqrt(1 + jnp.sum(x**2, -2, keepdims=True))
+
+    def _inverse(self, y: jax.Array) -> jax.Array:
+        return y / jnp.sqrt(1 - jnp.sum(y**2, -2, keepdims=True))
+
+    def log_abs_det_jacobian(
+        self, x: jax.Array, y: jax.Array, intermediates: Any = None
+    ) -> jax.Array:
+        d = x.shape[-2]
+        return -0.5 * (d + 2) * jnp.sum(jnp.log1p(jnp.sum(x**2, -2)), -1)
+
+
+@biject_to.register(_ColumnsInBall)
+def _to_ball(constraint: Any) -> ToBall:
+    return ToBall()
+
+
+class UniformBall(dist.Distribution):
+    """Independent columns, uniform in the unit ball; `log_prob` leaves out the constant."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = columns_in_ball
+
+    def __init__(self, d: int, columns: int) -> None:
+        super().__init__((), (d, columns))
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return jnp.zeros(jnp.shape(value)[:-2], jnp.result_type(float))
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        direction, radius = jax.random.split(key)
+        z = jax.random.normal(direction, (*sample_shape, *self.event_shape))
+        shape = (*sample_shape, 1, self.event_shape[1])
+        r = jax.random.uniform(radius, shape) ** (1 / self.event_shape[0])
+        return z * r / jnp.linalg.norm(z, axis=-2, keepdims=True)
+
+
+def into_ball(B: jax.Array) -> jax.Array:
+    """Every column replaced by the nearest point in the unit ball."""
+    return B / jnp.maximum(1, jnp.linalg.norm(B, axis=0))
+
+
+# -- errors, dependence and steps -----------------------------------------------------------------
+def errors(P: jax.Array, B: dict[str, jax.Array], data: Tasks) -> jax.Array:
+    """E_v = |X_v - P B_v'|^2 plus slack, for every view."""
+    result = []
+    for v in data.names:
+        E = tables.squared_error(data.cells[v], data.y[v], data.seen(v, P), B[v])
+        result.append(jnp.maximum(E, 0) + SLACK * jnp.sum(data.y[v] ** 2))
+    return jnp.stack(result)
+
+
+def misfit(E: jax.Array, hyper: Any, cells: tuple[int, ...]) -> jax.Array:
+    """sum_v alpha_v^r E_v with the fixed or the best alpha, or the term of `noise`; concave in E."""
+    if hyper.alpha is not None:
+        return jnp.asarray(hyper.alpha) ** hyper.r @ E
+    if hyper.noise:
+        return 0.5 * jnp.asarray(cells) @ jnp.log(E)
+    s, least = hyper.r - 1, jnp.min(E)  # scaled, so that no power overflows
+    return least * jnp.sum((least / E) ** (1 / s)) ** -s
+
+
+def centred_gram(B: jax.Array) -> jax.Array:
+    """C B'B C."""
+    G = B - jnp.mean(B, 1, keepdims=True)
+    return G.T @ G
+
+
+def dependence(B: dict[str, jax.Array]) -> jax.Array:
+    """sum_{v != w} HSIC(B_v, B_w) over ordered pairs: |sum_v C K_v C|^2 without the terms v = w."""
+    grams = [centred_gram(each) for each in B.values()]
+    K = grams[0].shape[0]
+    pairs = jnp.sum(sum(grams) ** 2) - sum(jnp.sum(G**2) for G in grams)
+    return pairs / (K - 1) ** 2
+
+
+def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
+    """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then by a projected gradient step."""
+    B, short = _basis(Q, L, B)
+    events.tell("the step of (18) was shortened", short)
+    return B
+
+
+@jax.jit
+def _basis(Q: jax.Array, L: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def cost(B: jax.Array) -> jax.Array:
+        return jnp.sum((B @ Q) * B) - 2 * jnp.sum(B * L)
+
+    B, short = lower(cost, B, admm(Q, L, B))
+    slope, bend = 2 * (B @ Q - L), 2 * jnp.max(jnp.abs(jnp.linalg.eigvalsh(Q)))
+    return into_ball(B - slope / jnp.maximum(bend, 1e-12)), short
+
+
+def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
+    """(18): B (Q + mu I) = L + mu (S - T), S the point of the balls nearest to B + T, T += B - S."""
+    bends = jnp.linalg.eigvalsh(Q)
+    mu = jnp.maximum(-2 * bends[0], 0) + jnp.mean(jnp.abs(bends)) + 1e-12
+    solve = jax.scipy.linalg.cho_factor(Q + mu * jnp.eye(len(Q)))
+
+    def step(state: tuple, _: None) -> tuple[tuple, None]:
+        S, T = state
+        B = jax.scipy.linalg.cho_solve(solve, (L + mu * (S - T)).T).T
+        S = into_ball(B + T)
+        return (S, T + B - S), None
+
+    return jax.lax.scan(step, (B, jnp.zeros_like(B)), None, length=INNER)[0][0]
+
+
+def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first of S, halfway to S, a quarter, ... that costs no more than B, else B; and if it is not S.
+
+    All these points lie in the balls, which are convex.
+    """
+    now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
+    fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
+    return B + jnp.max(jnp.where(fine, steps, 0)) * (S - B), ~fine[0]
