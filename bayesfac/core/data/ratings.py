@@ -72,7 +72,7 @@ class Ratings:
         user, item, value, users, items_ = _triplets(data, items, values, columns)
         if not len(value):
             raise ValueError("Expected at least one rating, got none")
-        levels = _levels(levels)
+        levels = levels_of(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
             raise ValueError(
@@ -307,7 +307,8 @@ def _matrix_triplets(data: Any) -> tuple:
     return user.astype(np.int32), item.astype(np.int32), value, users, items
 
 
-def _levels(levels: int | Sequence[float] | None) -> tuple[float, ...] | None:
+def levels_of(levels: int | Sequence[float] | None) -> tuple[float, ...] | None:
+    """The scale of levels as rising numbers: 1..R if `levels` is a number."""
     if levels is None:
         return None
     if isinstance(levels, int | np.integer):
