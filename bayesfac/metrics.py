@@ -184,16 +184,8 @@ def rps(probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float
     """Ranked probability score: the squared error of P(level <= r), summed over r.
 
     Every r has as weight the distance of its level from the next level, so the score is the continuous
-    ranked probability score of a distribution over the levels, in the unit of the levels.
-
-    Parameters
-    ----------
-    probabilities : array (..., R)
-        The mass of each level.
-    value : array (...)
-        The levels observed, as they are written (not their codes).
-    levels : int or sequence
-        The scale, 1..R if a number.
+    ranked probability score of a distribution over the levels, in the unit of the levels. The parameters are
+    those of `ordinal_log_score`.
 
     Returns
     -------

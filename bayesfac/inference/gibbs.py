@@ -94,16 +94,14 @@ class Gibbs:
                     written = int(np.isfinite(lp[0]).sum())
                     return _partial(writer, lp, max(chain, 1), written)
         point.save({"chain": self.chains, "lp": lp})
-        return Result(draws=writer.view(), trace=-lp.ravel(), stats={"lp": lp})
+        return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
 
 
 def _partial(writer: Writer, lp: np.ndarray, chains: int, draws: int) -> Result:
     """The Result of an interrupted run: its finished chains, or the first draws of its first chain."""
     if draws < 1:
         raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
-    stored = writer.view()
-    kept = {site: stored[site][:chains, :draws] for site in stored}
-    lp = lp[:chains, :draws]
+    lp, kept = lp[:chains, :draws], writer.view(chains, draws)
     note = f"interrupted: {chains} chain(s) of {draws} draws"
     return Result(draws=kept, trace=-lp.ravel(), stats={"lp": lp}, notes=[note], partial=True)
 

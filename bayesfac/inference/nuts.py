@@ -10,6 +10,7 @@ import numpyro
 from numpyro.infer import NUTS as NumpyroNUTS
 from numpyro.infer.reparam import TransformReparam
 
+from bayesfac.core import checks
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
@@ -20,7 +21,6 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     log_joints,
-    require,
 )
 from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import (
@@ -75,23 +75,13 @@ class NUTS:
 
     def __post_init__(self) -> None:
         check_settings(self, warmup=1, draws=1, chains=1, max_tree_depth=1, thin=1)
-        require(
-            0 < self.target_accept < 1,
-            f"Expected target_accept in (0, 1), got {self.target_accept!r}",
-        )
-        methods = ("vectorized", "sequential")
-        require(
-            self.chain_method in methods,
-            f"Expected chain_method in {methods}, got {self.chain_method!r}",
-        )
+        checks.between(self, "target_accept", 0, 1)
+        checks.one_of(self, "chain_method", ("vectorized", "sequential"))
 
     def run(self, job: Job) -> Result:
         """Warm up and sample, in blocks; the log joint of every draw afterwards."""
-        groups = (
-            [range(self.chains)]
-            if self.chain_method == "vectorized"
-            else [[c] for c in range(self.chains)]
-        )
+        together = self.chain_method == "vectorized"
+        groups = [range(self.chains)] if together else [[chain] for chain in range(self.chains)]
         writer = Writer(self.folder, (self.chains, self.draws))
         parts: list[dict[str, np.ndarray]] = []
         total = self.warmup + self.draws * self.thin
@@ -108,9 +98,9 @@ class NUTS:
         if not length:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         stats = {k: np.concatenate([part[k][:, :length] for part in parts]) for k in STATISTICS}
-        stored, kept = writer.view(), len(stats["energy"])
+        kept = len(stats["energy"])
         partial = length < self.draws or kept < self.chains
-        draws = {s: stored[s][:kept, :length] for s in stored} if partial else stored
+        draws = writer.view(kept, length)
         stats = {"lp": log_joints(job, draws), **stats}
         stats["tree_depth"] = np.ceil(np.log2(stats["n_steps"] + 1)).astype(int)
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth

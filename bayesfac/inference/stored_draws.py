@@ -113,6 +113,9 @@ class Writer:
                     f"got shape {stored.shape}"
                 )
 
-    def view(self) -> Mapping[str, np.ndarray]:
-        """{site: (chain, draw, ...)} of all draws."""
-        return self.memory if self.folder is None else StoredDraws(self.folder)
+    def view(self, chains: int, draws: int) -> Mapping[str, np.ndarray]:
+        """{site: (chain, draw, ...)} of the first draws of the first chains."""
+        stored = self.memory if self.folder is None else StoredDraws(self.folder)
+        if (chains, draws) == self.shape:
+            return stored
+        return {site: stored[site][:chains, :draws] for site in stored}

@@ -15,6 +15,7 @@ from numpyro.handlers import Messenger
 from numpyro.infer import SVI as NumpyroSVI
 from numpyro.infer import Trace_ELBO, autoguide, init_to_value
 
+from bayesfac.core import checks
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.guide_weights import log_weights
@@ -87,14 +88,9 @@ class SVI:
 
     def __post_init__(self) -> None:
         check_settings(self, steps=1, draws=1, **({} if self.batch is None else {"batch": 1}))
-        guides = [name for name in GUIDES if name != "delta"]
-        require(
-            self.guide in guides, f"Expected SVI(guide=...) one of {guides}, got {self.guide!r}"
-        )
-        require(
-            self.learning_rate is None or self.learning_rate > 0,
-            f"Expected a positive learning_rate, got {self.learning_rate!r}",
-        )
+        checks.one_of(self, "guide", tuple(name for name in GUIDES if name != "delta"))
+        if self.learning_rate is not None:
+            checks.positive(self, "learning_rate")
 
     def run(self, job: Job) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
@@ -143,9 +139,7 @@ class MAP:
 
     def __post_init__(self) -> None:
         check_settings(self, steps=1)
-        require(
-            self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
-        )
+        checks.positive(self, "learning_rate")
 
     def run(self, job: Job) -> Result:
         """Climb the log joint from the start."""

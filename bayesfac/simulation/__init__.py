@@ -8,6 +8,7 @@ among the quantities.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from bayesfac.core import checks
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, lookup, settle, unknown
 from bayesfac.inference import ENGINES
-from bayesfac.inference.result import bar
+from bayesfac.inference.result import Job, bar
 from bayesfac.report import arviz_versions
 from bayesfac.simulation import joint
 from bayesfac.simulation.quantities import identified, probes
@@ -100,30 +101,24 @@ def sbc(
         example, full = _example(method, data, hyper)
         name = f"{engine} ({made.guide})" if engine == "SVI" else engine
         ran = {"seed": seed, "warmup": length.warmup, "thin": length.thin, **settings}
-        ran |= {"hyper": dict(hyper or {})}
+        empty = Calibration(method.name, name, settings=ran | {"hyper": dict(hyper or {})})
         if reason := joint.obstacle(method, example, full):
-            return Calibration(method.name, name, settings=ran, reason=reason)
+            return replace(empty, reason=reason)
         key, walk = jax.random.split(jax.random.key(seed))
-        found = joint.truths(method, example, full, key, replications)
-        if found.reason:
-            return Calibration(method.name, name, settings=ran, reason=found.reason)
-        posterior = SAMPLERS[engine](method, example, full, made, length)
-        whole_run = _run(method, example, full, posterior, found.keys, walk, progress)
-    return _judged(method, engine, name, length, found, ran, whole_run)
+        truths = joint.truths(method, example, full, key, replications)
+        if truths.reason:
+            return replace(empty, reason=truths.reason)
+        job = Job(method, example, full, walk, progress=progress)
+        samples = _run(job, SAMPLERS[engine](job, made, length), truths.keys)
+    return _judged(empty, length, truths, *samples)
 
 
 # -- running --------------------------------------------------------------------------------------
 def _run(
-    method: Method,
-    example: Any,
-    hyper: Any,
-    posterior: Posterior,
-    truths: jax.Array,
-    walk: jax.Array,
-    progress: bool,
+    job: Job, posterior: Posterior, truths: jax.Array
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], bool]:
     """True values (replication), draws (replication, draw), the engine's statistics, whether interrupted."""
-    cells = probes(example)
+    method, example, hyper, cells = job.method, job.data, job.hyper, probes(job.data)
 
     def one(truth: jax.Array, key: jax.Array) -> tuple:
         p = joint.prior_draw(method, example, hyper, truth)
@@ -140,9 +135,9 @@ def _run(
     blocks = -(-count // BLOCK)
     size = -(-count // blocks)
     at = np.minimum(np.arange(blocks * size), count - 1)  # the last truth pads the last block
-    keys = jax.random.split(walk, count)
+    keys = jax.random.split(job.key, count)
     parts: list[Any] = []
-    with bar(progress, count, f"{method.name}: replications") as shown:
+    with bar(job.progress, count, f"{method.name}: replications") as shown:
         try:
             for block in at.reshape(blocks, size):
                 parts.append(jax.tree.map(np.asarray, every(truths[block], keys[block])))
@@ -156,21 +151,15 @@ def _run(
 
 
 def _judged(
-    method: Method,
-    engine: str,
-    name: str,
-    length: Length,
-    truths: joint.Truths,
-    ran: dict[str, Any],
-    found: tuple,
-) -> Calibration:
-    """Ranks of the true values, and notes for the reader."""
-    true, drawn, stats, partial = found
+    empty: Calibration, length: Length, truths: joint.Truths, true: dict[str, np.ndarray],
+    drawn: dict[str, np.ndarray], stats: dict[str, np.ndarray], partial: bool,
+) -> Calibration:  # fmt: skip
+    """The calibration with the ranks of the true values, and notes for the reader."""
     fine = np.all([np.isfinite(true[q]) & np.isfinite(drawn[q]).all(1) for q in true], axis=0)
-    rng = np.random.default_rng(ran["seed"])
+    rng = np.random.default_rng(empty.settings["seed"])
     ranks = pd.DataFrame({q: ranked(true[q][fine], drawn[q][fine], rng) for q in true})
     ess = pd.Series(dict.fromkeys(true, float(length.draws)))
-    if engine != "SVI":
+    if not empty.engine.startswith("SVI"):
         ess = pd.Series({q: effective(drawn[q][fine]) for q in true})
     notes = [f"interrupted after {len(fine)} replications"] if partial else []
     if truths.pool:
@@ -188,7 +177,9 @@ def _judged(
         )
     if "diverging" in stats and (share := float(stats["diverging"].mean())):
         notes.append(f"{share:.2%} of the transitions diverged")
-    return Calibration(method.name, name, ranks, length.draws, ess, ran, tuple(notes), broken)
+    return replace(
+        empty, ranks=ranks, draws=length.draws, ess=ess, notes=tuple(notes), broken=broken
+    )
 
 
 def ranked(true: np.ndarray, drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:

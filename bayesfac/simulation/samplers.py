@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.inference.gibbs import sweep_of
+from bayesfac.core.method import from_sites, sites
+from bayesfac.inference.gibbs import Gibbs, sweep_of
 from bayesfac.inference.nuts import NUTS, free_start, kernel_of
+from bayesfac.inference.result import Job
 from bayesfac.inference.svi import SVI, variational
 
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
@@ -24,8 +25,9 @@ class Length:
     thin: int
 
 
-def gibbs(method: Method, example: Any, hyper: Any, engine: Any, length: Length) -> Posterior:
+def gibbs(job: Job, engine: Gibbs, length: Length) -> Posterior:
     """Gibbs sweeps from the method's own start."""
+    method, example, hyper = job.method, job.data, job.hyper
     like = method.init(jax.random.key(0), example, hyper)
     sweep = sweep_of(method, hyper, example, like)
 
@@ -38,12 +40,13 @@ def gibbs(method: Method, example: Any, hyper: Any, engine: Any, length: Length)
     return posterior
 
 
-def nuts(method: Method, example: Any, hyper: Any, engine: NUTS, length: Length) -> Posterior:
+def nuts(job: Job, engine: NUTS, length: Length) -> Posterior:
     """NumPyro's kernel, whose warm-up tunes every replication by itself."""
+    method, hyper = job.method, job.hyper
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, jitter, walk = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
+        p = method.init(begin, job.data, hyper)
         first = free_start(method, data, hyper, p, jitter, engine.jitter)
         kernel = kernel_of(method, hyper, engine)
         state = kernel.init(walk, length.warmup, first, (data,), {})
@@ -59,12 +62,13 @@ def nuts(method: Method, example: Any, hyper: Any, engine: NUTS, length: Length)
     return posterior
 
 
-def svi(method: Method, example: Any, hyper: Any, engine: SVI, length: Length) -> Posterior:
+def svi(job: Job, engine: SVI, length: Length) -> Posterior:
     """Independent draws of the guide after all steps of its fit."""
+    method, hyper = job.method, job.hyper
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, fit, draw = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
+        p = method.init(begin, job.data, hyper)
         svi, guide = variational(engine, method, data, hyper, p)
         state = svi.init(fit, data, {})
 
@@ -97,4 +101,8 @@ def kept(
     return jax.tree.map(lambda x: x[before:], jax.lax.scan(draw, state, keys)[1])
 
 
-SAMPLERS = {"Gibbs": gibbs, "NUTS": nuts, "SVI": svi}
+SAMPLERS: dict[str, Callable[[Job, Any, Length], Posterior]] = {
+    "Gibbs": gibbs,
+    "NUTS": nuts,
+    "SVI": svi,
+}
