@@ -330,7 +330,7 @@ def test_what_is_refused(call, error, said):
 
 def test_a_name_that_is_missing_is_said_with_both_labels():
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, None]}, index=["birds", "bibtex"])
-    with pytest.raises(ValueError, match="got none of 'b' on 'bibtex': leave one of them out"):
+    with pytest.raises(ValueError, match="got none of 'b' on 'bibtex': leave out the method or the data set"):
         ranks(table)
 
 

@@ -281,7 +281,7 @@ def test_a_chain_starts_at_the_point_it_is_given(skeleton):
 
 # -- what goes wrong is said ----------------------------------------------------------------------
 BAD = [
-    (bf.FixedPoint, {"max_iter": 0}, "FixedPoint.max_iter=.*at least 1, got 0"),
+    (bf.FixedPoint, {"max_iter": 0}, "FixedPoint.max_iter=.*from 1 on, got 0"),
     (bf.FixedPoint, {"max_iter": 1.5}, "FixedPoint.max_iter=.*got 1.5"),
     (bf.FixedPoint, {"tol": -1}, "FixedPoint.tol=.*got -1"),
     (bf.FixedPoint, {"restarts": True}, "FixedPoint.restarts=.*got True"),
@@ -296,7 +296,7 @@ BAD = [
     (bf.NUTS, {"chain_method": "parallel"}, "chain_method to be one of .*got 'parallel'"),
     (bf.Gibbs, {"draws": "many"}, "Gibbs.draws=.*got 'many'"),
     (bf.Gibbs, {"thin": 0}, "Gibbs.thin=.*got 0"),
-    (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*at least 0, got -1"),
+    (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*from 0 on, got -1"),
 ]
 
 
