@@ -40,7 +40,7 @@ def fold_in(fit: "Fit", data: Any) -> "Fit":
     if "fold_in" in method.waived or method.fold_in is None and not isinstance(data, Ratings):
         why = method.waived.get("fold_in", "it has no step for them")
         raise BayesfacError(
-            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all of them"
+            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all rows"
         )
     data, held = _as_training(fit, data)
     shape = next(iter(held.values())).shape[:2]

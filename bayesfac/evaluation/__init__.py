@@ -151,7 +151,7 @@ def _results(calls: Sequence[Callable[[], Any]], jobs: int) -> Iterator[tuple[in
 def _run(
     i: int, cell: Trial, data: Tasks, runner: Runner, fold: np.ndarray, *, precise: bool, **how: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Run one cell. Another process does not know the precision of this one, so it is passed."""
+    """Run one cell; `precise` sets the precision, which another process would not know."""
     try:
         with jax.enable_x64(precise):
             result = trial(jax.tree.map(jnp.asarray, data), runner, fold, cell.fold, **how)

@@ -140,10 +140,10 @@ def _function(value: Any) -> Any:
     if not callable(value) or not hasattr(value, "__qualname__"):
         raise TypeError(
             f"Expected settings of numbers, text, arrays, functions and lists of them, got {value!r:.60}: "
-            "a finished cell could not be told from others"
+            "the finished cells of two such settings would share a file"
         )
     inner = unwrap(value)
-    code = getattr(inner, "__code__", None)  # none of a class and of what is written in C
+    code = getattr(inner, "__code__", None)  # classes and functions written in C have none
     return [
         f"{value.__module__}.{value.__qualname__}",
         as_json(code),

@@ -86,14 +86,14 @@ class Evaluation:
         figure = ranking.cd_diagram(ranks, alpha, title=name).figure
         read = f"Bars join methods whose mean ranks differ by less than CD (Nemenyi, alpha = {alpha:g})."
         if len(ranks) < 2:
-            said = Finding("care", "Here: one data set cannot show that methods differ.")
+            finding = Finding("care", "Here: one data set cannot show that methods differ.")
         else:
             test = ranking.friedman(ranks, alpha)
             alike = test.F <= test.critical
             text = f"Here: Friedman's test {'does not reject' if alike else 'rejects'} that all are alike"
             text += f" (F_F = {test.F:.3f}, critical value {test.critical:.3f})."
-            said = Finding("care" if alike else "good", text)
-        return Picture(figure, f"Critical difference, {name}", read, said)
+            finding = Finding("care" if alike else "good", text)
+        return Picture(figure, f"Critical difference, {name}", read, finding)
 
     def table(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
@@ -123,13 +123,13 @@ class Evaluation:
 
     def _headline(self) -> str:
         some = {"method": len(self.methods), "data set": len(self.datasets), "fold": self.folds}
-        said = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
+        parts = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
         if self.partial:
             cells = len(self.methods) * len(self.datasets) * self.folds
-            said.append(f"{len(self.cells)} of {cells} cells finished")
+            parts.append(f"{len(self.cells)} of {cells} cells finished")
         first, *more = (f"{m} (smaller is better)" if m in SMALLER else m for m in self.metrics)
         also = f"; also {', '.join(more)}" if more else ""
-        return f"Evaluation({', '.join(said)}): {first}, mean ± sd (rank){also}"
+        return f"Evaluation({', '.join(parts)}): {first}, mean ± sd (rank){also}"
 
     def _metric(self, metric: str | None) -> str:
         name = self.metrics[0] if metric is None else metric
@@ -140,14 +140,14 @@ class Evaluation:
     def _over_folds(self, metric: str | None, how: Any) -> pd.DataFrame:
         by = self.cells.groupby(["dataset", "method"])
         with np.errstate(invalid="ignore"):  # an infinite loss has no sd
-            found = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
+            table = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
         wanted = pd.MultiIndex.from_product([self.datasets, self.methods])
-        table = found.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
+        values = table.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
         index, columns = (
             pd.Index(self.datasets, name="dataset"),
             pd.Index(self.methods, name="method"),
         )
-        return pd.DataFrame(table, index, columns)
+        return pd.DataFrame(values, index, columns)
 
 
 def _text(mean: float, sd: float, rank: float, digits: int) -> str:

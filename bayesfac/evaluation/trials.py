@@ -41,14 +41,14 @@ class Rows(NamedTuple):
 def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
     """Scores of the test rows, rows x labels, in the order of the data; and notes."""
     ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
-    found, notes = ask[runner.kind](runner, data, rows, seed)
+    score, notes = ask[runner.kind](runner, data, rows, seed)
     shape = int(rows.test.sum()), len(data.labels)
-    if found.shape != shape:
+    if score.shape != shape:
         raise ValueError(
-            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {found.shape}"
+            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {score.shape}"
         )
-    check_finite(found, "scores")
-    return found, notes
+    check_finite(score, "scores")
+    return score, notes
 
 
 def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -92,12 +92,12 @@ def _of_function(
     runner: Runner, data: Tasks, rows: Rows, seed: int
 ) -> tuple[np.ndarray, list[str]]:
     train, test = data.take(rows.train), _unlabelled(data, rows.test)
-    found = runner.what(train, test, **runner.hyper)
-    if isinstance(found, pd.DataFrame):
-        if set(found.index) != set(test.rows) or set(found.columns) != set(data.labels):
+    score = runner.what(train, test, **runner.hyper)
+    if isinstance(score, pd.DataFrame):
+        if set(score.index) != set(test.rows) or set(score.columns) != set(data.labels):
             raise ValueError("Expected scores of the test rows and all labels by name, got others")
-        found = found.loc[data.rows[rows.test], data.labels]
-    return np.asarray(found, float), []
+        score = score.loc[data.rows[rows.test], data.labels]
+    return np.asarray(score, float), []
 
 
 def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
@@ -124,14 +124,14 @@ def measured(
 ) -> dict[str, float]:  # fmt: skip
     """Metric -> value; NaN where the metric is not defined."""
     predicted = decisions(runner, score, threshold)
-    found: dict[str, float] = {}
+    named: dict[str, float] = {}
     if any(metric in DECISIONS for metric in metrics):
-        found |= multilabel.scores(Y, predicted, empty=empty)
+        named |= multilabel.scores(Y, predicted, empty=empty)
     if any(metric in METRICS[len(DECISIONS) :] for metric in metrics):
         probability = probabilities(runner, score)
-        found |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
+        named |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
     return {
-        name_of(m): float(m(Y, predicted)) if callable(m) else found.get(m, math.nan)
+        name_of(m): float(m(Y, predicted)) if callable(m) else named.get(m, math.nan)
         for m in metrics
     }
 
@@ -205,14 +205,14 @@ def trial(
     with _heard(notes, "while tuning: "):
         values, threshold = choose(runner, data, rows.train, (seed, number), empty, notes)
     with _heard(notes):
-        score, said = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
+        score, more = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
     truth = data[LABELS][rows.test].toarray()
     return {
         "scores": measured(metrics, runner, truth, score, threshold, empty),
         "seconds": time.perf_counter() - begun,
         "chosen": _listed(values),
         "threshold": threshold,
-        "notes": list(dict.fromkeys([*notes, *said])),
+        "notes": list(dict.fromkeys([*notes, *more])),
     }
 
 

@@ -71,7 +71,7 @@ class FixedPoint:
 
     def _descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
         sweep, data = job.method.update, job.data
-        assert sweep is not None  # `bf.fit` refuses the others
+        assert sweep is not None  # `bf.fit` refuses methods without an update
         objective = compiled(job.objective)
         update = compiled(lambda p, data: sweep(p, data, job.hyper))
         trace = [float(objective(p, data))]

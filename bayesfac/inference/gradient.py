@@ -99,7 +99,7 @@ class LBFGS:
 
 
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
-    """Free parameters as a matrix, one row per independent problem, and the function that undoes this."""
+    """Free parameters as a matrix, one row per independent problem, and the inverse function."""
     if not several:
         free = {name: value[None] for name, value in free.items()}
     shapes = {name: value.shape[1:] for name, value in free.items()}

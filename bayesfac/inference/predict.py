@@ -126,12 +126,12 @@ class Prediction:
             parts["crps"].append(crps_of_sample(block["outcome"], truth[at]))
             for name in ("cdf", "below"):
                 parts[name].append(block[name].astype(np.float64).mean(0))
-        found = {name: _joined(p) for name, p in parts.items()}
-        cdf, below = found.pop("cdf"), found.pop("below")
+        scores = {name: _joined(p) for name, p in parts.items()}
+        cdf, below = scores.pop("cdf"), scores.pop("below")
         # other random numbers than a split by the same seed
         u = np.random.default_rng((self.seed, 1)).random(len(self))
         pit = np.clip(below + u * (cdf - below), 0, 1)
-        return {"mean": self.mean, "sd": self.sd, **found, "pit": pit, **of_levels}
+        return {"mean": self.mean, "sd": self.sd, **scores, "pit": pit, **of_levels}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:
         """Labels, mean, sd, interval and flag, as a table."""
@@ -257,9 +257,8 @@ def _outcomes(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Ar
     if type(outcome).icdf is dist.Distribution.icdf:
         return outcome.sample(key, (repeat,))
     u = jax.random.uniform(key, (repeat, *outcome.mean.shape), outcome.mean.dtype)
-    strata = (
-        jnp.arange(repeat)[:, None] + u
-    ) / repeat  # cover the whole distribution of every draw
+    # strata cover the whole distribution of every draw
+    strata = (jnp.arange(repeat)[:, None] + u) / repeat
     return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
 
 

@@ -145,7 +145,7 @@ def each_draw(
     rows = []
     for chain in range(chains):
         for start in range(0, length, size):
-            # the last block is filled up with the last draw: one compilation
+            # the last block is padded with the last draw, so that one program serves all
             at = np.minimum(np.arange(start, start + size), length - 1)
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
             rows.append(np.asarray(many(part))[: length - start])

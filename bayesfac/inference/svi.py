@@ -50,7 +50,7 @@ GUIDES: dict[str, Callable[..., Any]] = {
     "flow": Flow,
     "delta": autoguide.AutoDelta,
 }
-BLOCK = 100  # steps per compiled call: one progress report, one look at the stopping rule
+BLOCK = 100  # steps per compiled call: one progress report, one test of the stopping rule
 WINDOW = 10  # the stopping rule compares the last 10 blocks with the 10 blocks before them
 
 
@@ -170,9 +170,9 @@ class Ordered(Trace_ELBO):
     which changes from process to process: a resumed run would round differently and end elsewhere."""
 
     def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        found = super().loss_with_mutable_state(*args, **kwargs)
-        parts = found["loss"]
-        return {**found, "loss": sum(parts[site] for site in sorted(parts))}
+        state = super().loss_with_mutable_state(*args, **kwargs)
+        parts = state["loss"]
+        return {**state, "loss": sum(parts[site] for site in sorted(parts))}
 
 
 def variational(

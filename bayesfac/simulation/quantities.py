@@ -35,20 +35,20 @@ def probes(data: Any) -> dict[str, tuple[int, int]]:
 
 def identified(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Numbers:
     """Every identified number of one value of Params given the data, by name."""
-    found = {"log joint": -method.objective(p, data, hyper)}
-    found["log likelihood"] = log_likelihood(method, p, data, hyper)
-    found |= {name: value for name, value in sites(p).items() if jnp.ndim(value) == 0}
-    found |= predictions(method, p, data, hyper, cells)
+    numbers = {"log joint": -method.objective(p, data, hyper)}
+    numbers["log likelihood"] = log_likelihood(method, p, data, hyper)
+    numbers |= {name: value for name, value in sites(p).items() if jnp.ndim(value) == 0}
+    numbers |= predictions(method, p, data, hyper, cells)
     for free in gauge_of(method, sites(p)):
         if isinstance(free, Permutation):
-            found |= largest(free, sites(p))
+            numbers |= largest(free, sites(p))
         elif not free.floating:
-            found |= spectra(free, sites(p))
-    return found
+            numbers |= spectra(free, sites(p))
+    return numbers
 
 
 def log_likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
-    """The log likelihood depends on both data and parameters, so it detects most errors."""
+    """The log likelihood. It depends on both data and parameters, so its ranks detect most errors."""
     trace = log_density(method.model, (data, hyper), {}, sites(p))[1]
     seen = [site for name, site in trace.items() if observed(name)]
     return sum((jnp.sum(s["fn"].log_prob(s["value"])) for s in seen), jnp.zeros(()))

@@ -13,7 +13,7 @@ from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import Picture, canvas, short
 
-LEVEL = 0.01  # p-values at or below this say that something is wrong
+LEVEL = 0.01  # a p-value at or below this level rejects the engine
 SURE = 3.29  # standard errors from which a direction is named: two-sided p = .001
 INTERVALS = (0.5, 0.9)
 
@@ -61,8 +61,8 @@ class Calibration:
         """A row for each quantity: p-values of both tests, coverage of central intervals, effective draws,
         and the direction of the error."""
         rows = {name: self._row(ranks.to_numpy()) for name, ranks in self.ranks.items()}
-        found = pd.DataFrame.from_dict(rows, orient="index")
-        return found.assign(ess=self.ess) if rows else found
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        return table.assign(ess=self.ess) if rows else table
 
     def _row(self, ranks: np.ndarray) -> dict[str, Any]:
         place = (ranks + 0.5) / (self.draws + 1)
