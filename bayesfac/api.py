@@ -1,4 +1,4 @@
-"""What a user calls: `fit`, the `Fit` it gives, and `load`, `methods`, `compare`."""
+"""The main functions: `fit`, which returns a `Fit`, and `load`, `methods`, `compare`."""
 
 import os
 import threading
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac import folding, saving
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.kernels import sparse
@@ -21,10 +22,10 @@ from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES
 from bayesfac.inference.everywhere import Everywhere, everywhere
 from bayesfac.inference.predict import MEMORY, Prediction
-from bayesfac.inference.result import Result, derived
+from bayesfac.inference.result import Job, Result, derived
 
 _BUSY = threading.Lock()
-_HOME = os.getpid()
+_PROCESS = os.getpid()
 
 
 @dataclass(eq=False)
@@ -34,15 +35,17 @@ class Fit:
     Attributes
     ----------
     method : Method
-        What was run: with `hyper`, by `engine`, from `seed`.
+        The method, which ran with `hyper`, by `engine`, from `seed`.
     trace : array
         The objective by iteration, -ELBO by step, or minus the log joint by draw.
     converged : bool or None
-        None for samplers: `diagnostics()` tells.
+        None for samplers: see `diagnostics()`.
+    partial : bool
+        Whether the run was interrupted.
     seconds : float
         Wall clock, compilation included.
     data : Card
-        Labels, sizes and the probe set of the training data.
+        Labels, sizes and the probe set of the training data; not the data themselves.
     """
 
     method: Method
@@ -61,17 +64,17 @@ class Fit:
 
     @property
     def is_point(self) -> bool:
-        """One value of the parameters, not draws."""
+        """Whether the fit has one value of the parameters, not draws."""
         return self.result.draws is None
 
     @property
     def params(self) -> Any:
-        """The point estimate. Draws have none: a mean of factors that may rotate means nothing."""
+        """The point estimate. Draws have none: factors may rotate, so their mean means nothing."""
         if self.is_point:
             return self.result.params
         raise AttributeError(
             "Expected a point fit, got draws: .posterior has them, .aligned() puts their factors in one "
-            "frame, .predict(query) averages what is identified"
+            "frame, .predict(query) averages predictions"
         )
 
     @property
@@ -94,7 +97,7 @@ class Fit:
 
     @property
     def partial(self) -> bool:
-        """Whether it was interrupted and this is what there was."""
+        """Whether the run was interrupted, so that the fit has fewer steps or draws."""
         return self.result.partial
 
     @property
@@ -109,18 +112,17 @@ class Fit:
         return to_datatree(self)
 
     def predict(self, query: Any) -> Prediction:
-        """The predictive distribution of each cell of the query, in its order.
+        """The predictive distribution of each cell of the query, in the order of the query.
 
-        `query` is a container or a table of labels without values. A user, item or row that training
-        never saw is answered from the prior and flagged.
+        `query` is a container or a table of labels without values. The prediction for a user, item or row
+        without training data comes from the prior and is flagged.
         """
-        cells, labels, flagged = self.data.locate(query)
-        stored = self._as_draws()
-        given = (cells, labels, flagged, self.seed, self.data.levels)
-        return Prediction(self.method, self.hyper, stored, *given)
+        located = self.data.locate(query)
+        rest = (self.seed, self.data.levels)
+        return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
     def fold_in(self, data: Any) -> "Fit":
-        """The same fit with other rows: new rows of known tasks, everything else held as it is.
+        """The fit with other rows: the parameters of the new rows are fitted, all others stay.
 
         Examples
         --------
@@ -130,9 +132,7 @@ class Fit:
         >>> fit.fold_in(bf.Tasks({"x": [[3, 0]]})).predict({"row": [0], "label": [0]}).level
         array([1.])
         """
-        from bayesfac.folding import fold_in
-
-        return fold_in(self, data)
+        return folding.fold_in(self, data)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
@@ -147,52 +147,52 @@ class Fit:
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,
         seed: int = 0, thin: int = 1,
     ) -> Any:  # fmt: skip
-        """How well each cell, or each user, of the training data is predicted by the others.
+        """How well each cell, or each user, of the training data is predicted from all others.
 
-        No refitting: draws are weighted by 1 / the likelihood of what is left out, the weights'
-        tail smoothed; where its shape k is too large for that, the result says so. On a scale of
-        levels every method is scored by the log mass of the level, so that methods compare.
+        Nothing is refitted: draws are weighted by 1 / the likelihood of the cells left out, and the tail of
+        the weights is smoothed. Where its shape k is too large for that, the result says so. On a scale of
+        levels every method is scored by the log mass of the level, so that methods are comparable.
 
         Parameters
         ----------
         data : Ratings or Tasks
-            The training data (of tasks, their labels are left out): a fit keeps none.
+            The training data, as a fit keeps none. Of tasks the labels are left out.
         by : {"cell", "user"}
             "user" leaves out all ratings of a user, whose factors are integrated out exactly.
         memory : int
             Bytes of work space: never draws x cells.
         subsample : int, optional
-            Look at so many cells only, at random by `seed`.
+            The number of cells to evaluate, chosen at random by `seed`.
         thin : int
             Use every n-th draw.
         """
         from bayesfac.report.diagnostics.loo import loo
 
-        found = contain(self.method, data)
-        return loo(self, found, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
+        data = contain(self.method, data)
+        return loo(self, data, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
 
     def kfold(self, data: Any, k: int = 10, seed: int = 0) -> Any:
-        """The same by k fits to the data without a fold: k times the cost, and no weights to fail."""
-        from bayesfac.evaluation.kfold import kfold
+        """Like `loo`, by k fits that each lack a fold: k times the cost, and no weights that could fail."""
+        from bayesfac.report.diagnostics.kfold import kfold
 
-        return kfold(self, contain(self.method, data), k, seed)
+        return kfold(self, contain(self.method, data), k, seed, refit=fit)
 
     def sensitivity(
         self, data: Any, query: Any = None, alpha: tuple[float, float] = (0.8, 1.25)
     ) -> Any:
-        """How much predictions would change with a weaker or stronger prior, or likelihood."""
+        """How much predictions change with a weaker or stronger prior, or likelihood."""
         from bayesfac.report.diagnostics.sensitivity import sensitivity
 
         return sensitivity(self, contain(self.method, data), query, alpha)
 
     def diagnostics(self) -> Any:
-        """A verdict in words, and the table behind it, on identified quantities only."""
+        """A verdict in words, and the table it rests on, for identified quantities only."""
         from bayesfac.report.diagnostics.diagnose import diagnostics
 
         return diagnostics(self)
 
     def aligned(self, reference: Any = None) -> Any:
-        """Draws with their factors turned or relabelled into one frame, and how well that went."""
+        """The draws with their factors turned or relabelled into one frame, and how well they agree."""
         from bayesfac.report.diagnostics.align import align
 
         return align(self, reference=reference)
@@ -211,17 +211,14 @@ class Fit:
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it."""
-        from bayesfac.saving import save
-
-        return str(save(self, path))
+        return str(saving.save(self, path))
 
     def __repr__(self) -> str:
         engine = type(self.engine).__name__
         if self.is_point:
             state = "converged" if self.converged else "not converged"
-            what = (
-                f"point, objective {self.trace[-1]:.6g} after {len(self.trace) - 1} looks, {state}"
-            )
+            steps = len(self.trace) - 1
+            what = f"point, objective {self.trace[-1]:.6g} after {steps} looks, {state}"
         else:
             chains, draws = next(iter(self._as_draws().values())).shape[:2]
             what = f"{chains} chain(s) x {draws} draws"
@@ -256,11 +253,11 @@ def fit(
     seed : int
         The same seed gives the same fit on the same machine and versions.
     init : Fit, Params or {site: array}, optional
-        Where to start; sites that the method does not share are started afresh.
+        Where to start; sites that `init` lacks start as usual.
     progress : bool
-        A progress bar, where there is a terminal or a notebook.
+        Show a progress bar on a terminal or in a notebook.
     **hyper
-        The method's hyper-parameters; an unknown one is an error that names the known.
+        The method's hyper-parameters; for an unknown name the error lists the known names.
 
     Examples
     --------
@@ -279,20 +276,13 @@ def fit(
     data = method.ready(data, settled)
     card = describe(data)
     start = _start(init, card)
-    _alone()
+    run = identity(method, data, settled, engine, seed, start)
+    job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
+    _refuse_parallel_fits()
     try:
         begun = time.perf_counter()
         with sparse.use(sparse.fitting(data)):
-            result = engine.run(
-                method,
-                data,
-                settled,
-                key=jax.random.key(seed),
-                start=start,
-                progress=progress,
-                run=identity(method, data, settled, engine, seed, start),
-            )
-            result = derived(method, data, settled, result)
+            result = derived(method, data, settled, engine.run(job))
         if result.params is not None:
             result.notes.extend(method.remarks(result.params, data, settled))
         seconds = time.perf_counter() - begun
@@ -306,13 +296,11 @@ def fit(
 
 def load(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote; a damaged or foreign folder is an error, never wrong numbers."""
-    from bayesfac.saving import load as load_folder
-
-    return load_folder(path)
+    return Fit(**saving.load(path))
 
 
 def compare(fits: Mapping[str, Fit], test: Any, about: str = "") -> Any:
-    """Held-out scores of several fits side by side: a table, pictures, `.to_html(path)`.
+    """Scores of several fits on a test set side by side: a table, pictures, `.to_html(path)`.
 
     `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it.
     """
@@ -373,9 +361,9 @@ def _start(init: Any, card: Card) -> dict[str, Any] | None:
     )
 
 
-def _alone() -> None:
-    """NumPyro keeps global state: two threads, or a fork of a process that used JAX, would corrupt it."""
-    if os.getpid() != _HOME:
+def _refuse_parallel_fits() -> None:
+    """Two threads, or a fork of a process that used JAX, would corrupt the global state of NumPyro."""
+    if os.getpid() != _PROCESS:
         raise BayesfacError(
             "Expected a fresh process, got a fork after import: use spawn or joblib's loky"
         )

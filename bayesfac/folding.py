@@ -1,16 +1,15 @@
-"""New rows for a fit that is done."""
+"""Add new rows to a finished fit: fit their parameters, hold all others."""
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.api import Fit
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain
@@ -23,22 +22,25 @@ from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import Result, check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
 
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
 STEPS = 500  # of the descent to new users, at most
 
 
-def fold_in(fit: Fit, data: Any) -> Fit:
-    """The fit with the rows of `data` in the place of its own: those fitted, all else held, draw by draw.
+def fold_in(fit: "Fit", data: Any) -> "Fit":
+    """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`.
 
-    Views and tasks must have the features that training knew, and tasks be some of its tasks; labels of the
-    new rows help where they are given. Items that are rated must be some of training's, on the same scale.
-    The new rows of a draw are the best ones given that draw, not drawn themselves.
+    Views and tasks must have the features of training, and the tasks must be tasks of training; labels of
+    new rows are used. Rated items must be items of training, on the same scale. The parameters of new rows
+    are optimised for each draw, so their own uncertainty is left out.
     """
     method = fit.method
     data = contain(method, data)
     if "no_fold_in" in method.traits or method.fold_in is None and not isinstance(data, Ratings):
         why = method.traits.get("no_fold_in", "it has no step for them")
         raise BayesfacError(
-            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all of them"
+            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all rows"
         )
     data, held = _as_training(fit, data)
     shape = next(iter(held.values())).shape[:2]
@@ -55,12 +57,24 @@ def fold_in(fit: Fit, data: Any) -> Fit:
     return replace(fit, result=result, data=_card(fit.data, data))
 
 
-def _as_training(fit: Fit, data: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """The data with the columns of training, and the sites of its tasks; an error where they do not fit."""
+def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """The data with the columns of training, and the draws of the sites of their tasks."""
     card, held = fit.data, {site: np.asarray(value) for site, value in fit._as_draws().items()}
     if isinstance(data, Tasks):
-        at = _places(card, data)
-        return data, {site: _of_tasks(fit, site, value, at) for site, value in held.items()}
+        _check_features(card, data.host.features)
+        at = card.coords["task"].get_indexer(data.tasks)
+        if (at < 0).any():
+            raise ValueError(
+                f"Expected rows of the tasks {list(card.coords['task'])}, "
+                f"got {plain(data.tasks[int(np.argmin(at))])!r}"
+            )
+        dims = {site: site_dims(fit.method, site) for site in held}
+        return data, {
+            site: np.take(value, at, 2 + dims[site].index("task"))
+            if "task" in dims[site]
+            else value
+            for site, value in held.items()
+        }
     if isinstance(data, Views):
         _check_features(card, data.features)
         return fit.method.ready(data, fit.hyper), held
@@ -69,8 +83,8 @@ def _as_training(fit: Fit, data: Any) -> tuple[Any, dict[str, np.ndarray]]:
     return fit.method.ready(data.on(card.coords["item"]), fit.hyper), held
 
 
-def _step_by_draw(fit: Fit, data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The method's own step, one draw after the other."""
+def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The new rows by the method's own step, one draw after another."""
     method, step, rows = fit.method, fit.method.fold_in, []
     assert step is not None
     one = jax.jit(lambda p, data: step(p, data, fit.hyper))
@@ -81,16 +95,17 @@ def _step_by_draw(fit: Fit, data: Any, held: dict[str, np.ndarray]) -> dict[str,
     return {site: np.stack([np.asarray(row[site]) for row in rows]) for site in held}
 
 
-def _descend(fit: Fit, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The users that lower the method's objective most, all draws side by side: from the mean of training's
-    users, so that nothing but their own ratings tells them apart."""
+def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """New users by descent on the method's objective, all draws side by side. All users start at the mean of
+    the training users, so that only their ratings tell them apart."""
     method, hyper = fit.method, fit.hyper
-    axis = {site: site_dims(method, site).index("user") + 1 for site in held if _of_user(fit, site)}
+    dims = {site: site_dims(method, site) for site in held}
+    axis = {site: names.index("user") + 1 for site, names in dims.items() if "user" in names}
 
     def many(site: str, user: np.ndarray) -> np.ndarray:
         return np.repeat(user, data.n_users, axis[site])
 
-    # any user tells the shapes; the mean only of what is sampled: what is derived may be infinite
+    # the first user gives the shapes; only sampled sites have a mean, as derived ones may be infinite
     some = {site: many(site, held[site].take([0], at)) for site, at in axis.items()}
     first = from_sites(method, {site: value[0] for site, value in (held | some).items()})
     every = supports(method, data, hyper, first)
@@ -122,67 +137,33 @@ def _descend(fit: Fit, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, 
         if not len(at.live):
             break
         advance(look, at, memory=10, tol=0, gtol=1e-9)
-    if open_ := {why or "more steps are needed" for why in at.why} & {
-        STUCK,
-        "more steps are needed",
-    }:
-        warnings.warn(
-            f"new users of {fit.name}: {'; '.join(open_)}", ConvergenceWarning, stacklevel=4
-        )
-    found = {site: np.asarray(value) for site, value in users(jnp.asarray(at.z)).items()}
-    whole = {site: value for site, value in held.items() if site not in axis} | found
+    more = "more steps are needed"
+    if unsolved := {why or more for why in at.why} & {STUCK, more}:
+        message = f"new users of {fit.name}: {'; '.join(unsolved)}"
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    new = {site: np.asarray(value) for site, value in users(jnp.asarray(at.z)).items()}
+    whole = {site: value for site, value in held.items() if site not in axis} | new
     for k in range(len(at.z)):
         one = {site: value[k] for site, value in whole.items()}
         check_sites(from_sites(method, one), "of the new rows")
     return whole
 
 
-def _of_user(fit: Fit, site: str) -> bool:
-    return "user" in site_dims(fit.method, site)
-
-
 def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
-    """The new rows have the views of training, column by column."""
+    """The new rows must have the views of training, column by column; labels may be absent."""
     known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
-    if known.keys() != features.keys():
-        raise ValueError(f"Expected the views {list(known)} of training, got {list(features)}")
-    for name, index in known.items():
-        if not index.equals(features[name]):
+    views, new = ([name for name in names if name != LABELS] for names in (known, features))
+    if set(views) != set(new):
+        raise ValueError(f"Expected the views {views} of training, got {new}")
+    for name, index in features.items():
+        if not known[name].equals(index):
             raise ValueError(
-                f"Expected the {len(index)} columns of {name!r} in training, got others"
+                f"Expected the {len(known[name])} columns of {name!r} in training, got others"
             )
-
-
-def _places(card: Card, data: Tasks) -> np.ndarray:
-    """Which of the tasks of training the new ones are."""
-    known = {n: i for n, i in card.coords.items() if n.startswith("feature.")}
-    views = [f"feature.{name}" for name in data.blocks]
-    if missing := sorted(set(known) - set(views) - {f"feature.{LABELS}"}):
-        raise ValueError(f"Expected every view of training, got none called {missing[0][8:]!r}")
-    for name in views:
-        if name not in known:
-            raise ValueError(f"Expected the views of training, got also {name[8:]!r}")
-        if not known[name].equals(data.host.features[name[8:]]):
-            raise ValueError(
-                f"Expected the {len(known[name])} columns of {name[8:]!r} in training, got others"
-            )
-    tasks = card.coords["task"]
-    at = tasks.get_indexer(data.tasks)
-    if (at < 0).any():
-        raise ValueError(
-            f"Expected rows of the tasks {list(tasks)}, got {plain(data.tasks[int(np.argmin(at))])!r}"
-        )
-    return at
-
-
-def _of_tasks(fit: Fit, site: str, value: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """A site's draws for these tasks only."""
-    dims = site_dims(fit.method, site)
-    return np.take(value, at, 2 + dims.index("task")) if "task" in dims else np.asarray(value)
 
 
 def _card(old: Card, data: Any) -> Card:
-    """New rows, and the columns that training knew."""
+    """The card of the new rows, with the columns of training."""
     new = describe(data)
     if not isinstance(data, Tasks):
         return replace(new, col_counts=old.col_counts)

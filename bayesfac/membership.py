@@ -1,6 +1,6 @@
-"""What a fit says of its rows: their clusters, which of them belong together, what their tasks use."""
+"""Clusters of rows, pairs of rows in one cluster, and the columns that tasks use, as a fit infers them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,29 +14,29 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
 from bayesfac.report.diagnostics.align import align_draws
 
-MOST = 2000  # rows that `together` puts in one table: 4 million pairs, 32 MB
+MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
 
 
 def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
-    """The likeliest cluster of every row, and how sure of it the fit is.
+    """The most probable cluster of every row, and how certain the fit is of it.
 
-    A cluster's number means nothing by itself, and draws number them as they like. So the clusters of every
-    draw are first matched to those of one frame, as `fit.aligned()` does; `.attrs["note"]` says how much
-    this left over. `together` asks for pairs of rows and needs no matching.
+    The number of a cluster is arbitrary, and each draw numbers its clusters anew. So the clusters of every
+    draw are first matched to those of one frame, as `fit.aligned()` does; `.attrs["note"]` says how far the
+    matched draws still differ. `together` compares pairs of rows and needs no matching.
 
     Parameters
     ----------
     fit : Fit
         A point or draws of `plsa`, `mvplsa`, `ltm`, `concat_ltm`, `mggm`, or of a method like these.
     reference : Fit, optional
-        A point fit of the same rows, whose numbers the clusters of the draws then get.
+        A point fit of the same rows; clusters of draws then get the numbers of its clusters.
 
     Returns
     -------
     DataFrame
-        One line per row of the data: `cluster`; `probability`, that the row (or a word of it) is of this
-        cluster, of draws the mean; and for draws `agreement`, the share of them whose own likeliest
-        cluster is this one.
+        One line per row of the data: `cluster`; `probability` that the row (or one of its words) belongs to
+        this cluster, averaged over draws; and for draws `agreement`, the share of the draws in which this
+        cluster is the most probable one.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
     index = fit.data.coords["row"].rename("row")
     if fit.is_point:
         if reference is not None:
-            raise ValueError("Expected draws where a reference is given, got a point fit")
+            raise ValueError("Expected draws to compare with a reference, got a point fit")
         A = np.asarray(fit.params.A, np.float64)
         return pd.DataFrame({"cluster": A.argmax(1), "probability": A.max(1)}, index)
     aligned, note = _aligned(fit, free, reference)
@@ -76,17 +76,17 @@ def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
 
 
 def together(fit: Fit, rows: Sequence[Any]) -> pd.DataFrame:
-    """How likely two rows are of one cluster, for all pairs of some rows.
+    """The probability that two rows belong to one cluster, for all pairs of some rows.
 
-    Mean over the draws of a_i . a_s, the probability that a cluster drawn for row i and one drawn for row s
-    are the same one; 1 on the diagonal. What the clusters are called cancels out, so nothing is matched.
+    The mean over the draws of a_i . a_s, the probability that a cluster drawn for row i and a cluster drawn
+    for row s are the same; 1 on the diagonal. The numbers of clusters cancel out, so nothing is matched.
 
     Parameters
     ----------
     fit : Fit
         A point or draws, as for `clusters`.
     rows : sequence of labels
-        At most 2000 of them: the answer is a square table, and that of all rows would not fit.
+        At most 2000: the answer is a square table, and a table of all rows would not fit in memory.
 
     Examples
     --------
@@ -109,18 +109,21 @@ def together(fit: Fit, rows: Sequence[Any]) -> pd.DataFrame:
 
 
 def _relabelling(method: Method) -> Permutation:
-    """What may happen to the numbers of the method's clusters."""
-    found = _clustering(method)
-    if found is None:
-        able = ", ".join(name for name, other in sorted(REGISTRY.items()) if _clustering(other))
+    """The permutation of the method's row clusters; a method without row clusters is refused."""
+    relabelling = _clustering(method)
+    if relabelling is None:
         raise BayesfacError(
-            f"Expected a fit that puts rows into clusters ({able}), got {method.name}"
+            f"Expected a fit that puts rows into clusters ({_names(_clustering)}), got {method.name}"
         )
-    return found
+    return relabelling
+
+
+def _names(able: Callable[[Method], Any]) -> str:
+    return ", ".join(name for name, method in sorted(REGISTRY.items()) if able(method))
 
 
 def _clustering(method: Method) -> Permutation | None:
-    """The relabelling of the columns of A, where A is rows x clusters."""
+    """The permutation of the columns of A, if A is rows x clusters."""
     if "A" not in method.dims or site_dims(method, "A")[:1] != ("row",):
         return None
     for free in gauge_of(method, ("A",)):
@@ -130,26 +133,26 @@ def _clustering(method: Method) -> Permutation | None:
 
 
 def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
-    """How many columns of a sparse representation each task uses, and how sure of it the fit is.
+    """How many columns of a sparse representation each task uses, and how certain the fit is of the number.
 
-    A column r of F is off for a task where it has less than `below` of what all columns contribute to its
-    rows: |F_r|^2 over these rows times |B_r|^2 over all blocks, a product that no change of scale moves. A
-    column's number means nothing by itself; how many are on does, in every draw.
+    Column r of F contributes to a task |F_r|^2 over the task's rows times |B_r|^2 over all blocks, a product
+    that no change of scale moves. The column is off for the task if it has less than the share `below` of
+    all contributions. The number of a column is arbitrary; the count of columns is not, in every draw.
 
     Parameters
     ----------
     fit : Fit
         A point or draws of `heres`.
     data : Tasks
-        What it was fitted on: a fit knows its rows, but not their tasks.
+        The training data: a fit knows its rows, but not their tasks.
     below : float
-        The share of a task's contributions from which a column counts.
+        The share of a task's contributions from which a column is on.
 
     Returns
     -------
     DataFrame
-        One line per task, then one for columns that `some` task uses and one for those that `every` task
-        does: `on`, of draws the mean, and for draws `low` and `high`, their 5 and 95 % quantiles.
+        One line per task, one for columns that `some` task uses and one for columns that `every` task
+        uses: `on`, the count, averaged over draws; and for draws `low` and `high`, its 5 and 95 % quantiles.
 
     Examples
     --------
@@ -159,16 +162,17 @@ def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
     >>> bf.columns_on(point, data).columns.tolist()
     ['on']
     """
-    if fit.name != "heres":
+    if not _has_columns_of_tasks(fit.method):
         raise BayesfacError(
-            f"Expected a fit of heres, whose columns tasks switch off, got {fit.name}"
+            f"Expected a fit whose tasks switch columns off ({_names(_has_columns_of_tasks)}), "
+            f"got {fit.name}"
         )
     if not 0 < below < 1:
         raise ValueError(f"Expected a share between 0 and 1, got below={below}")
     if not isinstance(data, Tasks) or not data.rows.equals(fit.data.coords["row"]):
         what = f"{data.n_rows} others" if isinstance(data, Tasks) else type(data).__name__
         raise ValueError(
-            f"Expected the Tasks of {fit.data.shape[0]} rows it was fitted on, got {what}"
+            f"Expected the Tasks of {fit.data.shape[0]} rows that {fit.name} was fitted to, got {what}"
         )
     draws = fit._as_draws()
     bases = [np.asarray(value) for site, value in draws.items() if site.startswith("B.")]
@@ -188,22 +192,35 @@ def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
     return pd.DataFrame({"on": flat.mean(1), "low": low, "high": high}, index)
 
 
+def _has_columns_of_tasks(method: Method) -> bool:
+    """Whether rows of tasks have features F, explained by B block by block, that only a relabelling moves."""
+    rows_and_blocks = {"F": ("row", "component"), "B": ("feature.{key}", "component")}
+    relabelled = [
+        g for g in gauge_of(method, ("F",)) if isinstance(g, Permutation) and "F" in g.axes
+    ]
+    return (
+        method.data is Tasks and rows_and_blocks.items() <= method.dims.items() and any(relabelled)
+    )
+
+
 def _aligned(fit: Fit, free: Permutation, reference: Fit | None) -> tuple[np.ndarray, str]:
-    """A of every draw, (draw, row, cluster), with clusters in one order; and how well that went."""
+    """A of every draw, (draw, row, cluster), with clusters in one order; and a note on the matching."""
     assert fit.draws is not None
-    # as `align` does: where topics have an order of their own, that would disturb the match
+    # as `align` does: sites whose topics have a permutation of their own would disturb the match
     others = (g for g in gauge_of(fit.method, fit.draws) if "A" not in g.axes)
     mixed = {site for other in others for site in other.axes}
     telling = [site for site in free.axes if site in fit.draws and site not in mixed]
     only = Permutation({site: free.axes[site] for site in telling}, free.name)
     draws = {site: np.asarray(fit.draws[site]) for site in telling}
     pivot = None if reference is None else _pivot(reference, draws)
-    found = align_draws(draws, [only], pivot)
-    A = found.draws["A"]
-    left = np.median(found.residual)
+    aligned = align_draws(draws, [only], pivot)
+    A = aligned.draws["A"]
+    left = np.median(aligned.residual)
     note = f"Matching the clusters of {A.shape[0] * A.shape[1]} draws left {left:.3f} of their size (median)."
-    if found.ambiguous:
-        note += f" {len(found.notes)} pair(s) of clusters are hard to tell apart: {found.notes[0]}"
+    if aligned.ambiguous:
+        note += (
+            f" {len(aligned.notes)} pair(s) of clusters are hard to tell apart: {aligned.notes[0]}"
+        )
     return A.reshape(-1, *A.shape[2:]), note
 
 
@@ -219,7 +236,7 @@ def _pivot(reference: Fit, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _draws_of_rows(fit: Fit) -> Iterator[np.ndarray]:
-    """A of every draw; of a point, the one it has."""
+    """A of every draw, or of the point."""
     if fit.draws is None:
         yield np.asarray(fit.params.A)
     else:
@@ -228,7 +245,7 @@ def _draws_of_rows(fit: Fit) -> Iterator[np.ndarray]:
 
 
 def _located(known: pd.Index, rows: Sequence[Any]) -> tuple[pd.Index, np.ndarray]:
-    """The labels that are asked for, and where they stand."""
+    """The labels asked for as an index, and their positions among the known rows."""
     if isinstance(rows, str) or np.ndim(rows) != 1:
         raise TypeError(f"Expected a sequence of row labels, got {rows!r}")
     if not 0 < len(rows) <= MOST:

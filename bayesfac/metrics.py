@@ -1,8 +1,8 @@
-"""How good predictions and clusterings are: point errors, probabilistic scores, agreement.
+"""Measures of predictions and clusterings: point errors, probabilistic scores, agreement.
 
 Every function takes plain arrays and checks them once: same shape, at least one value, no NaN.
-`value` is what was observed; scores called *error* or *score* are the smaller the better, except
-the log scores and the two clustering measures, which are the larger the better.
+`value` is the observed value. Smaller is better, except for the log scores and the two clustering
+measures, where larger is better.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, ndtr
+
+from bayesfac.core.math import crps_of_sample
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -38,7 +40,7 @@ def mae(value: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def nmae(value: ArrayLike, predicted: ArrayLike, levels: int | Sequence[float]) -> float:
-    """Mean absolute error over that of a guess: 1 is no better than a uniform random level.
+    """Mean absolute error, divided by the error of a guess: 1 is no better than a random level.
 
     The divisor is the expected distance of two independent uniform levels, (R^2 - 1) / 3R for
     1..R: 1.6 for five levels and 1.944 for six, as in the thesis, section 3.6.4.
@@ -110,16 +112,14 @@ def crps_normal(mean: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.ndarray:
 def crps_ensemble(draws: ArrayLike, value: ArrayLike) -> np.ndarray:
     """Continuous ranked probability score of draws (draw, value), one per value.
 
-    E|X - y| - E|X - X'| / 2 under the empirical distribution of the draws.
+    E|X - y| - E|X - X'| / 2, where X and X' are different draws: the fair estimator, which divides by
+    m (m - 1) as `Prediction.scores` does, so that few draws of a continuous law are not penalised. The score
+    of a single value may then be negative. One draw is a point, and its score the absolute error.
 
-    >>> crps_ensemble([[0.0], [2.0]], [1.0]).tolist()
-    [0.5]
+    >>> crps_ensemble([[0.0], [2.0]], [3.0]).tolist()
+    [1.0]
     """
-    draws, value = _ensemble(draws, value)
-    n = len(draws)
-    rank = 2 * np.arange(1, n + 1) - n - 1  # sum_ij |x_i - x_j| = 2 sum_k rank_k x_(k)
-    gap = rank @ np.sort(draws, axis=0) / n**2
-    return np.mean(np.abs(draws - value), axis=0) - gap
+    return crps_of_sample(*_ensemble(draws, value))
 
 
 def log_score_normal(mean: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.ndarray:
@@ -153,7 +153,7 @@ def log_score_mixture(means: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.n
 def ordinal_log_score(
     probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]
 ) -> np.ndarray:
-    """Log mass of each value's level: comparable between all that predict one of the levels.
+    """Log mass of each value's level: comparable between all methods that predict levels.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def ordinal_log_score(
     Returns
     -------
     array (...)
-        Zero at best, minus infinity for what was held to be impossible.
+        Zero at best, minus infinity where the observed level had probability zero.
 
     Examples
     --------
@@ -182,22 +182,14 @@ def ordinal_log_score(
 def rps(probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]) -> np.ndarray:
     """Ranked probability score: the squared error of P(level <= r), summed over r.
 
-    Every r counts by the distance of its level from the next, so this is the continuous ranked
-    probability score of a distribution over the levels, in their unit.
-
-    Parameters
-    ----------
-    probabilities : array (..., R)
-        The mass of each level.
-    value : array (...)
-        The levels observed, as they are written (not their codes).
-    levels : int or sequence
-        The scale, 1..R if a number.
+    Every r has as weight the distance of its level from the next level, so the score is the continuous
+    ranked probability score of a distribution over the levels, in the unit of the levels. The parameters are
+    those of `ordinal_log_score`.
 
     Returns
     -------
     array (...)
-        Zero at best; of a prediction that is sure of one level, the absolute error.
+        Zero at best; the absolute error where the prediction is certain of one level.
 
     Examples
     --------
@@ -211,7 +203,7 @@ def rps(probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float
 
 # -- calibration --------------------------------------------------------------------------------
 def pit_normal(mean: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.ndarray:
-    """Where each value falls in its normal prediction: uniform on (0, 1) when calibrated.
+    """The CDF of each normal prediction at its value: uniform on (0, 1) when calibrated.
 
     >>> pit_normal([0.0], [1.0], [0.0]).tolist()
     [0.5]
@@ -232,7 +224,7 @@ def pit_ensemble(draws: ArrayLike, value: ArrayLike) -> np.ndarray:
 
 
 class Histogram(NamedTuple):
-    """Shares of values per bin, and the edges; `flat` is the height if all were alike."""
+    """Shares of values per bin, the edges, and the share `flat` of each bin under a uniform law."""
 
     share: np.ndarray
     edges: np.ndarray
@@ -240,7 +232,7 @@ class Histogram(NamedTuple):
 
 
 def pit_histogram(pit: ArrayLike, bins: int = 10) -> Histogram:
-    """The histogram of PIT values: a U shape is overconfidence, a hump is caution.
+    """The histogram of PIT values: a U shape shows overconfidence, a hump too wide predictions.
 
     >>> pit_histogram([0.05, 0.15, 0.95, 1.0], bins=2).share.tolist()
     [0.5, 0.5]
@@ -288,12 +280,12 @@ def normalized_mutual_information(y: ArrayLike, assigned: ArrayLike) -> float:
 
 # -- checks -------------------------------------------------------------------------------------
 def _alike(**arrays: ArrayLike) -> list[np.ndarray]:
-    """The arrays as finite floats of one shape, or an error that names the odd one."""
+    """The arrays as finite floats of one shape, or an error that names their shapes."""
     checked = {name: _finite(name, array) for name, array in arrays.items()}
     shapes = {name: array.shape for name, array in checked.items()}
     if len(set(shapes.values())) > 1:
-        said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"Expected arrays of one shape, got {said}")
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"Expected arrays of one shape, got {got}")
     return list(checked.values())
 
 
@@ -335,7 +327,7 @@ def _scale(levels: int | Sequence[float]) -> np.ndarray:
 def _masses(
     probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Probabilities, the codes of the values and the scale, or what does not fit together."""
+    """Probabilities, the codes of the values and the scale, or an error that says what does not fit."""
     scale = _scale(levels)
     p, value = _finite("probabilities", probabilities), _finite("value", value)
     if p.shape != (*value.shape, len(scale)):

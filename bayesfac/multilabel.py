@@ -1,14 +1,14 @@
-"""How good predictions of several labels at once are: decisions, rankings, probabilities.
+"""Measures of predictions of several labels at once: decisions, rankings, probabilities.
 
-`Y` is the truth, rows x labels, 0 or 1. Against it stand `predicted`, 0 or 1 as well; `score`, the larger
-the more relevant; or `probability`: arrays, DataFrames or scipy sparse matrices (made dense, which takes
-that much memory), checked once. *Losses*, *errors* and `brier` are the smaller the better. By convention
+`Y` is the truth, rows x labels, 0 or 1. It is compared with `predicted` (0 or 1), with `score` (larger is
+more relevant), or with `probability`: arrays, DataFrames or scipy sparse matrices (which are made dense).
+Smaller is better for *losses*, *errors* and `brier`. By convention
 
-- a row (in `macro_f1` a label) with nothing true and nothing predicted counts as `empty`, 1 unless said
-  otherwise; scikit-learn's default is 0;
-- a row with no label, or with all of them, is ranked alike by any scores: rankings leave it out, where
-  scikit-learn counts it as perfect;
-- a tie counts against the ranking: the false labels stand before the true ones of the same score.
+- a row (in `macro_f1` a label) with nothing true and nothing predicted scores `empty`, by default 1;
+  scikit-learn's default is 0;
+- rankings leave out a row with no label or with all labels, because all scores rank it alike; scikit-learn
+  counts it as perfect;
+- a tie counts against the ranking: false labels are ranked before true labels of the same score.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def subset_accuracy(Y: Table, predicted: Table) -> float:
 
 
 def accuracy(Y: Table, predicted: Table, empty: float = 1.0) -> float:
-    """Labels both true and predicted over those that are either (Jaccard), averaged over rows.
+    """Labels both true and predicted over labels true or predicted (Jaccard), averaged over rows.
 
     >>> accuracy([[1, 0], [1, 1], [0, 0]], [[1, 1], [1, 1], [0, 0]])
     0.8333333333333334
@@ -76,7 +76,7 @@ def macro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
 
 
 def micro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
-    """F1 over all cells; `empty` if none of them is true or predicted.
+    """F1 over all cells; `empty` if no cell is true or predicted.
 
     >>> micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 1]])
     0.8571428571428571
@@ -87,7 +87,7 @@ def micro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
 
 # -- rankings -----------------------------------------------------------------------------------
 def ranking_loss(Y: Table, score: Table) -> float:
-    """The share of a row's (true, false) pairs in which the true label is not above, averaged over rows.
+    """The share of a row's (true, false) pairs whose true label is not ranked higher, averaged over rows.
 
     >>> ranking_loss([[1, 0, 0], [1, 1, 1]], [[0.5, 0.1, 0.5], [0.1, 0.2, 0.3]])
     0.5
@@ -97,7 +97,7 @@ def ranking_loss(Y: Table, score: Table) -> float:
 
 
 def average_precision(Y: Table, score: Table) -> float:
-    """The share of true labels from the top down to a true one, averaged over these, then over rows.
+    """The share of true labels among labels ranked down to a true one, averaged over true labels and rows.
 
     >>> average_precision([[1, 0, 1]], [[0.9, 0.5, 0.1]])
     0.8333333333333333
@@ -109,8 +109,8 @@ def average_precision(Y: Table, score: Table) -> float:
 def coverage_error(Y: Table, score: Table) -> float:
     """Steps from the first label of a row's ranking down to its last true one, averaged over rows.
 
-    As Zhang and Zhou, "A review on multi-label learning algorithms" (2014), count: zero if only the first
-    is true. scikit-learn counts labels, one more on the same rows, and 0 for a row with no label.
+    Counted as by Zhang and Zhou, "A review on multi-label learning algorithms" (2014): zero if only the first
+    label is true. scikit-learn counts labels, one more on the same rows, and 0 for a row with no label.
 
     >>> coverage_error([[1, 0, 1], [0, 1, 0]], [[0.9, 0.5, 0.1], [0.2, 0.8, 0.1]])
     1.0
@@ -120,7 +120,7 @@ def coverage_error(Y: Table, score: Table) -> float:
 
 
 def one_error(Y: Table, score: Table) -> float:
-    """The share of rows whose first label is false; of several that tie, one false is enough.
+    """The share of rows whose first label is false, or one of several first labels that tie.
 
     >>> one_error([[1, 0, 0], [1, 0, 0]], [[0.9, 0.5, 0.1], [0.9, 0.9, 0.1]])
     0.5
@@ -141,8 +141,8 @@ def brier(Y: Table, probability: Table) -> float:
 
 
 def log_loss(Y: Table, probability: Table, clip: float = 0.0) -> float:
-    """Minus the log probability of the truth, averaged over cells: infinite if one was held impossible.
-    Probabilities are moved into [clip, 1 - clip] before; scikit-learn's clip is 2.2e-16.
+    """Minus the log probability of the truth, averaged over cells: infinite if it is zero in one cell.
+    Probabilities are first moved into [clip, 1 - clip]; scikit-learn's clip is 2.2e-16.
 
     >>> log_loss([[1, 0]], [[0.5, 0.0]]), log_loss([[1]], [[0.0]])
     (0.34657359027997264, inf)
@@ -157,7 +157,7 @@ def log_loss(Y: Table, probability: Table, clip: float = 0.0) -> float:
 
 def reliability(Y: Table, probability: Table, bins: int = 10) -> pd.DataFrame:
     """Mean probability and share of true cells, all labels together, in bins of equal width.
-    A bin holds its upper edge, the first one zero too; means of an empty bin are NaN.
+    A bin includes its upper edge, the first bin zero too; means of an empty bin are NaN.
 
     >>> reliability([[1, 0], [1, 1]], [[0.75, 0.25], [0.5, 1.0]], bins=2)
        low  high  predicted  observed  count
@@ -187,10 +187,10 @@ def expected_calibration_error(Y: Table, probability: Table, bins: int = 10) -> 
 
 
 def abstain(Y: Table, probability: Table, share: float, metric: Metric) -> float:
-    """The metric over the rows that are left without the `share` least certain ones, at least one.
+    """The metric without the `share` least certain rows; at least one row is kept.
 
-    A row is as certain as the mean over its labels of max(p, 1 - p), the share that it expects to get
-    right; of equally certain rows the later go first. The metric gets Y (bool) and probability (float).
+    The certainty of a row is the mean over its labels of max(p, 1 - p), the expected share of correct labels;
+    of equally certain rows the later are dropped first. The metric gets Y (bool) and probability (float).
 
     >>> abstain([[1], [0]], [[0.9], [0.6]], 0.5, lambda Y, p: hamming_loss(Y, p > 0.5))
     0.0
@@ -204,7 +204,7 @@ def abstain(Y: Table, probability: Table, share: float, metric: Metric) -> float
 
 
 def abstain_curve(Y: Table, probability: Table, shares: ArrayLike, metric: Metric) -> np.ndarray:
-    """`abstain` at several shares: a loss falls along them if the uncertain rows are the wrong ones.
+    """`abstain` at several shares: a loss falls as shares grow if the uncertain rows are the wrong ones.
 
     >>> abstain_curve([[1, 0], [0, 1]], [[1, 0], [0.5, 0.5]], [0, 0.5], brier)
     array([0.125, 0.   ])
@@ -220,34 +220,34 @@ def scores(
     probability: Table | None = None,
     empty: float = 1.0,
 ) -> dict[str, float]:
-    """Every measure that applies to what is given, by name. Probabilities are ranked too, unless there is
-    a `score`, but not made into decisions. Where no row has some labels but not all, nothing is ranked.
+    """{name: value} of every measure that applies. Probabilities are ranked too, unless there is a `score`,
+    but no decisions are made from them. Without a row that has some labels but not all, nothing is ranked.
 
     >>> scores([[1, 0], [1, 1]], score=[[0.9, 0.2], [0.4, 0.8]])
     {'ranking_loss': 0.0, 'average_precision': 1.0, 'coverage_error': 0.0, 'one_error': 0.0}
     """
     if predicted is None and score is None and probability is None:
         raise ValueError("Expected predicted, score or probability, got none of them")
-    found: dict[str, float] = {}
+    measures: dict[str, float] = {}
     if predicted is not None:
-        found |= {f.__name__: f(Y, predicted) for f in (hamming_loss, subset_accuracy)}
+        measures |= {f.__name__: f(Y, predicted) for f in (hamming_loss, subset_accuracy)}
         for ratio in (accuracy, example_f1, macro_f1, micro_f1):
-            found[ratio.__name__] = ratio(Y, predicted, empty)
+            measures[ratio.__name__] = ratio(Y, predicted, empty)
     if probability is not None:
         for error in (brier, log_loss, expected_calibration_error):
-            found[error.__name__] = error(Y, probability)
+            measures[error.__name__] = error(Y, probability)
     ranked = probability if score is None else score
     if ranked is not None:
         truth, order = _checked(Y, "score", ranked)
         if (truth.any(1) & ~truth.all(1)).any():
             for ranking in (ranking_loss, average_precision, coverage_error, one_error):
-                found[ranking.__name__] = ranking(truth, order)
-    return found
+                measures[ranking.__name__] = ranking(truth, order)
+    return measures
 
 
 # -- checks and shared steps --------------------------------------------------------------------
 def _checked(Y: Table, name: str, raw: Table) -> tuple[np.ndarray, np.ndarray]:
-    """The truth and what stands against it; two DataFrames have to agree by name."""
+    """The truth and the predictions as arrays; two DataFrames must have the same rows and labels."""
     truth, numbers = _table("Y", Y), _table(name, raw)
     if truth.shape != numbers.shape:
         raise ValueError(f"Expected one shape, got Y {truth.shape}, {name} {numbers.shape}")

@@ -1,4 +1,4 @@
-"""Many penalties at once: a path of fits, chosen from by held-out error."""
+"""Fit many values of a penalty together and choose one by the error on held-out ratings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.method import lookup, settle
 from bayesfac.inference.gradient import LBFGS, as_rows
 from bayesfac.inference.lbfgs import advance, begin
-from bayesfac.inference.result import bar, check_number, compiled, start_point
+from bayesfac.inference.result import Job, bar, check_number, compiled
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.split import weak_generalisation
 
@@ -30,7 +30,8 @@ class Path:
     Attributes
     ----------
     best
-        The value with the smallest mean zero-one error; of equal ones the largest, the simplest model.
+        The value with the smallest mean zero-one error; among equal errors the largest value, which gives
+        the simplest model.
     table : DataFrame
         One row per value: mean and standard deviation over the repeats of the zero-one error, mean
         absolute error, iterations.
@@ -68,11 +69,11 @@ def path(
     """Fit an ordinal method under many penalties together, and score each on ratings held out.
 
     In every repeat `held_out` ratings of each user are set aside (weak generalisation). All values then
-    descend side by side from one start, in one L-BFGS with a history and a step length for each; what
-    has converged costs nothing more. The thesis's rule (section 3.6.5) is the default: 10^(i/16) for
-    i = 4..40, three repeats, the smallest zero-one error.
+    descend side by side from one start, in one L-BFGS with a history and a step length for each value; a
+    value that has converged costs nothing more. The default is the rule of the thesis (section 3.6.5):
+    10^(i/16) for i = 4..40, three repeats, the smallest zero-one error.
 
-    For `hmf`, whose stages have penalties of their own, ask `bmmmf` stage by stage:
+    For `hmf`, whose stages have penalties of their own, fit `bmmmf` stage by stage:
     `tuple(path("bmmmf", ratings.above(q)).best for q in ratings.levels[:-1])`.
 
     Examples
@@ -98,9 +99,8 @@ def path(
         for repeat in range(repeats):
             train, test = weak_generalisation(data, held_out, seed=seed + repeat)
             with sparse.use(sparse.fitting(train)):
-                scores.append(
-                    _scores(record, train, test, settings, name, engine, seed + repeat, shown)
-                )
+                job = Job(record, train, settings[0], jax.random.key(seed + repeat))
+                scores.append(_scores(job, test, settings, name, engine, shown))
     errors = np.array(scores)  # repeats x values x (zero-one, absolute, iterations)
     mean, sd = errors.mean(0), errors[:, :, 0].std(0, ddof=1) if repeats > 1 else np.nan
     columns = {"zero-one": mean[:, 0], "sd": sd, "MAE": mean[:, 1], "iterations": mean[:, 2]}
@@ -109,33 +109,26 @@ def path(
 
 
 def _scores(
-    method: Any,
-    train: Ratings,
-    test: Ratings,
-    settings: list,
-    name: str,
-    engine: LBFGS,
-    seed: int,
-    shown: Any,
+    job: Job, test: Ratings, settings: list, name: str, engine: LBFGS, shown: Any
 ) -> list[tuple[float, float, float]]:
-    """Fit all settings together; per setting its errors on the test set, and the iterations it took."""
-    start = start_point(method, train, settings[0], jax.random.key(seed), None)
+    """Fit all settings together; for each setting the errors on the test set and the iterations."""
+    method, train, start = job.method, job.data, job.start_point(job.key)
     transforms = supports(method, train, settings[0], start)
     first, restore = as_rows(unconstrain(transforms, start), several=False)
 
     def params(z: jax.Array) -> Any:
         return constrain(method, transforms, restore(z[None]))
 
-    # the value enters as an argument: one program for all of them
+    # the value is an argument, so that one program serves all values
     def objective(z: jax.Array, value: Any, data: Ratings) -> jax.Array:
         return method.objective(params(z), data, settings[0]._replace(**{name: value}))
 
     one = compiled(jax.value_and_grad(objective))
-    given = [getattr(each, name) for each in settings]
+    values = [getattr(each, name) for each in settings]
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = [one(jnp.asarray(row), given[b], train) for row, b in zip(z, live, strict=True)]
-        return np.array([float(v) for v, _ in found]), np.stack([np.asarray(g) for _, g in found])
+        seen = [one(jnp.asarray(row), values[b], train) for row, b in zip(z, live, strict=True)]
+        return np.array([float(v) for v, _ in seen]), np.stack([np.asarray(g) for _, g in seen])
 
     at = begin(look, np.tile(np.asarray(first), (len(settings), 1)))
     steps = np.zeros(len(settings))
@@ -153,9 +146,9 @@ def _scores(
 
 
 def _errors(method: Any, p: Any, train: Ratings, test: Ratings, hyper: Any) -> tuple[float, float]:
-    """Zero-one and mean absolute error of the method's own rule."""
+    """Zero-one and mean absolute error of the levels that the method's own rule predicts."""
     if method.derive:
         p = p._replace(**method.derive(p, train, hyper))
-    said = method.predict(p, test.cells, hyper)  # row-major, as y
-    wrong = np.asarray(said.scale)[np.asarray(said.choice)] - np.asarray(test.y)
+    outcome = method.predict(p, test.cells, hyper)  # row-major, as y
+    wrong = np.asarray(outcome.scale)[np.asarray(outcome.choice)] - np.asarray(test.y)
     return float((wrong != 0).mean()), float(np.abs(wrong).mean())

@@ -7,7 +7,7 @@ methods and r_j the mean rank of method j (1 is the best, ties share the mean of
     F_F  = (N - 1) chi2 / (N (K - 1) - chi2),     an F with K - 1 and (K - 1)(N - 1) degrees of freedom
     CD   = q sqrt(K (K + 1) / (6 N))
 
-all without a correction for ties, as there. Two methods differ if their mean ranks differ by CD or more.
+without a correction for ties, as in the paper. Two methods differ if their mean ranks differ by CD or more.
 """
 
 import math
@@ -18,18 +18,16 @@ import pandas as pd
 from scipy.stats import f as f_law
 from scipy.stats import rankdata, studentized_range
 
+from bayesfac.core import checks
+
 GREY, BLUE = "#666666", "#0072B2"
-LINE, LETTER, AXIS = (
-    0.24,
-    0.082,
-    5.2,
-)  # inches: a line of the diagram, a letter, the rest of its width
+LINE, LETTER, AXIS = 0.24, 0.082, 5.2  # inches of a line of the diagram, a letter, the other width
 BAR = 0.42  # lines from bar to bar
 LONGEST = 30  # letters of a method's name
 
 
 class Friedman(NamedTuple):
-    """Friedman's chi2, F_F of Iman and Davenport, the value it has to exceed, and its p."""
+    """Friedman's chi2, F_F of Iman and Davenport, the critical value of F_F, and the p value of F_F."""
 
     chi2: float
     F: float
@@ -45,7 +43,7 @@ def ranks(table: Any, higher: bool = True) -> pd.DataFrame:
     table : DataFrame or array
         Data sets x methods. An infinite score is the best or the worst.
     higher : bool
-        Whether a larger score is the better one.
+        Whether a larger score is better.
 
     Examples
     --------
@@ -56,12 +54,11 @@ def ranks(table: Any, higher: bool = True) -> pd.DataFrame:
     """
     frame = _table(table, "scores")
     sign = -1 if higher else 1
-    found = rankdata(sign * frame.to_numpy(), axis=1)
-    return pd.DataFrame(found, frame.index, frame.columns)
+    return pd.DataFrame(rankdata(sign * frame.to_numpy(), axis=1), frame.index, frame.columns)
 
 
 def friedman(ranks: Any, alpha: float = 0.05) -> Friedman:
-    """Whether all methods are alike: rejected where F exceeds the critical value.
+    """Friedman's test that all methods are alike; it rejects if F exceeds the critical value.
 
     Examples
     --------
@@ -84,17 +81,16 @@ def friedman(ranks: Any, alpha: float = 0.05) -> Friedman:
 def critical_difference(K: int, N: int, alpha: float = 0.05) -> float:
     """Nemenyi's critical difference of the mean ranks of K methods over N data sets.
 
-    q is what tables print, for comparison with papers: the studentised range to three decimals, over
-    sqrt 2, to three decimals. It is then Demsar's Table 5(a) digit for digit, and exact to 0.0005.
+    q is rounded as in printed tables, so that papers can be compared: the studentised range to three
+    decimals, over sqrt 2, to three decimals. This is Demsar's Table 5(a) digit for digit, exact to 0.0005.
 
     Examples
     --------
     >>> round(critical_difference(7, 12), 3), round(critical_difference(8, 11), 3)
     (2.601, 3.166)
     """
-    for name, value, least in (("K", K, 2), ("N", N, 1)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-            raise ValueError(f"Expected {name} to be a whole number from {least}, got {value!r}")
+    checks.whole_number("K", K, 2)
+    checks.whole_number("N", N, 1)
     _check_alpha(alpha)
     q = round(round(float(studentized_range.ppf(1 - alpha, K, math.inf)), 3) / math.sqrt(2), 3)
     return q * math.sqrt(K * (K + 1) / (6 * N))
@@ -116,7 +112,7 @@ def nemenyi(ranks: Any) -> pd.DataFrame:
 
 
 def groups(ranks: Any, alpha: float = 0.05) -> list[list[Any]]:
-    """The largest sets of methods of which no two differ, each by mean rank; methods alone are left out.
+    """The largest sets of methods of which no two differ, sorted by mean rank; single methods are left out.
 
     Examples
     --------
@@ -137,7 +133,7 @@ def cd_diagram(ranks: Any, alpha: float = 0.05, ax: Any = None, title: str | Non
     ranks : DataFrame or array
         Data sets x methods.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own, as large as it has to be.
+        Where to draw; by default in a new figure of the size that the diagram needs.
 
     Returns
     -------
@@ -180,7 +176,7 @@ def cd_diagram(ranks: Any, alpha: float = 0.05, ax: Any = None, title: str | Non
 
 # -- the diagram's parts ------------------------------------------------------------------------
 def _scale(ax: Any, K: int, N: int, cd: float) -> None:
-    """The axis of ranks, and above it how long the critical difference is."""
+    """The axis of ranks, and above it the length of the critical difference."""
     ax.plot([1, K], [0, 0], color="black", lw=1)
     for rank in range(1, K + 1, -(-K // 20)):
         ax.plot([rank, rank], [0, 0.22], color="black", lw=1)
@@ -190,12 +186,12 @@ def _scale(ax: Any, K: int, N: int, cd: float) -> None:
     for x in (1, end):
         ax.plot([x, x], [1.6, 1.9], color="black", lw=1.4)
     _write(ax, 1, 2.0, f"CD = {cd:.2f}{beyond}", ha="left", va="bottom", fontsize=9)
-    said = f"mean rank, {N} data set{'s' * (N > 1)}"
-    _write(ax, K, 2.0, said, ha="right", va="bottom", fontsize=9, color=GREY)
+    title = f"mean rank, {N} data set{'s' * (N > 1)}"
+    _write(ax, K, 2.0, title, ha="right", va="bottom", fontsize=9, color=GREY)
 
 
 def _hang(ax: Any, name: str, rank: float, left: bool, K: int, y: float) -> None:
-    """A method's line from the axis down and out to its name."""
+    """A method's line from the axis down, and sideways to the name."""
     end = 1 - 0.03 * K if left else K + 0.03 * K
     ax.plot([rank, rank, end], [0, y, y], color="black", lw=0.8, solid_joinstyle="miter")
     ax.plot([rank], [0], "o", color="black", ms=3.5)
@@ -205,22 +201,21 @@ def _hang(ax: Any, name: str, rank: float, left: bool, K: int, y: float) -> None
 
 
 def _write(ax: Any, x: float, y: float, text: str, **look: Any) -> None:
-    """Text as it stands: a dollar is a dollar."""
+    """Text without mathematics: a dollar sign is printed as such."""
     ax.text(x, y, text, parse_math=False, usetex=False, clip_on=False, **look)
 
 
 def _spans(mean: np.ndarray, N: int, alpha: float) -> list[tuple[int, int]]:
     """(first, last) of the largest runs of sorted mean ranks that differ by less than CD."""
     cd = critical_difference(len(mean), N, alpha)
-    # a difference of exactly CD is one, whatever the last digit of the means
+    # 1e-9: rounding of the means must not hide a difference of exactly CD
     last = np.searchsorted(mean, mean + cd - 1e-9, "left") - 1
-    spans = [(i, int(j)) for i, j in enumerate(last) if j > i and (i == 0 or last[i - 1] < j)]
-    return spans
+    return [(i, int(j)) for i, j in enumerate(last) if j > i and (i == 0 or last[i - 1] < j)]
 
 
 def _levels(bars: list[tuple[float, float]], gap: float) -> list[int]:
-    """How far below the axis each bar lies, so that none touches another."""
-    ends: list[float] = []  # of the last bar on each level
+    """How many steps below the axis each bar lies, so that no bar touches another."""
+    ends: list[float] = []  # where the last bar on each level ends
     levels = []
     for low, high in bars:
         level = next((i for i, end in enumerate(ends) if end + gap < low), len(ends))
@@ -251,13 +246,13 @@ def _table(raw: Any, what: str) -> pd.DataFrame:
         row, column = np.argwhere(np.isnan(values))[0]
         raise ValueError(
             f"Expected {what} of every method on every data set, got none of "
-            f"{frame.columns[column]!r} on {frame.index[row]!r}: leave one of them out"
+            f"{frame.columns[column]!r} on {frame.index[row]!r}: leave out the method or the data set"
         )
     return pd.DataFrame(values, frame.index, frame.columns)
 
 
 def _means(raw: Any, alpha: float = 0.05) -> tuple[pd.DataFrame, np.ndarray]:
-    """Ranks and their means over data sets. Ranks of a data set have one possible sum."""
+    """Ranks and their means over data sets; rows whose sum is not that of ranks are refused."""
     _check_alpha(alpha)
     frame = _table(raw, "ranks")
     total, K = frame.sum(axis=1).to_numpy(), frame.shape[1]

@@ -6,13 +6,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.api import Fit
 from bayesfac.core.data.cards import Card
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
@@ -22,11 +21,14 @@ from bayesfac.inference.checkpoint import read_arrays, write_arrays
 from bayesfac.inference.result import Result
 from bayesfac.inference.stored_draws import StoredDraws
 
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
 FORMAT = "bayesfac fit 1"
 
 
-def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
-    """Write the folder beside its place and then rename it: it is whole or not there."""
+def save(fit: "Fit", path: str | os.PathLike[str]) -> Path:
+    """Write a folder beside `path` and rename it at the end, so that it is complete or absent."""
     target = Path(path)
     if target.exists() and not (
         target.is_dir() and (not any(target.iterdir()) or _is_ours(target))
@@ -52,7 +54,7 @@ def save(fit: Fit, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _write(fit: Fit, folder: Path) -> None:
+def _write(fit: "Fit", folder: Path) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
     arrays |= {f"stat {name}": value for name, value in fit.stats.items()}
     if fit.is_point:
@@ -73,7 +75,7 @@ def _write(fit: Fit, folder: Path) -> None:
         "format": FORMAT,
         "method": fit.name,
         "hyper": fit.hyper._asdict(),
-        "engine": [type(fit.engine).__name__, _settings(fit.engine)],
+        "engine": [type(fit.engine).__name__, vars(fit.engine)],
         "seed": fit.seed,
         "seconds": fit.seconds,
         "converged": fit.converged,
@@ -88,8 +90,8 @@ def _write(fit: Fit, folder: Path) -> None:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
 
 
-def load(path: str | os.PathLike[str]) -> Fit:
-    """Read the folder back; every file is checked against its digest first."""
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields of the `Fit` in the folder; every file is checked against its digest first."""
     folder = Path(path)
     header = _header(folder)
     for name, digest in header["files"].items():
@@ -104,28 +106,21 @@ def load(path: str | os.PathLike[str]) -> Fit:
         k.removeprefix("site "): jnp.asarray(v) for k, v in arrays.items() if k.startswith("site ")
     }
     result = Result(
-        from_sites(method, point) if point else None,
-        None if point else StoredDraws(folder / "draws"),
-        arrays["trace"],
-        header["converged"],
-        stats,
-        header["notes"],
-        header["partial"],
+        params=from_sites(method, point) if point else None,
+        draws=None if point else StoredDraws(folder / "draws"),
+        trace=arrays["trace"],
+        stats=stats,
+        **{name: header[name] for name in ("converged", "notes", "partial")},
     )
-    name, settings = header["engine"]
-    card = _card_from_json(header["data"], arrays["rows"], arrays["cols"])
-    hyper = method.Hyper(**{name: _hashable(value) for name, value in header["hyper"].items()})
-    seconds = header["seconds"]
-    return Fit(
-        method,
-        hyper,
-        ENGINES[name](**settings),
-        header["seed"],
-        result,
-        card,
-        seconds,
-        header["info"],
-    )
+    engine, settings = header["engine"]
+    return {
+        "method": method,
+        "hyper": method.Hyper(**{k: _hashable(value) for k, value in header["hyper"].items()}),
+        "engine": ENGINES[engine](**settings),
+        "result": result,
+        "data": _card_from_json(header["data"], arrays["rows"], arrays["cols"]),
+        **{name: header[name] for name in ("seed", "seconds", "info")},
+    }
 
 
 def _header(folder: Path) -> dict[str, Any]:
@@ -145,7 +140,7 @@ def _header(folder: Path) -> dict[str, Any]:
 
 
 def _seal(header: dict[str, Any]) -> str:
-    """A digest of the header itself: a changed digit in it would change predictions."""
+    """A digest of the header: a changed digit in a hyper-parameter would change predictions."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,12 +151,8 @@ def _is_ours(folder: Path) -> bool:
     )
 
 
-def _settings(engine: Any) -> dict[str, Any]:
-    return {name: getattr(engine, name) for name in engine.__dataclass_fields__}
-
-
 def _plain_setting(value: Any) -> Any:
-    """Paths and NumPy's numbers among the settings of an engine."""
+    """A NumPy number or a path among the settings of an engine, as JSON has it."""
     return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
@@ -188,11 +179,11 @@ def _plain(values: Any, axis: str) -> list[Any]:
     for value in plain:
         if not isinstance(value, str | int | float):
             raise TypeError(
-                f"Expected {axis} labels that are numbers or text, got {value!r}: save cannot keep it"
+                f"Expected {axis} labels that are numbers or text, got {value!r}: it cannot be saved"
             )
     return plain
 
 
 def _hashable(value: Any) -> Any:
-    """JSON knows no tuples: a hyper-parameter that was one comes back as a list."""
+    """A hyper-parameter from JSON, where tuples have become lists."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

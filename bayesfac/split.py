@@ -1,7 +1,7 @@
-"""Divide data into what a method may see and what it is judged on.
+"""Divide data into a training part and a test part.
 
 All parts keep the labels and levels of the whole (`Ratings.take`), so codes, shapes and
-predictions stay comparable, and every split is a function of its seed alone.
+predictions are comparable, and every split is a function of its seed alone.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ class Weak(NamedTuple):
 class Strong(NamedTuple):
     """Strong generalisation: new users.
 
-    train   all ratings of the other users; the model is learned from these
-    given   what the new users have rated; the model may be tuned to them, or updated with them
-    test    the ratings of the new users that were held out
+    train   all ratings of the other users, from which the model is learned
+    given   ratings of the new users, with which the model may be tuned or updated
+    test    the held-out ratings of the new users
     """
 
     train: Ratings
@@ -41,12 +41,12 @@ class Strong(NamedTuple):
 def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Container, Container]:
     """Hold out a random share: of the ratings, of the rows with labels, or of the counts of every cell.
 
-    Of tasks, the share of each task's labelled rows loses its labels: the training part still has these
-    rows, without; the test part has them alone, with.
+    Of tasks, the share of each task's labelled rows is held out: the training part keeps these rows without
+    their labels; the test part has only these rows, with labels.
 
-    Views have no missing cells, so their cells cannot be held out; instead each count is thinned:
-    every single count goes to the test part with probability `fraction`. Both parts then have all
-    rows and features, and are independent if the counts were Poisson.
+    Views have no missing cells, so their cells cannot be held out. Instead the counts are thinned: every
+    single count goes to the test part with probability `fraction`. Both parts then have all rows and
+    features, and are independent if the counts were Poisson.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
 
 
 def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
-    """Cross-validation: k pairs (train, test), in which every rating is tested once.
+    """Cross-validation: k pairs (train, test); every rating is in one test set.
 
     Examples
     --------
@@ -100,8 +100,8 @@ def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Rat
 def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -> Weak:
     """Hold out `held_out` ratings of every user (thesis, section 3.6.2).
 
-    Every user keeps at least one, so each must have more than `held_out` (or none at all: a user
-    whose ratings went to another part is passed over).
+    Every user keeps at least one rating, so a user must have more than `held_out` ratings. Users without
+    ratings, for example of another part of the data, are skipped.
 
     Examples
     --------
@@ -134,23 +134,26 @@ def strong_generalisation(
     rng = np.random.default_rng(seed)
     apart = np.sort(rng.permutation(rated)[:n_users])
     held = _per_user(ratings, apart, held_out, rng)
-    theirs = np.isin(ratings.user, apart)
-    tested = np.zeros(len(ratings), bool)
-    tested[held] = True
-    return Strong(ratings.take(~theirs), ratings.take(theirs & ~tested), ratings.take(tested))
+    new, tested = np.isin(ratings.user, apart), _mask(ratings, held)
+    return Strong(ratings.take(~new), ratings.take(new & ~tested), ratings.take(tested))
 
 
 def _divide(ratings: Ratings, held: np.ndarray) -> tuple[Ratings, Ratings]:
-    """(train, test), both in the order of the rows given."""
+    """(train, test), both in the order of `ratings`."""
+    tested = _mask(ratings, held)
+    return ratings.take(~tested), ratings.take(tested)
+
+
+def _mask(ratings: Ratings, held: np.ndarray) -> np.ndarray:
     tested = np.zeros(len(ratings), bool)
     tested[held] = True
-    return ratings.take(~tested), ratings.take(tested)
+    return tested
 
 
 def _per_user(
     ratings: Ratings, users: np.ndarray, held_out: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Positions of `held_out` random ratings of each of these users, who must have more."""
+    """Positions of `held_out` random ratings of each of these users; users with too few are refused."""
     if held_out < 1:
         raise ValueError(f"Expected at least one rating held out per user, got {held_out}")
     count = np.bincount(ratings.user, minlength=ratings.n_users)
@@ -170,7 +173,7 @@ def _hide(tasks: Tasks, fraction: float, rng: np.random.Generator) -> tuple[Task
     held = np.zeros(tasks.n_rows, bool)
     for i in range(tasks.n_tasks):
         known = np.flatnonzero(tasks.labelled & (tasks.task == i))
-        some = min(round(fraction * len(known)), len(known) - 1)  # a task keeps one
+        some = min(round(fraction * len(known)), len(known) - 1)  # a task keeps one labelled row
         held[rng.permutation(known)[: max(0, some)]] = True
     if not held.any() or not (tasks.labelled & ~held).any():
         raise ValueError(
@@ -186,7 +189,7 @@ def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[View
     for name in views.names:
         counts = views[name]
         _check_counts(name, counts)
-        # float32 holds the counts that fit it exactly; int64 is what the binomial takes
+        # counts in float32 are exact; the binomial needs int64
         taken = rng.binomial(counts.data.astype(np.int64), fraction)
         parts = (counts.data - taken, taken)
         kept[name], held[name] = (

@@ -281,8 +281,8 @@ BOTH = {"words": WORDS, "links": LINKS}
 BAD = [
     ({"z": BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 'z'"),
     ({"a": BOTH, 7: BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 7$"),
-    ({"a": {"words": WORDS}}, ValueError, "every view of training, got none called 'links'"),
-    ({"a": {**BOTH, "more": WORDS}}, ValueError, "the views of training, got also 'more'"),
+    ({"a": {"words": WORDS}}, ValueError, r"views \['words', 'links'\] of training, got \['words'\]"),
+    ({"a": {**BOTH, "more": WORDS}}, ValueError, r"of training, got \['words', 'links', 'more'\]"),
     ({"a": {**BOTH, "words": LINKS}}, ValueError, "the 7 columns of 'words' in training, got others"),
     ({"a": {**BOTH, "words": pd.DataFrame(WORDS, columns=[*"abcdefg"])}}, ValueError, "7 columns of 'words'"),
     (bf.Tasks({"a": BOTH}, {"a": np.ones((2, 2))}), ValueError, "the 3 columns of 'labels' in training"),

@@ -52,12 +52,16 @@ def test_crps_of_a_normal_is_the_integral_of_its_definition():
 def test_crps_of_an_ensemble_is_its_double_sum_and_tends_to_the_normal():
     rng = np.random.default_rng(1)
     draws, value = rng.standard_normal((7, 3)), rng.standard_normal(3)
-    pairs = np.abs(draws[:, None] - draws).mean((0, 1))
+    pairs = np.abs(draws[:, None] - draws).sum((0, 1)) / (7 * 6)  # pairs of different draws
     expected = np.abs(draws - value).mean(0) - pairs / 2
     np.testing.assert_allclose(metrics.crps_ensemble(draws, value), expected)
     many = rng.standard_normal((20_000, 1))
     close = metrics.crps_normal([0.0], [1.0], [0.4])
     np.testing.assert_allclose(metrics.crps_ensemble(many, [0.4]), close, atol=0.01)
+    assert metrics.crps_ensemble([[0.5]], [2.0]) == [1.5]  # one draw is a point
+    # without bias however few the draws: pairs of draws score as many draws of the law do
+    pairs = metrics.crps_ensemble(many.reshape(2, -1), np.full(10_000, 0.4)).mean()
+    assert pairs == pytest.approx(close[0], abs=0.02)
 
 
 def test_log_scores_are_log_densities():

@@ -314,10 +314,10 @@ def test_the_diagram_draws_where_it_is_told_and_pyplot_holds_nothing():
         (lambda: friedman([[1, 2]] * 2, alpha=np.nan), ValueError, "alpha between 0 and 1, got nan"),
         (lambda: groups([[1, 2]] * 2, alpha=True), ValueError, "alpha between 0 and 1, got True"),
         (lambda: nemenyi([[1, 1]] * 2), ValueError, "sum to 3, got 2"),
-        (lambda: critical_difference(1, 5), ValueError, "K to be a whole number from 2, got 1"),
-        (lambda: critical_difference(3, 0), ValueError, "N to be a whole number from 1, got 0"),
-        (lambda: critical_difference(3.0, 5), ValueError, "K to be a whole number from 2, got 3.0"),
-        (lambda: critical_difference(True, 5), ValueError, "K to be a whole number from 2, got True"),
+        (lambda: critical_difference(1, 5), ValueError, "K to be a whole number from 2 on, got 1"),
+        (lambda: critical_difference(3, 0), ValueError, "N to be a whole number from 1 on, got 0"),
+        (lambda: critical_difference(3.0, 5), ValueError, "K to be a whole number from 2 on, got 3.0"),
+        (lambda: critical_difference(True, 5), ValueError, "K to be a whole number from 2 on, got True"),
         (lambda: critical_difference(3, 5, "5%"), ValueError, "alpha between 0 and 1, got '5%'"),
         (lambda: cd_diagram([[1, 2]] * 2, alpha=0), ValueError, "alpha between 0 and 1, got 0"),
         (lambda: cd_diagram([[1]]), ValueError, "two methods"),
@@ -330,7 +330,9 @@ def test_what_is_refused(call, error, said):
 
 def test_a_name_that_is_missing_is_said_with_both_labels():
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, None]}, index=["birds", "bibtex"])
-    with pytest.raises(ValueError, match="got none of 'b' on 'bibtex': leave one of them out"):
+    with pytest.raises(
+        ValueError, match="got none of 'b' on 'bibtex': leave out the method or the data set"
+    ):
         ranks(table)
 
 

@@ -96,3 +96,10 @@ def nonnegative(data: Any, what: str = "numbers") -> None:
                 f"Expected {what} of at least 0 in view {name!r}, got {float(y[low]):g} in row "
                 f"{plain(data.rows[row])!r}, feature {plain(data.features[name][col])!r}"
             )
+
+
+def whole_number(name: str, value: Any, least: int, most: float = math.inf, of: str = "") -> None:
+    """Check that `value` is an integer from `least` to `most`; `of` says in brackets what limits it."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
+        limit = f"between {least} and {most}{of}" if most < math.inf else f"from {least} on"
+        raise ValueError(f"Expected {name} to be a whole number {limit}, got {value!r}")

@@ -161,3 +161,15 @@ def _ridged(P: jax.Array, L: jax.Array) -> jax.Array:
         return jnp.linalg.cholesky(P + ridge * jnp.eye(len(P), dtype=P.dtype)), ridge
 
     return jax.lax.while_loop(broken, again, (L, jnp.zeros_like(first)))[0]
+
+
+def crps_of_sample(draws: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The continuous ranked probability score E|X - y| - E|X - X'| / 2 of draws (draw, ...) at `value`.
+
+    The second mean runs over the m (m - 1) pairs of distinct draws, not all m^2: the score is that of the
+    law that the draws come from, without bias ("fair": Ferro 2014). One draw is a point: |x - y|.
+    """
+    m = len(draws)
+    rank = 2 * np.arange(1, m + 1) - m - 1  # sum_ij |x_i - x_j| = 2 sum_k rank_k x_(k)
+    spread = rank @ np.sort(draws, axis=0) / max(m * (m - 1), 1)
+    return np.abs(draws - value).mean(0) - spread

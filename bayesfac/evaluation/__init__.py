@@ -1,6 +1,5 @@
 """Cross-validation of several methods on several data sets: tables, ranks and tests."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac.core import checks
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.evaluation.kept_trials import Cell, place, precise, read, write
+from bayesfac.evaluation.kept_trials import Trial, planned, precise, read, write
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
-    Way,
+    Runner,
     name_of,
+    read_method,
     read_metric,
-    read_way,
 )
 from bayesfac.evaluation.methods_and_measures import Tuned as Tuned
 from bayesfac.evaluation.results import Evaluation as Evaluation
@@ -45,10 +45,10 @@ def evaluate(
     """Cross-validate methods on data sets: mean ± sd, ranks, Friedman's and Nemenyi's tests.
 
     Every row is tested once. Folds are random, dealt task by task, and the same for all methods. A
-    factorization is fitted to the training rows and predicts the others by `fold_in`, with their labels
-    hidden; one without `fold_in` is fitted to all rows, and a note says "transductive". Scores above one
-    half are labels, unless `Tuned` chooses a threshold; comparators have their own rules. Ctrl-C gives
-    what there is.
+    factorization is fitted to the training rows and predicts the test rows by `fold_in`, with their labels
+    hidden. A factorization without `fold_in` is fitted to all rows, and a note says "transductive". Scores
+    above one half are labels, unless `Tuned` chooses a threshold; comparators have rules of their own.
+    Ctrl-C returns the finished cells.
 
     Parameters
     ----------
@@ -59,21 +59,22 @@ def evaluate(
     datasets : mapping
         name -> Tasks with labels 0 and 1 in every row, or (views, labels).
     folds : int
-        Parts that each are tested on, once.
+        The number of parts; each part is the test set once.
     metrics : sequence
         Names of measures in `bf.multilabel`, or functions (Y, predicted) -> float. Measures of
-        probabilities are NaN where scores are none.
+        probabilities are NaN for methods whose scores are no probabilities.
     seed : int
-        Of the folds, of what is held out for tuning, and of every fit.
+        Seeds the folds, the rows held out for tuning, and every fit.
     folder : path, optional
-        Where each finished cell is kept, in a file of its own: a second call goes on from there. A function
-        is known by its name and code, not by what it refers to: change its label when that has changed.
+        Keep each finished cell there, in a file of its own; a second call runs the other cells only. A
+        function is recognised by its name and code, not by data it refers to: when these change, give the
+        function another name in `methods`.
     finished : bool
-        Run nothing: show what `folder` has by now, as of a long run in another process.
+        Run nothing: show the cells that `folder` has by now, for example of a run in another process.
     jobs : int
         Processes; -1 takes all cores. Results do not depend on it.
     empty : float
-        What a row (a label in `macro_f1`) counts with nothing true and nothing predicted.
+        The score of a row (in `macro_f1` of a label) with nothing true and nothing predicted.
 
     Examples
     --------
@@ -84,10 +85,10 @@ def evaluate(
     (1, 2)
     """
     wanted = _metrics(metrics)
-    ways, tasks = _named("methods", methods, read_way), _named("datasets", datasets, _data)
-    _whole("seed", seed, 0)
+    runners, tasks = _named("methods", methods, read_method), _named("datasets", datasets, _data)
+    checks.whole_number("seed", seed, 0)
     if jobs != -1:
-        _whole("jobs", jobs, 1)
+        checks.whole_number("jobs", jobs, 1)
     if isinstance(empty, bool | str) or not 0 <= empty <= 1:
         raise ValueError(f"Expected empty within [0, 1], got {empty!r}")
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
@@ -95,39 +96,39 @@ def evaluate(
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
     if finished and (folder is None or not Path(folder).is_dir()):
         raise ValueError(f"Expected a folder in which finished cells are, got {folder}")
-    cells = place(tasks, ways, settings, _folder(folder))
+    cells = planned(tasks, runners, settings, _folder(folder))
     done = _finished(cells)
-    # every measure that has a name is kept: another choice of them needs no other run
+    # all measures with a name are kept, so that another choice of them needs no other run
     how: dict[str, Any] = {"seed": seed, "metrics": (*METRICS, *own), "empty": empty}
     how["precise"] = precise()
     host = {name: jax.tree.map(np.asarray, data) for name, data in tasks.items()}
     calls = [
-        partial(_run, i, cell, host[cell.dataset], ways[cell.method], dealt[cell.dataset], **how)
+        partial(_run, i, cell, host[cell.dataset], runners[cell.method], dealt[cell.dataset], **how)
         for i, cell in enumerate(cells)
         if i not in done and not finished
     ]
     with bar(progress, len(cells), "evaluate") as shown:
         shown.update(len(done))
         try:
-            for i, found in _results(calls, jobs):
-                done[i] = found
+            for i, result in _results(calls, jobs):
+                done[i] = result
                 shown.update(1)
         except KeyboardInterrupt:
             done = _finished(cells) | done
     names = tuple(map(name_of, wanted))
     frame = _frame({cells[i]: done[i] for i in sorted(done)}, names)
-    return Evaluation(frame, tuple(tasks), tuple(ways), names, folds, len(done) < len(cells))
+    return Evaluation(frame, tuple(tasks), tuple(runners), names, folds, len(done) < len(cells))
 
 
 def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
-    """The fold of every row: at random, task by task, so that each has its share in each fold.
+    """The fold of every row: at random, task by task, so that each fold has its share of each task.
 
     Examples
     --------
     >>> deal(Tasks({"x": [[1], [2], [3], [4]]}, [[0], [1], [0], [1]]), 2, seed=0).tolist()
     [1, 0, 0, 1]
     """
-    _whole("folds", folds, 2, data.n_rows, f" (rows of {name!r})")
+    checks.whole_number("folds", folds, 2, data.n_rows, f" (rows of {name!r})")
     rng, fold = np.random.default_rng(seed), np.zeros(data.n_rows, int)
     order = [rng.permutation(np.arange(span.start, span.stop)) for span in data.bounds]
     fold[np.concatenate(order)] = np.arange(data.n_rows) % folds
@@ -136,7 +137,7 @@ def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
 
 # -- running the cells --------------------------------------------------------------------------
 def _results(calls: Sequence[Callable[[], Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What the calls return, as it comes."""
+    """The results of the calls, in the order in which they finish."""
     if jobs == 1 or len(calls) < 2:
         for call in calls:
             yield call()
@@ -148,33 +149,33 @@ def _results(calls: Sequence[Callable[[], Any]], jobs: int) -> Iterator[tuple[in
 
 
 def _run(
-    i: int, cell: Cell, data: Tasks, way: Way, fold: np.ndarray, *, precise: bool, **how: Any
+    i: int, cell: Trial, data: Tasks, runner: Runner, fold: np.ndarray, *, precise: bool, **how: Any
 ) -> tuple[int, dict[str, Any]]:
-    """One cell, perhaps in a process that knows nothing of this one's precision."""
+    """Run one cell; `precise` sets the precision, which another process would not know."""
     try:
         with jax.enable_x64(precise):
-            found = trial(jax.tree.map(jnp.asarray, data), way, fold, cell.fold, **how)
+            result = trial(jax.tree.map(jnp.asarray, data), runner, fold, cell.fold, **how)
     except Exception as wrong:
         where = f"{cell.method!r} on {cell.dataset!r}, fold {cell.fold}"
         raise BayesfacError(f"{where}: {type(wrong).__name__}: {wrong}") from wrong
     if cell.path is not None:
-        write(cell.path, cell, found)
-    if way.tuned is not None:  # hundreds of programs, for shapes that no other fold has
+        write(cell.path, cell, result)
+    if runner.tuned is not None:  # hundreds of programs, for shapes that no other fold has
         jax.clear_caches()
-    return i, found
+    return i, result
 
 
-def _finished(cells: Sequence[Cell]) -> dict[int, dict[str, Any]]:
-    """What is on disk."""
+def _finished(cells: Sequence[Trial]) -> dict[int, dict[str, Any]]:
+    """The results on disk, by the number of the cell."""
     return {i: read(cell.path) for i, cell in enumerate(cells) if cell.path and cell.path.exists()}
 
 
-def _frame(found: Mapping[Cell, Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+def _frame(results: Mapping[Trial, Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
     """A row for each finished cell."""
     rows = [
         (c.dataset, c.method, c.fold, *(own["scores"][name] for name in names), own["seconds"],
          own["chosen"], own["threshold"], "; ".join(own["notes"]))
-        for c, own in found.items()
+        for c, own in results.items()
     ]  # fmt: skip
     columns = ["dataset", "method", "fold", *names, "seconds", "chosen", "threshold", "notes"]
     numbers = dict.fromkeys([*names, "seconds", "threshold"], float)
@@ -182,63 +183,55 @@ def _frame(found: Mapping[Cell, Mapping[str, Any]], names: Sequence[str]) -> pd.
 
 
 # -- checks -------------------------------------------------------------------------------------
-def _named(what: str, given: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
-    """Each of them read; an error says which."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"Expected {what} as name -> ..., got {type(given).__name__}")
-    if not given:
+def _named(what: str, entries: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
+    """Read every entry of a mapping; an error says which entry is wrong."""
+    if not isinstance(entries, Mapping):
+        raise TypeError(f"Expected {what} as name -> ..., got {type(entries).__name__}")
+    if not entries:
         raise ValueError(f"Expected at least one of the {what}, got none")
-    found = {}
-    for name, one in given.items():
+    checked = {}
+    for name, one in entries.items():
         if not isinstance(name, str):
             raise TypeError(f"Expected {what} named by text, got {name!r}")
         try:
-            found[name] = read(one)
+            checked[name] = read(one)
         except (TypeError, ValueError, BayesfacError) as wrong:
             raise type(wrong)(f"{what} {name!r}: {wrong}") from wrong
-    return found
+    return checked
 
 
-def _data(given: Any) -> Tasks:
-    if isinstance(given, tuple) and len(given) == 2:
-        given = Tasks(*given)
-    if not isinstance(given, Tasks):
-        raise TypeError(f"Expected Tasks or (views, labels), got {type(given).__name__}")
-    if LABELS not in given.blocks:
+def _data(data: Any) -> Tasks:
+    if isinstance(data, tuple) and len(data) == 2:
+        data = Tasks(*data)
+    if not isinstance(data, Tasks):
+        raise TypeError(f"Expected Tasks or (views, labels), got {type(data).__name__}")
+    if LABELS not in data.blocks:
         raise ValueError("Expected labels of every row, got none at all")
-    if not given.labelled.all():
-        row = plain(given.rows[int(np.argmin(given.labelled))])
+    if not data.labelled.all():
+        row = plain(data.rows[int(np.argmin(data.labelled))])
         raise ValueError(
-            f"Expected labels of every row, got none of row {row!r}: data.take(data.labelled) has the others"
+            f"Expected labels of every row, got none of row {row!r}: data.take(data.labelled) drops such rows"
         )
-    if not given.known.all():
+    if not data.known.all():
         raise ValueError("Expected every label of every row, got NaN for some")
-    if not given.binary:
+    if not data.binary:
         raise ValueError("Expected labels 0 and 1, got other numbers among them")
-    return given
+    return data
 
 
-def _metrics(given: Any) -> tuple[Any, ...]:
-    """Names and functions, told apart by name."""
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise TypeError(f"Expected a list of metrics, got {given!r}")
-    found = tuple(read_metric(metric) for metric in given)
-    names = [name_of(metric) for metric in found]
+def _metrics(metrics: Any) -> tuple[Any, ...]:
+    """Names and functions; no name may occur twice."""
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence) or not metrics:
+        raise TypeError(f"Expected a list of metrics, got {metrics!r}")
+    known = tuple(read_metric(metric) for metric in metrics)
+    names = [name_of(metric) for metric in known]
     if again := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"Expected metrics by distinct names, got {again[0]!r} twice")
-    return found
+    return known
 
 
-def _whole(name: str, value: Any, least: int, most: float = math.inf, why: str = "") -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
-        limit = f"between {least} and {most}{why}" if most < math.inf else f"from {least} on"
-        raise ValueError(f"Expected {name} to be a whole number {limit}, got {value!r}")
-
-
-def _folder(given: Any) -> Path | None:
-    if given is None:
-        return None
-    folder = Path(given)
-    if folder.exists() and not folder.is_dir():
+def _folder(path: Any) -> Path | None:
+    folder = None if path is None else Path(path)
+    if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"Expected a folder for finished cells, got the file {folder}")
     return folder

@@ -1,4 +1,4 @@
-"""Finished cells on disk, each in a file named by a digest of all that decides it."""
+"""Finished trials on disk, each in a file whose name is a digest of everything that decides the result."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ from bayesfac.core.data.reading import digest
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic
-from bayesfac.evaluation.methods_and_measures import Way
+from bayesfac.evaluation.methods_and_measures import Runner
 
 KIND = "finished cell of bf.evaluate, version 1"
 
 
-class Cell(NamedTuple):
-    """One data set, one method, one fold, and where its results are kept."""
+class Trial(NamedTuple):
+    """One data set, one method, one fold, and the file of the result (None: it is not kept)."""
 
     dataset: str
     method: str
@@ -35,28 +35,24 @@ class Cell(NamedTuple):
     path: Path | None = None
 
 
-def place(
-    tasks: Mapping[str, Tasks], ways: Mapping[str, Way], settings: dict[str, Any], folder: Path | None
-) -> list[Cell]:  # fmt: skip
-    """Every cell; with a folder also the file that its results have or will have."""
-    cells = [Cell(d, m, k) for d in tasks for m in ways for k in range(settings["folds"])]
+def planned(
+    tasks: Mapping[str, Tasks], runners: Mapping[str, Runner], settings: dict[str, Any],
+    folder: Path | None,
+) -> list[Trial]:  # fmt: skip
+    """Every trial; with a folder also the file of its result."""
+    trials = [Trial(d, m, k) for d in tasks for m in runners for k in range(settings["folds"])]
     if folder is None:
-        return cells
+        return trials
     settings = settings | {"bayesfac": version("bayesfac"), "float64": precise()}
     data = {name: own.fingerprint() for name, own in tasks.items()}
-    # of a function its name here too: it is all that tells two of the same code apart
-    how = {name: [name if way.kind == "function" else "", *way] for name, way in ways.items()}
-    found = []
-    for cell in cells:
-        key = {
-            "data": data[cell.dataset],
-            "method": how[cell.method],
-            "fold": cell.fold,
-            **settings,
-        }
-        name = hashlib.sha256(_text(told(key)).encode()).hexdigest()[:32]
-        found.append(cell._replace(path=folder / f"{name}.json"))
-    return found
+    # the name of a function counts too: it is the only difference between two functions of the same code
+    how = {name: [name if run.kind == "function" else "", *run] for name, run in runners.items()}
+    kept = []
+    for one in trials:
+        key = {"data": data[one.dataset], "method": how[one.method], "fold": one.fold, **settings}
+        name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
+        kept.append(one._replace(path=folder / f"{name}.json"))
+    return kept
 
 
 def precise() -> bool:
@@ -64,19 +60,19 @@ def precise() -> bool:
     return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
-def write(path: Path, cell: Cell, found: Mapping[str, Any]) -> None:
-    """Keep what a trial found."""
+def write(path: Path, one: Trial, result: Mapping[str, Any]) -> None:
+    """Keep the result of a trial."""
     # JSON has no NaN and no infinity
-    scores = {n: v if math.isfinite(v) else str(v) for n, v in found["scores"].items()}
-    result = {**found, "scores": scores}
-    labels = {"dataset": cell.dataset, "method": cell.method, "fold": cell.fold}
+    scores = {n: v if math.isfinite(v) else str(v) for n, v in result["scores"].items()}
+    result = {**result, "scores": scores}
+    labels = {"dataset": one.dataset, "method": one.method, "fold": one.fold}
     whole = {"what": KIND, **labels, "result": result, "sha256": _sha(path, result)}
     with atomic(path) as part:
         part.write_text(json.dumps(whole, indent=1, allow_nan=False), encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` kept, as it was."""
+    """The result that `write` kept."""
     reason = None
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
@@ -88,12 +84,12 @@ def read(path: Path) -> dict[str, Any]:
             f"Expected a finished cell of bf.evaluate in {path}, got a damaged or foreign file: "
             "without it the cell is run again"
         ) from reason
-    found = whole["result"]
-    return {**found, "scores": {name: float(value) for name, value in found["scores"].items()}}
+    result = whole["result"]
+    return {**result, "scores": {name: float(value) for name, value in result["scores"].items()}}
 
 
 def _sha(path: Path, result: Mapping[str, Any]) -> str:
-    """Of the result and of the file's name: under another name it is no answer."""
+    """A digest of the result and the file's name, so that a renamed file is refused."""
     return hashlib.sha256(f"{path.stem} {_text(result)}".encode()).hexdigest()
 
 
@@ -101,12 +97,12 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def told(value: Any) -> Any:
-    """A setting as JSON has it: the same for equal ones, in any process.
+def as_json(value: Any) -> Any:
+    """A setting in terms of JSON; equal settings give equal JSON, in any process.
 
     Examples
     --------
-    >>> told({"b": (1, 2.5), "a": None})
+    >>> as_json({"b": (1, 2.5), "a": None})
     [['a', None], ['b', [1, '2.5']]]
     """
     if isinstance(value, np.generic):
@@ -116,13 +112,13 @@ def told(value: Any) -> Any:
     if isinstance(value, float | complex | bytes):
         return repr(value)
     if isinstance(value, Mapping):
-        return [[told(key), told(value[key])] for key in sorted(value, key=str)]
+        return [[as_json(key), as_json(value[key])] for key in sorted(value, key=str)]
     if isinstance(value, set | frozenset):
-        return [told(one) for one in sorted(value, key=str)]
+        return [as_json(one) for one in sorted(value, key=str)]
     if isinstance(value, list | tuple | range):
-        return [told(one) for one in value]
+        return [as_json(one) for one in value]
     if is_dataclass(value) and not isinstance(value, type):
-        own = [told(getattr(value, f.name)) for f in fields(value)]
+        own = [as_json(getattr(value, f.name)) for f in fields(value)]
         return [type(value).__qualname__, own]
     return _array(value) or _function(value)
 
@@ -138,18 +134,18 @@ def _array(value: Any) -> Any:
 
 def _function(value: Any) -> Any:
     if isinstance(value, partial):
-        return told([value.func, value.args, value.keywords])
+        return as_json([value.func, value.args, value.keywords])
     if isinstance(value, types.CodeType):
-        return told([value.co_code, value.co_consts, value.co_names])
+        return as_json([value.co_code, value.co_consts, value.co_names])
     if not callable(value) or not hasattr(value, "__qualname__"):
         raise TypeError(
             f"Expected settings of numbers, text, arrays, functions and lists of them, got {value!r:.60}: "
-            "a finished cell could not be told from others"
+            "the finished cells of two such settings would share a file"
         )
     inner = unwrap(value)
-    code = getattr(inner, "__code__", None)  # none of a class and of what is written in C
+    code = getattr(inner, "__code__", None)  # classes and functions written in C have none
     return [
         f"{value.__module__}.{value.__qualname__}",
-        told(code),
-        told(getattr(inner, "__defaults__", None)),
+        as_json(code),
+        as_json(getattr(inner, "__defaults__", None)),
     ]

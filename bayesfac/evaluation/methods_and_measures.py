@@ -22,28 +22,27 @@ SMALLER = (  # is better
     "expected_calibration_error",
 )  # fmt: skip
 METRICS = (*DECISIONS, "average_precision", *SMALLER[1:])
-AS_MANY = 4.0 ** (np.arange(-9, 10) / 9)  # thresholds: predicted labels for each true one
+RATIOS = 4.0 ** (np.arange(-9, 10) / 9)  # of predicted to true labels, one for each threshold
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method whose settings are chosen anew in every training fold, on rows held out of it.
+    """A method whose settings are chosen anew in every fold, on rows held out of the training rows.
 
     Parameters
     ----------
     method
-        Whatever `bf.evaluate` takes as a method.
+        A method as `bf.evaluate` takes it.
     grid : mapping
-        Setting -> values; all combinations are tried. A function gets them as keyword arguments.
+        Setting -> values; all combinations are tried. A function gets settings as keyword arguments.
     by : str or callable
-        A measure of `bf.multilabel` by its name, or f(Y, predicted), the larger the better.
+        A measure of `bf.multilabel` by its name, or f(Y, predicted), of which larger is better.
     share : float
-        Of every task's training rows, how many are held out, at random. In the end the method learns
-        from all of them.
+        The share of every task's training rows that is held out, at random. With the chosen settings the
+        method learns from all training rows.
     threshold : bool or sequence of float
-        Whether to choose on the same rows from which score on a label counts: the method's own rule, or one
-        of 19 thresholds that predict from a quarter of the labels that are true up to four times as many.
-        Or thresholds to choose from.
+        Thresholds for the scores, to choose from on the same rows. True: the method's own rule and 19
+        thresholds that predict from a quarter of the number of true labels up to four times that number.
 
     Examples
     --------
@@ -73,16 +72,16 @@ class Tuned:
 
     @property
     def metric(self) -> str | Callable[..., float]:
-        """What the settings are chosen by."""
+        """The measure by which settings are chosen."""
         return read_metric(self.by)
 
     def thresholds(self, Y: np.ndarray, score: np.ndarray) -> list[float | None]:
-        """What to choose from; None is the method's own rule."""
+        """The thresholds to choose from; None is the method's own rule."""
         if not isinstance(self.threshold, bool):
             return np.ravel(self.threshold).astype(float).tolist()
         if not self.threshold:
             return [None]
-        down, many = np.sort(score, axis=None)[::-1], np.rint(Y.sum() * AS_MANY).astype(int)
+        down, many = np.sort(score, axis=None)[::-1], np.rint(Y.sum() * RATIOS).astype(int)
         return [None, *dict.fromkeys(down[np.clip(many, 1, down.size) - 1].tolist())]
 
     def settings(self) -> Iterator[dict[str, Any]]:
@@ -91,8 +90,8 @@ class Tuned:
             yield dict(zip(self.grid, values, strict=True))
 
 
-class Way(NamedTuple):
-    """How one method is run."""
+class Runner(NamedTuple):
+    """A method and how to run it."""
 
     what: Any  # a factorization's name or record, a comparator's name, or a function
     hyper: dict[str, Any]
@@ -106,18 +105,18 @@ class Way(NamedTuple):
         return "factorization" if isinstance(self.what, Method) else "function"
 
 
-def read_way(given: Any) -> Way:
-    """A method as users write it, checked as far as that goes without data."""
-    if isinstance(given, Tuned):
-        if isinstance(given.method, Tuned):
+def read_method(method: Any) -> Runner:
+    """A method as users write it, checked as far as possible without data."""
+    if isinstance(method, Tuned):
+        if isinstance(method.method, Tuned):
             raise TypeError("Expected one grid, got Tuned of Tuned")
-        way = read_way(given.method)
-        _check_settings(way, given.grid)
-        return way._replace(tuned=given)
-    parts = given if isinstance(given, tuple) else (given,)
+        runner = read_method(method.method)
+        _check_settings(runner, method.grid)
+        return runner._replace(tuned=method)
+    parts = method if isinstance(method, tuple) else (method,)
     if not 1 <= len(parts) <= 3 or len(parts) > 1 and not isinstance(parts[1], Mapping):
         raise TypeError(
-            f"Expected name, (name, settings) or (name, settings, engine), got {given!r}"
+            f"Expected name, (name, settings) or (name, settings, engine), got {method!r}"
         )
     whole: tuple[Any, ...] = (*parts, *({}, None)[len(parts) - 1 :])
     what, hyper, engine = whole
@@ -125,26 +124,26 @@ def read_way(given: Any) -> Way:
         raise TypeError(f"Expected a method's name, Tuned or a function, got {type(what).__name__}")
     if isinstance(what, str) and what not in {**REGISTRY, **comparators.NAMED}:
         raise UnknownName(unknown("method", what, [*REGISTRY, *comparators.NAMED]))
-    way = Way(what, dict(hyper), engine, None)
-    if way.kind == "factorization" and lookup(what).data is not Tasks:
+    runner = Runner(what, dict(hyper), engine, None)
+    if runner.kind == "factorization" and lookup(what).data is not Tasks:
         takes = lookup(what).data.__name__
         raise TypeError(
             f"Expected a method for Tasks, got {lookup(what).name}, which takes {takes}"
         )
-    if way.kind != "factorization" and engine is not None:
+    if runner.kind != "factorization" and engine is not None:
         raise TypeError(f"Expected an engine for a factorization only, got one for {what!r}")
-    _check_settings(way, hyper)
-    return way
+    _check_settings(runner, hyper)
+    return runner
 
 
-def _check_settings(way: Way, given: Mapping[str, Any]) -> None:
-    if way.kind == "function":
+def _check_settings(runner: Runner, settings: Mapping[str, Any]) -> None:
+    if runner.kind == "function":
         return
-    if way.kind == "factorization":
-        name, known = lookup(way.what).name, lookup(way.what).Hyper._fields
+    if runner.kind == "factorization":
+        name, known = lookup(runner.what).name, lookup(runner.what).Hyper._fields
     else:
-        name, known = way.what, tuple(options_of(way.what))
-    for setting in given:
+        name, known = runner.what, tuple(options_of(runner.what))
+    for setting in settings:
         if setting not in known:
             raise UnknownName(unknown(f"setting of {name}", setting, known))
 
@@ -155,13 +154,13 @@ def options_of(name: str) -> list[str]:
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
 
-def read_metric(given: Any) -> str | Callable[..., float]:
-    """The name of a measure of `bf.multilabel`, or a function of one's own."""
-    if callable(given) and not hasattr(given, "__name__"):
-        raise TypeError(f"Expected a metric with a name, got {given!r:.60}")
-    if not callable(given) and given not in METRICS:
-        raise UnknownName(unknown("metric", given, METRICS))
-    return next((name for name in METRICS if given in (name, getattr(multilabel, name))), given)
+def read_metric(metric: Any) -> str | Callable[..., float]:
+    """The name of a measure of `bf.multilabel`, or the user's own function."""
+    if callable(metric) and not hasattr(metric, "__name__"):
+        raise TypeError(f"Expected a metric with a name, got {metric!r:.60}")
+    if not callable(metric) and metric not in METRICS:
+        raise UnknownName(unknown("metric", metric, METRICS))
+    return next((name for name in METRICS if metric in (name, getattr(multilabel, name))), metric)
 
 
 def name_of(metric: Any) -> str:

@@ -1,4 +1,4 @@
-"""What an evaluation found: tables, ranks and tests."""
+"""The results of an evaluation: tables, ranks and tests."""
 
 from dataclasses import dataclass
 from html import escape
@@ -13,17 +13,17 @@ from bayesfac.evaluation.methods_and_measures import METRICS, SMALLER
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What `bf.evaluate` found. Without a name, `metric` is the first.
+    """The results of `bf.evaluate`. By default `metric` is the first metric.
 
     Attributes
     ----------
     cells : DataFrame
-        A row for each data set, method and fold: the metrics, seconds, the settings and the threshold
-        that were chosen, notes.
+        A row for each data set, method and fold: the metrics, seconds, the chosen settings, the chosen
+        threshold, notes.
     datasets, methods, metrics : tuple
-        Their names, in the order given.
+        The names, in the order of the call.
     partial : bool
-        Whether cells are missing, as it was interrupted or `finished=True` asked for no more.
+        Whether cells are missing, because of an interrupt or `finished=True`.
     """
 
     cells: pd.DataFrame
@@ -34,8 +34,7 @@ class Evaluation:
     partial: bool = False
 
     def mean(self, metric: str | None = None) -> pd.DataFrame:
-        """Data sets x methods: means over folds, of those where the metric has a meaning; NaN where a
-        fold is not done."""
+        """Data sets x methods: means over the folds where the metric is defined; NaN without all folds."""
         return self._over_folds(metric, "mean")
 
     def sd(self, metric: str | None = None) -> pd.DataFrame:
@@ -45,15 +44,15 @@ class Evaluation:
     def ranks(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
     ) -> pd.DataFrame:
-        """Data sets x methods: ranks of the means, rounded as they are shown, so that what looks equal
-        is. Data sets on which a method has none are left out.
+        """Data sets x methods: ranks of the means, rounded to `digits`, so that means printed alike tie. Data
+        sets on which a method has no mean are left out.
 
-        `higher` says of a function of one's own whether a larger value is better.
+        `higher` says whether a larger value of the user's own metric is better.
         """
         name = self._metric(metric)
         if higher is None and name not in METRICS:
             raise ValueError(
-                f"Expected higher=True or False for {name!r}: only you know which is better"
+                f"Expected higher=True or False for {name!r}: the user's own metric has no known direction"
             )
         mean = self.mean(name)
         full = mean.dropna().round(digits)
@@ -68,13 +67,13 @@ class Evaluation:
     def friedman(
         self, metric: str | None = None, *, alpha: float = 0.05, **how: Any
     ) -> ranking.Friedman:
-        """Are all methods alike? `how` goes to `ranks`."""
+        """Friedman's test that all methods are alike; `how` goes to `ranks`."""
         return ranking.friedman(self.ranks(metric, **how), alpha)
 
     def critical_difference(
         self, metric: str | None = None, *, alpha: float = 0.05, **how: Any
     ) -> float:
-        """How far apart the mean ranks of two methods have to be (Nemenyi)."""
+        """The smallest significant difference of two mean ranks (Nemenyi)."""
         N, K = self.ranks(metric, **how).shape
         return ranking.critical_difference(K, N, alpha)
 
@@ -87,20 +86,20 @@ class Evaluation:
         figure = ranking.cd_diagram(ranks, alpha, title=name).figure
         read = f"Bars join methods whose mean ranks differ by less than CD (Nemenyi, alpha = {alpha:g})."
         if len(ranks) < 2:
-            said = Finding("care", "Here: one data set tells no two methods apart.")
+            finding = Finding("care", "Here: one data set cannot show that methods differ.")
         else:
             test = ranking.friedman(ranks, alpha)
             alike = test.F <= test.critical
             text = f"Here: Friedman's test {'does not reject' if alike else 'rejects'} that all are alike"
             text += f" (F_F = {test.F:.3f}, critical value {test.critical:.3f})."
-            said = Finding("care" if alike else "good", text)
-        return Picture(figure, f"Critical difference, {name}", read, said)
+            finding = Finding("care" if alike else "good", text)
+        return Picture(figure, f"Critical difference, {name}", read, finding)
 
     def table(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
     ) -> pd.DataFrame:
-        """Mean ± sd and, of several methods, the rank in brackets; mean ranks below. A function of one's own
-        has ranks only if `higher` says which is better."""
+        """Mean ± sd and, with several methods, the rank in brackets; mean ranks below. The user's own metric
+        has ranks only with `higher`."""
         name = self._metric(metric)
         mean, sd = self.mean(name), self.sd(name)
         known = higher is not None or name in METRICS
@@ -124,13 +123,13 @@ class Evaluation:
 
     def _headline(self) -> str:
         some = {"method": len(self.methods), "data set": len(self.datasets), "fold": self.folds}
-        said = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
+        parts = [f"{n} {what}{'s' * (n > 1)}" for what, n in some.items()]
         if self.partial:
             cells = len(self.methods) * len(self.datasets) * self.folds
-            said.append(f"{len(self.cells)} of {cells} cells finished")
+            parts.append(f"{len(self.cells)} of {cells} cells finished")
         first, *more = (f"{m} (smaller is better)" if m in SMALLER else m for m in self.metrics)
         also = f"; also {', '.join(more)}" if more else ""
-        return f"Evaluation({', '.join(said)}): {first}, mean ± sd (rank){also}"
+        return f"Evaluation({', '.join(parts)}): {first}, mean ± sd (rank){also}"
 
     def _metric(self, metric: str | None) -> str:
         name = self.metrics[0] if metric is None else metric
@@ -141,14 +140,14 @@ class Evaluation:
     def _over_folds(self, metric: str | None, how: Any) -> pd.DataFrame:
         by = self.cells.groupby(["dataset", "method"])
         with np.errstate(invalid="ignore"):  # an infinite loss has no sd
-            found = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
+            table = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
         wanted = pd.MultiIndex.from_product([self.datasets, self.methods])
-        table = found.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
+        values = table.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
         index, columns = (
             pd.Index(self.datasets, name="dataset"),
             pd.Index(self.methods, name="method"),
         )
-        return pd.DataFrame(table, index, columns)
+        return pd.DataFrame(values, index, columns)
 
 
 def _text(mean: float, sd: float, rank: float, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""One trial: a method learns from some rows of a data set and is judged on others."""
+"""One trial: a method learns from some rows of a data set and is scored on other rows."""
 
 import inspect
 import math
@@ -22,7 +22,7 @@ from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
     SMALLER,
-    Way,
+    Runner,
     name_of,
     options_of,
 )
@@ -38,27 +38,27 @@ class Rows(NamedTuple):
     test: np.ndarray
 
 
-def scores(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Scores of the test rows, rows x labels, in their order in the data; and what there is to say."""
+def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Scores of the test rows, rows x labels, in the order of the data; and notes."""
     ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
-    found, notes = ask[way.kind](way, data, rows, seed)
+    score, notes = ask[runner.kind](runner, data, rows, seed)
     shape = int(rows.test.sum()), len(data.labels)
-    if found.shape != shape:
+    if score.shape != shape:
         raise ValueError(
-            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {found.shape}"
+            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {score.shape}"
         )
-    check_finite(found, "scores")
-    return found, notes
+    check_finite(score, "scores")
+    return score, notes
 
 
-def _of_fit(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
-    method, notes = lookup(way.what), []
+def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+    method, notes = lookup(runner.what), []
     if method.fold_in is None:
         seen = data.take(rows.train | rows.test, labelled=rows.train)
         notes = ["transductive: the fit saw the views of the test rows"]
     else:
         seen = data.take(rows.train)
-    fit = run_fit(method, seen, way.engine, seed=seed, progress=False, **way.hyper)
+    fit = run_fit(method, seen, runner.engine, seed=seed, progress=False, **runner.hyper)
     if fit.partial:
         raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished cell")
     notes += fit.result.notes
@@ -73,9 +73,11 @@ def _of_fit(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, l
     return np.concatenate(parts), notes
 
 
-def _of_comparator(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
-    function, options = comparators.NAMED[way.what], dict(way.hyper)
-    if "seed" in options_of(way.what):
+def _of_comparator(
+    runner: Runner, data: Tasks, rows: Rows, seed: int
+) -> tuple[np.ndarray, list[str]]:
+    function, options = comparators.NAMED[runner.what], dict(runner.hyper)
+    if "seed" in options_of(runner.what):
         options.setdefault("seed", seed)
     whole = data.pooled()  # every view in every task
     Y = whole[LABELS].toarray()
@@ -86,14 +88,16 @@ def _of_comparator(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.nda
     return np.asarray(function(parts[0], Y[rows.train], parts[1], **options), float), []
 
 
-def _of_function(way: Way, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+def _of_function(
+    runner: Runner, data: Tasks, rows: Rows, seed: int
+) -> tuple[np.ndarray, list[str]]:
     train, test = data.take(rows.train), _unlabelled(data, rows.test)
-    found = way.what(train, test, **way.hyper)
-    if isinstance(found, pd.DataFrame):
-        if set(found.index) != set(test.rows) or set(found.columns) != set(data.labels):
+    score = runner.what(train, test, **runner.hyper)
+    if isinstance(score, pd.DataFrame):
+        if set(score.index) != set(test.rows) or set(score.columns) != set(data.labels):
             raise ValueError("Expected scores of the test rows and all labels by name, got others")
-        found = found.loc[data.rows[rows.test], data.labels]
-    return np.asarray(found, float), []
+        score = score.loc[data.rows[rows.test], data.labels]
+    return np.asarray(score, float), []
 
 
 def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
@@ -101,43 +105,48 @@ def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
 
 
 # -- decisions and measures ---------------------------------------------------------------------
-def decisions(way: Way, score: np.ndarray, threshold: float | None) -> np.ndarray:
-    """0 and 1: from the threshold on; else above one half, or by the comparator's own rule."""
-    if way.kind == "comparator":
-        return comparators.as_labels(score, way.what, threshold)
+def decisions(runner: Runner, score: np.ndarray, threshold: float | None) -> np.ndarray:
+    """0 and 1: by the threshold (inclusive); without it above one half, or by the comparator's own rule."""
+    if runner.kind == "comparator":
+        return comparators.as_labels(score, runner.what, threshold)
     return (score > 0.5 if threshold is None else score >= threshold).astype(int)
 
 
-def probabilities(way: Way, score: np.ndarray) -> np.ndarray | None:
-    """The scores where they are probabilities."""
-    sure = way.kind == "comparator" and way.what in comparators.PROBABILITIES
-    return np.clip(score, 0, 1) if sure or way.kind == "factorization" else None
+def probabilities(runner: Runner, score: np.ndarray) -> np.ndarray | None:
+    """The scores if they are probabilities, otherwise None."""
+    sure = runner.kind == "comparator" and runner.what in comparators.PROBABILITIES
+    return np.clip(score, 0, 1) if sure or runner.kind == "factorization" else None
 
 
 def measured(
-    metrics: Sequence[Any], way: Way, Y: np.ndarray, score: np.ndarray, threshold: float | None,
+    metrics: Sequence[Any], runner: Runner, Y: np.ndarray, score: np.ndarray, threshold: float | None,
     empty: float,
 ) -> dict[str, float]:  # fmt: skip
-    """Metric -> value; NaN where it has no meaning."""
-    predicted = decisions(way, score, threshold)
-    found: dict[str, float] = {}
+    """Metric -> value; NaN where the metric is not defined."""
+    predicted = decisions(runner, score, threshold)
+    named: dict[str, float] = {}
     if any(metric in DECISIONS for metric in metrics):
-        found |= multilabel.scores(Y, predicted, empty=empty)
+        named |= multilabel.scores(Y, predicted, empty=empty)
     if any(metric in METRICS[len(DECISIONS) :] for metric in metrics):
-        probability = probabilities(way, score)
-        found |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
+        probability = probabilities(runner, score)
+        named |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
     return {
-        name_of(m): float(m(Y, predicted)) if callable(m) else found.get(m, math.nan)
+        name_of(m): float(m(Y, predicted)) if callable(m) else named.get(m, math.nan)
         for m in metrics
     }
 
 
 def choose(
-    way: Way, data: Tasks, train: np.ndarray, seed: Sequence[int], empty: float, notes: list[str]
+    runner: Runner,
+    data: Tasks,
+    train: np.ndarray,
+    seed: Sequence[int],
+    empty: float,
+    notes: list[str],
 ) -> tuple[dict[str, Any], float | None]:
-    """The settings and the threshold that do best on rows held out of the training rows; those that the
-    method refuses on these data are notes."""
-    if (tuned := way.tuned) is None:
+    """The settings and the threshold that score best on rows held out of the training rows; settings that the
+    method refuses on these data become notes."""
+    if (tuned := runner.tuned) is None:
         return {}, None
     options = list(tuned.settings())
     if len(options) == 1 and tuned.threshold is False:
@@ -154,9 +163,9 @@ def choose(
     metric = tuned.metric
     sign = -1 if metric in SMALLER else 1
     best, chosen = -math.inf, None
-    for values, score in _tried(way, options, data, rows, seed[0], notes):
+    for values, score in _tried(runner, options, data, rows, seed[0], notes):
         for threshold in tuned.thresholds(truth, score):
-            (value,) = measured([metric], way, truth, score, threshold, empty).values()
+            (value,) = measured([metric], runner, truth, score, threshold, empty).values()
             if sign * value > best:
                 best, chosen = sign * value, (values, threshold)
     if chosen is None:
@@ -167,15 +176,15 @@ def choose(
 
 
 def _tried(
-    way: Way, options: Sequence[dict[str, Any]], data: Tasks, rows: Rows, seed: int, notes: list[str]
+    runner: Runner, options: Sequence[dict[str, Any]], data: Tasks, rows: Rows, seed: int, notes: list[str]
 ) -> Iterator[tuple[dict[str, Any], np.ndarray]]:  # fmt: skip
-    """Settings and the scores that come of them."""
+    """Settings and the scores that the method gives with them."""
     refused = []
     for values in options:
         try:
-            score, _ = scores(way._replace(hyper=way.hyper | values), data, rows, seed)
+            score, _ = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
         except ValueError as error:
-            if way.kind == "function":  # a mistake of its own, for all we know
+            if runner.kind == "function":  # probably a mistake in the function
                 raise
             refused.append(error)
             notes.append(f"while tuning: {_listed(values)} refused: {error}")
@@ -187,22 +196,23 @@ def _tried(
 
 # -- the trial ----------------------------------------------------------------------------------
 def trial(
-    data: Tasks, way: Way, fold: np.ndarray, number: int, seed: int, metrics: Sequence[Any], empty: float
+    data: Tasks, runner: Runner, fold: np.ndarray, number: int, seed: int, metrics: Sequence[Any],
+    empty: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """What comes of learning from all folds but one: measures, seconds, what was chosen, notes."""
+    """Learn from all folds but one: scores, seconds, chosen settings and threshold, notes."""
     begun = time.perf_counter()
     rows, notes = Rows(fold != number, fold == number), list[str]()
     with _heard(notes, "while tuning: "):
-        values, threshold = choose(way, data, rows.train, (seed, number), empty, notes)
+        values, threshold = choose(runner, data, rows.train, (seed, number), empty, notes)
     with _heard(notes):
-        score, said = scores(way._replace(hyper=way.hyper | values), data, rows, seed)
+        score, more = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
     truth = data[LABELS][rows.test].toarray()
     return {
-        "scores": measured(metrics, way, truth, score, threshold, empty),
+        "scores": measured(metrics, runner, truth, score, threshold, empty),
         "seconds": time.perf_counter() - begun,
         "chosen": _listed(values),
         "threshold": threshold,
-        "notes": list(dict.fromkeys([*notes, *said])),
+        "notes": list(dict.fromkeys([*notes, *more])),
     }
 
 
@@ -212,7 +222,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _heard(notes: list[str], when: str = "") -> Iterator[None]:
-    """Warnings that something did not converge become notes; others stay warnings."""
+    """Turn warnings about convergence into notes; other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         yield

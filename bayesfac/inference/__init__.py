@@ -1,4 +1,4 @@
-"""Runs any Method; knows none by name."""
+"""The engines, which run any Method and know no method by name."""
 
 from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs

@@ -1,7 +1,7 @@
-"""A run that is killed goes on where its last checkpoint was, to the same numbers.
+"""Checkpoints: a killed run resumes from its last checkpoint and ends at the same numbers.
 
-A checkpoint is one NPZ file without pickle: the arrays, and a JSON header that says which run it
-belongs to and the sha256 of every array. It is replaced atomically, at most every `save_every` seconds.
+A checkpoint is one NPZ file without pickle: the arrays, and a JSON header with the identity of the run
+and the sha256 of every array. The file is replaced atomically, at most every `save_every` seconds.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from bayesfac.core.files import atomic, clear_unfinished
 
 FORMAT = 1
 SAVE_EVERY = 20.0  # seconds
-# what NumPy, zipfile and json raise when the bytes are not what they were
+# errors of NumPy, zipfile and json when they read damaged bytes
 DAMAGE = (
     OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, MemoryError,
     zipfile.BadZipFile, zlib.error, struct.error,
@@ -30,7 +30,7 @@ DAMAGE = (
 
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """An NPZ with a JSON header in the member `header`, whole or not at all."""
+    """Write an NPZ with a JSON header in the member `header`, whole or not at all."""
     plain: dict[str, Any] = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     head = {**header, "format": FORMAT, "sha256": {name: _digest(a) for name, a in plain.items()}}
     with atomic(path) as part, open(part, "wb") as file:
@@ -63,14 +63,14 @@ def _digest(array: np.ndarray) -> str:
 
 
 class Checkpoint:
-    """The checkpoint of one run; without a folder it does nothing."""
+    """The checkpoint of one run; without a folder every method does nothing."""
 
     def __init__(self, folder: str | None, run: str, save_every: float = SAVE_EVERY) -> None:
         self.path = None if folder is None else Path(folder) / "checkpoint.npz"
         self.run, self.save_every, self.last = run, save_every, time.monotonic()
 
     def load(self) -> dict[str, np.ndarray] | None:
-        """The state of an earlier try at this very run."""
+        """The state that an earlier, interrupted start of this run saved, or None."""
         if self.path is None:
             return None
         clear_unfinished(self.path.parent, ".npz")
@@ -85,11 +85,11 @@ class Checkpoint:
         return arrays
 
     def due(self) -> bool:
-        """Whether it is time to save again."""
+        """Whether `save_every` seconds have passed since the last save."""
         return self.path is not None and time.monotonic() - self.last >= self.save_every
 
     def save(self, arrays: Mapping[str, Any]) -> None:
-        """Replace the checkpoint."""
+        """Replace the checkpoint file."""
         if self.path is not None:
             write_arrays(self.path, {"run": self.run}, arrays)
             self.last = time.monotonic()
@@ -102,13 +102,11 @@ def freeze(tree: Any) -> dict[str, np.ndarray]:
 
 
 def thaw(saved: Mapping[str, np.ndarray], like: Any) -> Any:
-    """And back, into the structure of `like`."""
+    """The state that `freeze` made into arrays, in the structure of `like`."""
     leaves, tree = jax.tree.flatten(like)
     arrays = [jax.numpy.asarray(saved[f"leaf{i}"]) for i in range(len(leaves))]
-    keyed = [
-        jax.random.wrap_key_data(a) if _is_key(x) else a
-        for a, x in zip(arrays, leaves, strict=True)
-    ]
+    wrap = jax.random.wrap_key_data
+    keyed = [wrap(a) if _is_key(x) else a for a, x in zip(arrays, leaves, strict=True)]
     return jax.tree.unflatten(tree, keyed)
 
 

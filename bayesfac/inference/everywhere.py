@@ -1,4 +1,4 @@
-"""Every cell of a matrix at once: one pass over the draws, of which only sums are kept."""
+"""Predictions of every cell of a matrix: one pass over the draws, of which only sums are kept."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Everywhere:
 def everywhere(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], shape: tuple[int, int], memory: int
 ) -> Everywhere:
-    """One pass over the draws; sums are kept, predictions never. Rows go by in blocks that stay in cache."""
+    """See `Fit.everywhere`. Blocks of rows are small enough to stay in the processor's cache."""
     dtype = next(iter(draws.values())).dtype
     mean, square, noise = (np.zeros(shape, dtype) for _ in range(3))
     height = int(np.clip(2**21 // (4 * shape[1]), 1, shape[0]))
@@ -39,7 +39,7 @@ def everywhere(
             new = _add(method, hyper, params, grid, sums, float(total))
             mean[rows], square[rows], noise[rows] = map(np.asarray, new)
         total += count
-    spread = np.maximum(square / total, 0)  # of one draw only rounding is left, of either sign
+    spread = np.maximum(square / total, 0)  # one draw leaves only rounding, which may be negative
     return Everywhere(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
 
 

@@ -1,26 +1,25 @@
-"""Iterate a method's own update until its objective stands still."""
+"""Repeat a method's own update until its objective stands still."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from bayesfac.core import events
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import sites
 from bayesfac.core.precision import cast
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
+    Job,
     Result,
     bar,
     check_number,
+    check_settings,
     check_sites,
     compiled,
-    count_setting,
     replace_sites,
     require,
-    seconds_setting,
-    start_point,
 )
 
 ROUNDING = 1e-5  # relative rise of a float32 objective that is only rounding (float64: 1e-10)
@@ -38,13 +37,11 @@ class FixedPoint:
     tol : float
         Stop when the objective changes by less than this, relative to 1 + |objective|, per sweep.
     restarts : int
-        Independent starts; the best objective wins and the others are reported.
+        Independent starts: the fit with the best objective is returned, the other objectives are reported.
     every : int
-        Sweeps between two looks at the objective (a look costs a pass over the data).
+        Sweeps between two evaluations of the objective (each costs a pass over the data).
     folder : str, optional
-        Where checkpoints go; a killed run resumes from there.
-    save_every : float
-        Seconds between checkpoints.
+        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
     max_iter: int = 500
@@ -55,46 +52,35 @@ class FixedPoint:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        count_setting(self, max_iter=1, restarts=1, every=1)
+        check_settings(self, max_iter=1, restarts=1, every=1)
         require(0 <= self.tol < 1, f"Expected FixedPoint(tol=...) in [0, 1), got {self.tol!r}")
-        seconds_setting(self)
 
-    def run(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        *,
-        key: jax.Array,
-        start: Any,
-        progress: bool,
-        run: str,
-    ) -> Result:
-        """The best of the restarts; the first of them from `start` where one is given."""
-        results = []
-        for number, sub in enumerate(jax.random.split(key, self.restarts)):
-            first = start_point(method, data, hyper, sub, start if number == 0 else None)
-            folder = None if self.folder is None else f"{self.folder}/{number}"
-            point = Checkpoint(folder, f"{run} restart {number}", self.save_every)
-            results.append(self._descend(method, data, hyper, first, point, progress))
-            if results[-1].partial:
+    def run(self, job: Job) -> Result:
+        """The best of the restarts; only the first restart begins at `job.start`."""
+        results: list[Result] = []
+        for number, key in enumerate(jax.random.split(job.key, self.restarts)):
+            if results and results[-1].partial:
                 break
+            folder = None if self.folder is None else f"{self.folder}/{number}"
+            point = Checkpoint(folder, f"{job.identity} restart {number}", self.save_every)
+            one = job if number == 0 else replace(job, start=None)
+            results.append(self._descend(one, one.start_point(key), point))
         best = min(results, key=lambda r: r.trace[-1])
         if self.restarts > 1:
             ends = ", ".join(f"{r.trace[-1]:.6g}" for r in results)
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
         return best
 
-    def _descend(
-        self, method: Method, data: Any, hyper: Any, p: Any, point: Checkpoint, progress: bool
-    ) -> Result:
-        objective, update = _functions(method, hyper)
+    def _descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
+        sweep, data = job.method.update, job.data
+        assert sweep is not None  # `bf.fit` refuses methods without an update
+        objective = compiled(job.objective)
+        update = compiled(lambda p, data: sweep(p, data, job.hyper))
         trace = [float(objective(p, data))]
         check_number(trace[0], "objective", "at the start")
         done, converged, partial, rises = 0, False, False, 0
         if saved := point.load():
-            trace = list(saved.pop("trace"))
-            done = int(saved.pop("done"))
+            trace, done = list(saved.pop("trace")), int(saved.pop("done"))
             rises, converged = int(saved.pop("rises")), bool(saved.pop("converged"))
             p = replace_sites(p, saved)
 
@@ -102,7 +88,7 @@ class FixedPoint:
             counters = {"trace": trace, "done": done, "rises": rises, "converged": converged}
             return {**counters, **sites(p)}
 
-        with bar(progress, self.max_iter, method.name) as shown, events.listen() as heard:
+        with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(done)
             try:
                 while done < self.max_iter and not converged:
@@ -113,8 +99,7 @@ class FixedPoint:
                     trace.append(float(objective(p, data)))
                     check_sites(p, f"after sweep {done}")
                     check_number(trace[-1], "objective", f"after sweep {done}")
-                    change = trace[-2] - trace[-1]
-                    scale = 1 + abs(trace[-1])
+                    change, scale = trace[-2] - trace[-1], 1 + abs(trace[-1])
                     rises += change < -_rounding(p) * scale
                     converged = abs(change) <= self.tol * scale * steps
                     shown.update(steps)
@@ -126,7 +111,7 @@ class FixedPoint:
         point.save(state())
         notes = [f"the objective rose in {rises} of {done} sweeps"] if rises else []
         notes += [f"{what} {times} times" for what, times in heard.items() if times]
-        if converged and (lost := _lost(method, data, hyper, p, trace[-1])):
+        if converged and (lost := _lost_digits(job, objective, update, p, trace[-1])):
             notes.append(lost)
             converged = False
         if partial:
@@ -142,35 +127,19 @@ def _single(params: Any) -> bool:
     return any(np.asarray(x).dtype == np.float32 for x in jax.tree.leaves(params))
 
 
-def _lost(method: Method, data: Any, hyper: Any, p: Any, value: float) -> str | None:
-    """In words: what single precision costs a regression on features, which come in any scale.
+def _lost_digits(job: Job, objective: Any, update: Any, p: Any, value: float) -> str | None:
+    """A note if single precision changed the objective of a regression on features, which come in any scale.
 
-    One sweep in double precision goes on from the point where the fit stands: it should find the same
-    objective.
+    One more sweep in double precision should find the same objective.
     """
-    if not method.views_given or not _single(p):
+    if "views_given" not in job.method.traits or not _single(p):
         return None
-    objective, update = _functions(method, hyper)
     with jax.enable_x64(True):
-        p, data = cast(p, np.float64), cast(data, np.float64)
-        there = float(objective(update(p, data), data))
-    if abs(value - there) <= LOST * (1 + abs(there)):
+        p, data = cast(p, np.float64), cast(job.data, np.float64)
+        exact = float(objective(update(p, data), data))
+    if abs(value - exact) <= LOST * (1 + abs(exact)):
         return None
-    found = f"the objective is {value:.6g} in single precision, {there:.6g} in double precision"
-    return f'{found}: scale the features, or call jax.config.update("jax_enable_x64", True)'
-
-
-def _functions(method: Method, hyper: Any) -> tuple[Any, Any]:
-    """Objective and update of (params, data)."""
-
-    def objective(p: Any, data: Any) -> jax.Array:
-        return method.objective(p, data, hyper)
-
-    sweep = method.update
-    if sweep is None:
-        raise ValueError(f"Expected a method with an update, got {method.name}")
-
-    def update(p: Any, data: Any) -> Any:
-        return sweep(p, data, hyper)
-
-    return compiled(objective), compiled(update)
+    return (
+        f"the objective is {value:.6g} in single precision and {exact:.6g} in double precision: scale the "
+        'features, or call jax.config.update("jax_enable_x64", True)'
+    )

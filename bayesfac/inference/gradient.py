@@ -9,42 +9,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.kernels import sparse
-from bayesfac.core.method import Method
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.lbfgs import SPENT, STUCK, Descent, advance, begin, frozen, resumed
+from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
+    Job,
     Result,
     bar,
     check_number,
+    check_settings,
     check_sites,
     compiled,
-    count_setting,
     require,
-    seconds_setting,
-    start_point,
 )
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Limited-memory BFGS through the model's supports; no Jacobian, so it finds the MAP.
+    """Limited-memory BFGS in unconstrained coordinates. No Jacobian is added, so the optimum is the MAP.
 
-    A method whose objective is a sum of independent problems (its `terms`) has them solved side by
-    side: each with its own history and step length, and no more work once it is done.
+    Where a method's objective is a sum of independent problems (its `terms`), they are solved side by side:
+    each has its own history and step length, and costs nothing more once it is solved.
 
     Parameters
     ----------
     max_iter : int
         Iterations at most.
     tol : float
-        Stop when the objective changes by less than this, relative.
+        Stop when the objective falls by less than this, relative to max(1, |objective|).
     memory : int
-        Past steps that are kept.
+        Past steps that are remembered.
     folder : str, optional
-        Where checkpoints go; a killed run resumes from there.
-    save_every : float
-        Seconds between checkpoints.
+        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
     max_iter: int = 1000
@@ -54,31 +50,20 @@ class LBFGS:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        count_setting(self, max_iter=1, memory=1)
-        seconds_setting(self)
+        check_settings(self, max_iter=1, memory=1)
         require(0 <= self.tol < 1, f"Expected LBFGS(tol=...) in [0, 1), got {self.tol!r}")
 
-    def run(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        *,
-        key: jax.Array,
-        start: Any,
-        progress: bool,
-        run: str,
-    ) -> Result:
+    def run(self, job: Job) -> Result:
         """Descend from the start; the trace has the objective of every iteration."""
-        p = start_point(method, data, hyper, key, start)
-        transforms = supports(method, data, hyper, p)
+        method, p = job.method, job.start_point(job.key)
+        transforms = supports(method, job.data, job.hyper, p)
         z, restore = as_rows(unconstrain(transforms, p), several=method.terms is not None)
 
         def params(z: jax.Array) -> Any:
             return constrain(method, transforms, restore(z))
 
-        look = _looker(method, params, data, hyper, np.array(z))
-        point = Checkpoint(self.folder, run, self.save_every)
+        look = _looker(job, params, np.array(z))
+        point = Checkpoint(self.folder, job.identity, self.save_every)
         if saved := point.load():
             at, trace, spent = resumed(saved), list(saved["trace"]), int(saved["spent"])
         else:
@@ -86,9 +71,17 @@ class LBFGS:
             trace = [float(at.value.sum())]
             check_number(trace[0], "objective", "at the start")
         partial = False
-        with bar(progress, self.max_iter, method.name) as shown:
+        with bar(job.progress, self.max_iter, method.name) as shown:
             try:
-                self._descend(look, at, trace, spent, point, shown)
+                while len(at.live) and spent < self.max_iter:
+                    spent += 1
+                    advance(look, at, self.memory, self.tol, gtol=1e-8)
+                    trace.append(float(at.value.sum()))
+                    check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
+                    shown.update(1)
+                    shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
+                    if point.due():
+                        point.save({**frozen(at), "trace": trace, "spent": spent})
                 for problem in at.live:
                     at.why[problem] = SPENT
             except KeyboardInterrupt:
@@ -104,29 +97,9 @@ class LBFGS:
             notes = [f"interrupted after {len(trace) - 1} iterations"]
         return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
 
-    def _descend(
-        self,
-        look: Any,
-        at: Descent,
-        trace: list[float],
-        spent: int,
-        point: Checkpoint,
-        shown: Any,
-    ) -> None:
-        """The problems at work, `spent` of whose iterations were made before a checkpoint."""
-        while len(at.live) and spent < self.max_iter:
-            spent += 1
-            advance(look, at, self.memory, self.tol, gtol=1e-8)
-            trace.append(float(at.value.sum()))
-            check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
-            shown.update(1)
-            shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
-            if point.due():
-                point.save({**frozen(at), "trace": trace, "spent": spent})
-
 
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
-    """Free parameters as a matrix, one row per independent problem, and the way back."""
+    """Free parameters as a matrix, one row per independent problem, and the inverse function."""
     if not several:
         free = {name: value[None] for name, value in free.items()}
     shapes = {name: value.shape[1:] for name, value in free.items()}
@@ -144,10 +117,9 @@ def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Calla
     return jnp.concatenate(flat, 1), restore
 
 
-def _looker(
-    method: Method, params: Callable, data: Any, hyper: Any, everyone: np.ndarray
-) -> Callable:
-    """(points, their numbers) -> values and slopes."""
+def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:
+    """(points of some problems, the numbers of these problems) -> values and slopes."""
+    method, hyper = job.method, job.hyper
 
     def total(z: jax.Array, which: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
         if method.terms is None:
@@ -160,11 +132,11 @@ def _looker(
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if sparse.backend() == "numba":
-            (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), data)
+            (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), job.data)
             return np.asarray(terms), np.asarray(slope)
-        # loops look only at the problems asked for; a compiled program keeps one shape instead
-        everyone[live] = z
-        (_, terms), slope = both(jnp.asarray(everyone), jnp.arange(len(everyone)), data)
+        # loops evaluate only the problems asked for; a compiled program evaluates all, to keep one shape
+        points[live] = z
+        (_, terms), slope = both(jnp.asarray(points), jnp.arange(len(points)), job.data)
         return np.asarray(terms)[live], np.asarray(slope)[live]
 
     return look

@@ -1,4 +1,4 @@
-"""How far a fitted guide is from the posterior: the weight that would make each of its draws one of it."""
+"""How far a fitted guide is from the posterior: the importance weights of its draws."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,19 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.infer import autoguide
 
-from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.inference.result import each_draw
+from bayesfac.core.method import from_sites, sites
+from bayesfac.inference.result import Job, each_draw
 from bayesfac.inference.unconstrained import supports
 
 
-def log_weights(
-    guide: Any, fitted: Any, method: Method, data: Any, hyper: Any, draws: Mapping[str, np.ndarray]
-) -> np.ndarray:
-    """(chain, draw): log joint less log guide, both in unconstrained coordinates; up to one constant.
+def log_weights(guide: Any, fitted: Any, job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(chain, draw): log joint minus log guide, both in unconstrained coordinates, up to one constant.
 
-    Weighted by their exponential the draws are draws of the posterior, where the guide's tails reach as
-    far; whether they do is what Pareto's k of the largest weights tells (Yao et al. 2018).
+    Draws weighted by the exponential are draws of the posterior if the guide's tails are wide enough;
+    Pareto's k of the largest weights tells whether they are (Yao et al. 2018).
     """
-    first = from_sites(method, {site: np.asarray(v[0, 0]) for site, v in draws.items()})
-    transforms = supports(method, data, hyper, first)
+    first = from_sites(job.method, {site: np.asarray(v[0, 0]) for site, v in draws.items()})
+    transforms = supports(job.method, job.data, job.hyper, first)
     density = _density(guide, fitted)
 
     def log_weight(values: dict[str, jax.Array]) -> jax.Array:
@@ -32,15 +30,14 @@ def log_weights(
             jnp.sum(transforms[site].log_abs_det_jacobian(free[site], value))
             for site, value in values.items()
         )
-        joint = -method.objective(from_sites(method, values), data, hyper)
+        joint = -job.objective(from_sites(job.method, values), job.data)
         return joint + volume - density(free)
 
-    few = {site: draws[site] for site in sites(first)}
-    return each_draw(log_weight, few)
+    return each_draw(log_weight, {site: draws[site] for site in sites(first)})
 
 
 def _density(guide: Any, fitted: Any) -> Any:
-    """The guide's log density of free numbers {site: value}."""
+    """The guide's log density as a function of unconstrained numbers {site: value}."""
     if isinstance(guide, autoguide.AutoNormal):
 
         def by_site(free: dict[str, jax.Array]) -> jax.Array:
@@ -52,5 +49,5 @@ def _density(guide: Any, fitted: Any) -> Any:
 
         return by_site
     law, order = guide.get_posterior(fitted), list(guide._init_locs)
-    # JAX keeps no order of keys but the alphabet's, and that is not the one of guides with plates
+    # JAX sorts the keys of a dict; the guide's own order differs where the model has plates
     return lambda free: law.log_prob(jnp.concatenate([jnp.ravel(free[site]) for site in order]))

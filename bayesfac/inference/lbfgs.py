@@ -15,9 +15,9 @@ STUCK = (
 
 @dataclass
 class Descent:
-    """Where the problems stand: points (B, n), their values and slopes, and who is done.
+    """The state of B problems: their points (B, n), values and slopes there, and which of them are solved.
 
-    why[b] is empty while problem b is at work, then says how it ended.
+    why[b] is empty while problem b is unsolved; afterwards it says why the problem stopped.
     """
 
     z: np.ndarray
@@ -30,7 +30,7 @@ class Descent:
 
     @property
     def live(self) -> np.ndarray:
-        """Numbers of the problems still at work."""
+        """Numbers of the unsolved problems."""
         return np.array([b for b, why in enumerate(self.why) if not why], int)
 
 
@@ -41,7 +41,7 @@ def begin(look: Look, z: np.ndarray) -> Descent:
 
 
 def frozen(at: Descent) -> dict[str, np.ndarray]:
-    """As arrays, for a checkpoint."""
+    """The state as arrays, for a checkpoint."""
     history = {"steps": at.steps, "turns": at.turns, "weights": at.weights}
     arrays = {name: np.asarray(kept) for name, kept in history.items() if kept}
     return {"z": at.z, "value": at.value, "slope": at.slope, "why": np.array(at.why), **arrays}
@@ -55,21 +55,21 @@ def resumed(saved: Mapping[str, np.ndarray]) -> Descent:
 
 
 def advance(look: Look, at: Descent, memory: int, tol: float, gtol: float) -> None:
-    """One step of every problem at work; no objective ever rises (Nocedal & Wright 2006, alg. 7.5)."""
+    """One step of every unsolved problem; no objective ever rises (Nocedal & Wright 2006, alg. 7.5)."""
     live = at.live
     slope, value = at.slope[live], at.value[live]
-    way = -_turned(at, live)
-    down = _dot(slope, way)
+    direction = -_inverse_hessian_times_slope(at, live)
+    down = _dot(slope, direction)
     uphill = down >= 0
-    way[uphill], down[uphill] = -slope[uphill], -_dot(slope[uphill], slope[uphill])
-    # a problem without history knows no scale: its first step has length one, and may be too short to tell
+    direction[uphill], down[uphill] = -slope[uphill], -_dot(slope[uphill], slope[uphill])
+    # a problem without history has no scale: its first step has length one, and may lower little
     fresh = ~np.any([w[live] > 0 for w in [np.zeros(len(at.z)), *at.weights]], axis=0)
     norm = np.sqrt(_dot(slope, slope))
     length = np.where(fresh, np.minimum(1, 1 / np.maximum(norm, np.finfo(float).tiny)), 1.0)
     z, new_slope, new_value = at.z[live], slope.copy(), value.copy()
     seeking = np.arange(len(live))
     for _ in range(TRIALS):
-        tried = z[seeking] + (length[seeking, None] * way[seeking]).astype(z.dtype)
+        tried = z[seeking] + (length[seeking, None] * direction[seeking]).astype(z.dtype)
         costs, slopes = look(tried, live[seeking])
         fall = np.asarray(costs, np.float64) - value[seeking]
         fine = fall <= 1e-4 * length[seeking] * down[seeking]  # NaN is not fine
@@ -79,7 +79,7 @@ def advance(look: Look, at: Descent, memory: int, tol: float, gtol: float) -> No
         seeking, fall = seeking[~fine], fall[~fine]
         if not len(seeking):
             break
-        # the parabola through both values and the slope has its minimum there
+        # the minimum of the parabola through both values and the slope
         step = length[seeking]
         guess = -down[seeking] * step**2 / (2 * (fall - down[seeking] * step))
         guess = np.where(np.isfinite(guess), guess, 0)
@@ -113,8 +113,8 @@ def _remember(
     at.weights = [*at.weights, weight][-memory:]
 
 
-def _turned(at: Descent, live: np.ndarray) -> np.ndarray:
-    """The inverse Hessian, as far as the history knows it, times the slope: the two-loop recursion."""
+def _inverse_hessian_times_slope(at: Descent, live: np.ndarray) -> np.ndarray:
+    """The two-loop recursion; the history approximates the inverse Hessian."""
     q = at.slope[live].copy()
     kept = zip(at.steps, at.turns, at.weights, strict=True)
     history = [(s[live], y[live], w[live]) for s, y, w in kept]

@@ -1,4 +1,4 @@
-"""What the parameters say about the levels of a scale: summed over the draws, one draw at a time."""
+"""Probabilities of the levels of a scale, summed over draws, one draw at a time."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -13,18 +13,18 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.laws.ordinal import Levels, log_between
 from bayesfac.core.method import Method
 
-CELLS = 2**13  # at a time: what one draw says of so many stays in cache
+CELLS = 2**13  # cells at a time, so that one draw's results stay in the processor's cache
 
 
 class Tally(NamedTuple):
-    """Over all draws, cells by levels: log mass, and how many draws name the level."""
+    """Cells by levels, over all draws: log mass, and how many draws predict the level."""
 
     log_mass: Any
     votes: Any
 
     @property
     def median(self) -> np.ndarray:
-        """The code of the level with half of the votes at it or below."""
+        """The code of the first level at which half of the votes are reached."""
         below = np.cumsum(self.votes, 1)[:, :-1]
         return (2 * below < self.votes.sum(1, keepdims=True)).sum(1)
 
@@ -39,7 +39,7 @@ class Tally(NamedTuple):
 def tally(
     method: Method, hyper: Any, levels: tuple[float, ...], blocks: Iterable[Any], query: Query
 ) -> Tally:
-    """What blocks of draws say of the cells; only sums are kept, never a draw's own levels."""
+    """The tally of the cells over blocks of draws; only sums are kept."""
     shape = (len(query.row), len(levels))
     seen = Tally(np.full(shape, -np.inf), np.zeros(shape))
     for params in blocks:
@@ -62,8 +62,8 @@ def _add(
 
 
 def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
-    """Log mass of every level, the last axis; of a continuous outcome, that between the midpoints of
-    neighbouring levels, where the first and the last take the tails."""
+    """Log mass of every level, on the last axis. A continuous outcome is cut at the midpoints between
+    neighbouring levels; the first and the last level get the tails."""
     if isinstance(outcome, Levels):
         return outcome.log_p
     if isinstance(outcome, dist.Normal):
@@ -74,22 +74,22 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
 
 
 def log_mass(outcome: dist.Distribution, levels: tuple[float, ...], code: jax.Array) -> jax.Array:
-    """Log mass of one level, each outcome's own."""
-    if isinstance(outcome, dist.Normal):  # without the others, which is most of the work
+    """Log mass of one level for each outcome."""
+    if isinstance(outcome, dist.Normal):  # the other levels, most of the work, are not needed
         ends = (jnp.asarray(end)[code] for end in _ends(levels))
         return _normal_mass(*((end - outcome.loc) / outcome.scale for end in ends))
     return jnp.take_along_axis(log_masses(outcome, levels), code[:, None], -1)[:, 0]
 
 
 def _ends(levels: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each level begins, and where it ends."""
+    """The lower and the upper end of each level."""
     cuts = midpoints(levels)
     return np.append(-np.inf, cuts), np.append(cuts, np.inf)
 
 
 def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
-    """Log mass between two ends; where a tail is too thin for a number, by way of logarithms."""
-    flip = low > -high  # on the side where the function is below one half nothing cancels
+    """Log mass between two ends; by logarithms where the mass of a tail underflows to zero."""
+    flip = low > -high  # on the side where the normal CDF is below one half nothing cancels
     near, far = jnp.where(flip, -low, high), jnp.where(flip, -high, low)
     mass = jax.scipy.special.ndtr(near) - jax.scipy.special.ndtr(far)
     exact = lambda: log_between(low, high, "probit")  # noqa: E731
@@ -97,20 +97,20 @@ def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
 
 
 def choice(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
-    """The code of the level that the outcome's own rule names; the nearest to a continuous one's mean."""
+    """The code of the level that the outcome's rule predicts; of a continuous one the nearest to its mean."""
     if isinstance(outcome, Levels):
         return outcome.choice
     return jnp.sum(outcome.mean[..., None] > midpoints(levels), -1)
 
 
 def midpoints(levels: tuple[float, ...]) -> np.ndarray:
-    """Where one level ends and the next begins."""
+    """The midpoints between neighbouring levels."""
     scale = np.asarray(levels)
     return (scale[1:] + scale[:-1]) / 2
 
 
 def codes(levels: tuple[float, ...], value: np.ndarray) -> np.ndarray:
-    """Which level each outcome is."""
+    """The code of each outcome's level."""
     code = np.searchsorted(levels[:-1], value)
     wrong = np.flatnonzero(np.asarray(levels)[code] != value)
     if len(wrong):

@@ -10,21 +10,26 @@ import numpyro
 from numpyro.infer import NUTS as NumpyroNUTS
 from numpyro.infer.reparam import TransformReparam
 
+from bayesfac.core import checks
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
+    Job,
     Result,
     bar,
     check_number,
-    count_setting,
+    check_settings,
     log_joints,
-    require,
-    seconds_setting,
-    start_point,
 )
 from bayesfac.inference.stored_draws import Writer
-from bayesfac.inference.unconstrained import require_proper, shaken, supports, unconstrain
+from bayesfac.inference.unconstrained import (
+    require_proper,
+    shaken,
+    sites_of_model,
+    supports,
+    unconstrain,
+)
 
 STATISTICS = {  # ours -> NumPyro's
     "diverging": "diverging",
@@ -37,7 +42,7 @@ BLOCK = 25  # steps per compiled call: progress, checkpoints, Ctrl-C
 
 @dataclass(frozen=True)
 class NUTS:
-    """Hamiltonian Monte Carlo that tunes itself; exact, and dear for large data.
+    """The No-U-Turn sampler: Hamiltonian Monte Carlo that tunes itself. Exact, and slow on large data.
 
     Parameters
     ----------
@@ -46,17 +51,15 @@ class NUTS:
         Closer to 1: smaller steps, fewer divergences.
     max_tree_depth : int
     jitter : float
-        How far chains start from their points, in unconstrained units. Where `init` gives one point to
-        all, each starts from a copy of its own, turned or relabelled as the method's gauge allows.
+        How far chains start from their points, in unconstrained units. With `init`, each chain starts from
+        a copy of that point, turned or relabelled as the method's gauge allows.
     chain_method : {"vectorized", "sequential"}
         All chains in one program (the default), or one after another.
     thin : int
         Transitions per kept draw.
     folder : str, optional
-        Draws are written here as they come (they are never all in memory), with checkpoints; a killed
-        run resumes from there to the same draws.
-    save_every : float
-        Seconds between checkpoints.
+        Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
+        a killed run resumes from it, to the same draws.
     """
 
     warmup: int = 500
@@ -71,43 +74,22 @@ class NUTS:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        count_setting(self, warmup=1, draws=1, chains=1, max_tree_depth=1, thin=1)
-        seconds_setting(self)
-        require(
-            0 < self.target_accept < 1,
-            f"Expected target_accept in (0, 1), got {self.target_accept!r}",
-        )
-        methods = ("vectorized", "sequential")
-        require(
-            self.chain_method in methods,
-            f"Expected chain_method in {methods}, got {self.chain_method!r}",
-        )
+        check_settings(self, warmup=1, draws=1, chains=1, max_tree_depth=1, thin=1)
+        checks.between(self, "target_accept", 0, 1)
+        checks.one_of(self, "chain_method", ("vectorized", "sequential"))
 
-    def run(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        *,
-        key: jax.Array,
-        start: Any,
-        progress: bool,
-        run: str,
-    ) -> Result:
+    def run(self, job: Job) -> Result:
         """Warm up and sample, in blocks; the log joint of every draw afterwards."""
-        groups = (
-            [range(self.chains)]
-            if self.chain_method == "vectorized"
-            else [[c] for c in range(self.chains)]
-        )
+        together = self.chain_method == "vectorized"
+        groups = [range(self.chains)] if together else [[chain] for chain in range(self.chains)]
         writer = Writer(self.folder, (self.chains, self.draws))
         parts: list[dict[str, np.ndarray]] = []
         total = self.warmup + self.draws * self.thin
-        with bar(progress, len(groups) * total, f"{method.name} NUTS") as shown:
+        with bar(job.progress, len(groups) * total, f"{job.method.name} NUTS") as shown:
             for number, chains in enumerate(groups):
                 folder = None if self.folder is None else f"{self.folder}/{number}"
-                point = Checkpoint(folder, f"{run} group {number}", self.save_every)
-                part = self._walk(method, data, hyper, key, start, chains, writer, point, shown)
+                point = Checkpoint(folder, f"{job.identity} group {number}", self.save_every)
+                part = self._walk(job, chains, writer, point, shown)
                 whole = part["energy"].shape[1] == self.draws
                 parts += [part] if whole or not parts else []
                 if not whole:
@@ -116,10 +98,10 @@ class NUTS:
         if not length:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         stats = {k: np.concatenate([part[k][:, :length] for part in parts]) for k in STATISTICS}
-        stored, kept = writer.view(), len(stats["energy"])
+        kept = len(stats["energy"])
         partial = length < self.draws or kept < self.chains
-        draws = {s: stored[s][:kept, :length] for s in stored} if partial else stored
-        stats = {"lp": log_joints(method, data, hyper, draws), **stats}
+        draws = writer.view(kept, length)
+        stats = {"lp": log_joints(job, draws), **stats}
         stats["tree_depth"] = np.ceil(np.log2(stats["n_steps"] + 1)).astype(int)
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
         notes = [f"interrupted: {kept} chain(s) of {length} draws"] if partial else []
@@ -128,22 +110,14 @@ class NUTS:
         )
 
     def _walk(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        key: jax.Array,
-        start: Any,
-        chains: Any,
-        writer: Writer,
-        point: Checkpoint,
-        shown: Any,
+        self, job: Job, chains: Any, writer: Writer, point: Checkpoint, shown: Any
     ) -> dict[str, np.ndarray]:
-        """Some chains side by side: their draws go to the writer, {statistic: (chain, draw)} comes back,
-        with fewer draws than asked for where it was interrupted."""
-        keys = jnp.stack([jax.random.fold_in(key, chain) for chain in chains])
-        points = [start_point(method, data, hyper, k, start) for k in keys]
-        if start:
+        """Run some chains side by side and write their draws; {statistic: (chain, draw)}, of an interrupted
+        run with fewer draws."""
+        method, data, hyper = job.method, job.data, job.hyper
+        keys = jnp.stack([jax.random.fold_in(job.key, chain) for chain in chains])
+        points = [job.start_point(k) for k in keys]
+        if job.start:
             apart = [jax.random.fold_in(k, 1) for k in keys]
             points = [random_copy(k, method, p) for k, p in zip(apart, points, strict=True)]
         require_proper(method, data, hyper, points[0])
@@ -184,7 +158,7 @@ class NUTS:
         return seen
 
     def _kept(self, done: int) -> np.ndarray:
-        """Which of the next BLOCK transitions are draws."""
+        """Which of the next BLOCK transitions are kept as draws."""
         step = done + 1 + np.arange(BLOCK) - self.warmup  # 1 is the first after the warm-up
         return np.flatnonzero(
             (step > 0) & (step % self.thin == 0) & (step <= self.draws * self.thin)
@@ -192,7 +166,7 @@ class NUTS:
 
 
 def kernel_of(method: Method, hyper: Any, engine: NUTS) -> NumpyroNUTS:
-    """NumPyro's kernel on the model as a function of the data, standardised where the method says so."""
+    """NumPyro's kernel on the model as a function of the data; sites of `noncentred` are standardised."""
 
     def model(data: Any) -> None:
         method.model(data, hyper)
@@ -208,7 +182,7 @@ def kernel_of(method: Method, hyper: Any, engine: NUTS) -> NumpyroNUTS:
 def free_start(
     method: Method, data: Any, hyper: Any, p: Any, key: jax.Array, jitter: float
 ) -> dict[str, jax.Array]:
-    """One chain's start in NUTS's own coordinates: standardised where the method says so."""
+    """One chain's start in the coordinates of `kernel_of`."""
     free = unconstrain(supports(method, data, hyper, p), p)
     for site in method.noncentred:
         del free[site]
@@ -241,11 +215,10 @@ def _check_finite(values: dict[str, np.ndarray]) -> None:
 
 def _bases(method: Method, data: Any, hyper: Any, p: Any) -> dict[str, jax.Array]:
     """The standardised values behind the non-centred sites."""
-    given = numpyro.handlers.substitute(method.model, data=sites(p))
-    trace = numpyro.handlers.trace(numpyro.handlers.seed(given, 0)).get_trace(data, hyper)
+    found = sites_of_model(method, data, hyper, p) if method.noncentred else {}
     bases = {}
     for site in method.noncentred:
-        fn, value = trace[site]["fn"], trace[site]["value"]
+        fn, value = found[site]["fn"], found[site]["value"]
         while not hasattr(fn, "transforms"):
             fn = fn.base_dist
         for transform in reversed(fn.transforms):

@@ -1,8 +1,8 @@
-"""What each draw says of each training cell: its factor in the joint, and its score.
+"""For each draw and training cell, the cell's factor in the joint and its score.
 
-The factor is what the cell adds to the log joint. The score is what a prediction of the cell is judged by:
-on a scale of levels the log mass of the level, else the log density. They differ where a Gaussian is fitted
-to levels, and where a loss stands for a likelihood.
+The factor is the cell's term of the log joint. The score judges a prediction of the cell: on a scale of
+levels the log mass of the level, otherwise the log density. Factor and score differ where a Gaussian is
+fitted to levels, and where a loss stands for a likelihood.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,26 +13,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.kernels.tables import Table
-from bayesfac.core.method import Method, sites
+from bayesfac.core.laws.cellwise import CellwiseLaw
+from bayesfac.core.method import Method
 from bayesfac.inference.level_masses import codes, log_mass
 from bayesfac.inference.predict import param_blocks
-from bayesfac.models.labels._embedding import Scores
+from bayesfac.inference.unconstrained import sites_of_model
 
-CELLS = 2**13  # at a time, where only sums over the draws are kept
-ARRAYS = 5  # as large as draws x cells that a block takes: factors, scores, what makes and what smooths them
+CELLS = 2**13  # cells at a time, where only sums over the draws are kept
+ARRAYS = 5  # of draws x cells that a block needs: factors, scores, and work space to make and smooth them
 
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """Training cells: where they stand, what came, on which scale; and the data that the model looks at."""
+    """Training cells: rows and columns, values, the scale of levels; and the data that the model needs."""
 
     data: Any
     query: Query
@@ -43,7 +42,7 @@ class Told:
         return len(self.value)
 
     def take(self, at: np.ndarray | slice) -> "Told":
-        """Some of the cells."""
+        """These cells only."""
         return replace(self, query=Query(*(c[at] for c in self.query)), value=self.value[at])
 
 
@@ -52,7 +51,7 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
     if type(data).__name__ == "Views":
         raise BayesfacError(
             f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
-            "share their total, so none can be left out alone; bf.split.holdout takes some of each"
+            "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
     return Told(data, Query(*map(np.asarray, query)), np.asarray(data.value, float), levels)
 
@@ -68,8 +67,8 @@ def refuse_entangled(method: Method, data: Any) -> None:
 def by_block(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], cells: Told, memory: int
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Blocks of cells, as large as fit, for each reads all draws; the factors and the scores of each, both
-    cells x draws, as exact as the joint is."""
+    """Blocks of cells within `memory` bytes: their place, factors and scores, cells x draws, in the
+    precision of the joint. Each block reads all draws."""
     total = int(np.prod(next(iter(draws.values())).shape[:2]))
     exact = jnp.zeros(0).dtype
     width = int(np.clip(memory // (exact.itemsize * ARRAYS * total), 1, len(cells)))
@@ -93,7 +92,7 @@ def log_means(
     width = int(np.clip(memory // (64 * length), 1, min(CELLS, len(cells))))
     found = np.empty(len(cells))
     for at, part in _parts(cells, width):
-        sums = np.full(width, -np.inf)  # in float64: small differences of large sums are looked at
+        sums = np.full(width, -np.inf)  # float64: callers compare large sums that differ little
         for params in param_blocks(method, draws, width, memory // 4):
             new = np.asarray(_scores(method, hyper, cells.levels, params, *part), float)
             sums = np.logaddexp(sums, log_sum(new.T))
@@ -102,7 +101,7 @@ def log_means(
 
 
 def log_sum(table: np.ndarray) -> np.ndarray:
-    """log sum exp of every row; minus infinity where all of it is."""
+    """log sum exp of every row; minus infinity for a row of minus infinities."""
     top = table.max(1)
     shift = np.where(np.isfinite(top), top, 0)
     with np.errstate(divide="ignore"):
@@ -126,7 +125,7 @@ def log_likelihoods(
 
 
 def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
-    """Some cells at a time, the last part filled up with its last cell: one compilation."""
+    """Parts of `width` cells, the last part padded with its last cell, so that one program serves all."""
     code = np.zeros(len(cells), int)
     if cells.levels is not None:
         code = codes(cells.levels, cells.value)
@@ -137,17 +136,17 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
             np.pad(column[at], pad, mode="edge") for column in (*cells.query, cells.value, code)
         )
         query, y = Query(jnp.asarray(row), jnp.asarray(col)), jnp.asarray(value)
-        yield at, (_seeing(cells.data, query, y), query, y, level)
+        yield at, (_restricted(cells.data, query, y), query, y, level)
 
 
 def only(cells: Told, at: slice) -> Any:
-    """The data as if these cells were all there is."""
+    """The data as if they had no other cells."""
     part = cells.take(at)
-    return _seeing(cells.data, Query(*map(jnp.asarray, part.query)), jnp.asarray(part.value))
+    return _restricted(cells.data, Query(*map(jnp.asarray, part.query)), jnp.asarray(part.value))
 
 
-def _seeing(data: Any, query: Query, y: jax.Array) -> Any:
-    """Ratings: these cells are all that the model need see. Of tasks it sees everything."""
+def _restricted(data: Any, query: Query, y: jax.Array) -> Any:
+    """Ratings of these cells alone; a model of tasks needs all of the tasks."""
     return Ratings.tree_unflatten(data.host, (query, y)) if isinstance(data, Ratings) else data
 
 
@@ -156,8 +155,8 @@ def _look(
     method: Method, hyper: Any, levels: Any, params: Any, data: Any, query: Query, y: Any, code: Any
 ) -> tuple[jax.Array, jax.Array]:
     def one(p: Any) -> tuple[jax.Array, jax.Array]:
-        told = factors(method, p, data, hyper, query, y)
-        return told, _score(method, hyper, levels, p, query, y, code)
+        factor = factors(method, p, data, hyper, query, y)
+        return factor, _score(method, hyper, levels, p, query, y, code)
 
     return jax.lax.map(one, params)
 
@@ -189,9 +188,9 @@ def _score(
 
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:
-    """What each of these cells adds to the log joint."""
+    """The term of each of these cells in the log joint."""
     law = laws(method, p, data, hyper)["rating" if isinstance(data, Ratings) else f"view.{LABELS}"]
-    if isinstance(law, Table | Scores):  # a whole table as one distribution
+    if isinstance(law, CellwiseLaw):
         return law.of_cells(query, y)
     if law.batch_shape != y.shape:
         raise BayesfacError(
@@ -201,13 +200,5 @@ def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any)
 
 
 def laws(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, dist.Distribution]:
-    """{site: its distribution given all the others} of the model at these parameters."""
-    return {name: site["fn"] for name, site in trace(method, p, data, hyper).items()}
-
-
-def trace(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, Any]:
-    """The model's sample sites at these parameters."""
-    held = numpyro.handlers.substitute(method.model, sites(p))
-    seeded = numpyro.handlers.seed(held, jax.random.key(0))  # nothing is left to draw
-    found = numpyro.handlers.trace(seeded).get_trace(data, hyper)
-    return {name: site for name, site in found.items() if site["type"] == "sample"}
+    """{site: its distribution} of the model at these parameters."""
+    return {name: site["fn"] for name, site in sites_of_model(method, data, hyper, p).items()}

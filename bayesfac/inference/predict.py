@@ -1,4 +1,4 @@
-"""What the parameters say about cells: one pass over draws and cells, in blocks, under a memory budget."""
+"""Predictions of cells from draws: one pass over draws and cells, in blocks, within a memory budget."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,22 @@ import pandas as pd
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
+from bayesfac.core.math import crps_of_sample
 from bayesfac.core.method import Method, from_sites
 from bayesfac.inference.level_masses import CELLS, Tally, codes, tally
 
-MEMORY = 512 * 2**20  # bytes of intermediate results that one block may take
-OUTCOMES = 2000  # simulated outcomes per cell behind intervals and CRPS, at least
+MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
+OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least
 
 
 @dataclass(eq=False)
 class Prediction:
-    """The predictive distribution of every cell asked for, in the order asked.
+    """The predictive distribution of every cell of a query, in the order of the query.
 
-    `mean`, `sd` and `interval` are of the outcome itself, noise included; `sd_mean` is the posterior
-    uncertainty about its expected value alone (zero for a point fit). Where `flagged`, a label (or all
-    its training data) was missing and the answer comes from the prior. Ratings on a scale of `levels`
-    also have `probabilities` and `votes`, cells by levels, and `level`.
+    `mean`, `sd` and `interval` describe the outcome, noise included; `sd_mean` is the posterior uncertainty
+    about the expected outcome alone (zero for a point fit). A `flagged` cell has a label without training
+    data, so its prediction comes from the prior. Ratings on a scale of `levels` also have `probabilities`
+    and `votes`, cells by levels, and `level`.
     """
 
     method: Method
@@ -66,7 +67,7 @@ class Prediction:
             raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
         if level not in self._kept:
             tails = [(1 - level) / 2, (1 + level) / 2]
-            ends = [  # nearest: an end is an outcome that may come true
+            ends = [  # nearest: each end is a possible outcome
                 np.quantile(b["outcome"], tails, axis=0, method="nearest")
                 for _, b in self._blocks()
             ]
@@ -77,38 +78,38 @@ class Prediction:
     def probabilities(self) -> np.ndarray:
         """(cell, level) predictive mass of each level, averaged over the draws.
 
-        Of a method that predicts a continuous rating: the mass nearest to the level.
+        A method that predicts a continuous rating gives each level the mass nearest to it.
         """
         return np.exp(self._tally().log_mass)
 
     @property
     def votes(self) -> np.ndarray:
-        """(cell, level) share of the draws whose own rule names the level."""
+        """(cell, level) share of the draws whose own rule predicts the level."""
         votes = self._tally().votes
         return votes / votes.sum(1, keepdims=True)
 
     @property
     def level(self) -> np.ndarray:
-        """The method's own answer, a level: a point's rule, or the median of the draws' votes."""
+        """The predicted level: by the rule of a point fit, or the median of the draws' votes."""
         return np.asarray(self.levels)[self._tally().median]
 
     def draws_of_mean(self) -> np.ndarray:
-        """(chain, draw, cell) expected outcomes, for a query small enough to hold them all."""
+        """(chain, draw, cell) expected outcomes; the query must be small enough to hold all of them."""
         chains, draws = self._shape
         if chains * draws * len(self) * 8 > 4 * self.memory:
             raise MemoryError(
                 f"Expected a query whose {chains * draws} draws fit in {4 * self.memory / 2**20:.0f} MiB, "
-                f"got {len(self)} cells; ask for fewer at a time"
+                f"got {len(self)} cells; ask for fewer cells at a time"
             )
         parts = [block["mean"].T for _, block in self._blocks(simulate=False)]
         return _joined(parts).T.reshape(chains, draws, len(self))
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
-        """Per cell, against what came true: mean, sd, log_score, crps, pit.
+        """Scores of each cell against its observed value: mean, sd, log_score, crps, pit.
 
-        The PIT of an outcome that has mass of its own is uniform between P(Y < y) and P(Y <= y), drawn
-        from the seed. On a scale of levels also ordinal_log_score, the log mass of the true level, and
-        rps, the CRPS of the masses of all levels; both mean the same for every method.
+        The PIT of a discrete outcome is drawn uniformly between P(Y < y) and P(Y <= y), from the seed. On
+        a scale of levels also ordinal_log_score, the log mass of the true level, and rps, the CRPS of the
+        masses of all levels; both are comparable between all methods.
         """
         truth = np.asarray(value, np.float64)
         if truth.shape != (len(self),) or not np.isfinite(truth).all():
@@ -122,15 +123,15 @@ class Prediction:
         parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for at, block in self._blocks(truth):
             parts["log_score"].append(_log_mean_exp(block["log_prob"]))
-            parts["crps"].append(_crps(block["outcome"], truth[at]))
+            parts["crps"].append(crps_of_sample(block["outcome"], truth[at]))
             for name in ("cdf", "below"):
                 parts[name].append(block[name].astype(np.float64).mean(0))
-        found = {name: _joined(p) for name, p in parts.items()}
-        cdf, below = found.pop("cdf"), found.pop("below")
-        # not the numbers that a split of the same seed drew
+        scores = {name: _joined(p) for name, p in parts.items()}
+        cdf, below = scores.pop("cdf"), scores.pop("below")
+        # other random numbers than a split by the same seed
         u = np.random.default_rng((self.seed, 1)).random(len(self))
         pit = np.clip(below + u * (cdf - below), 0, 1)
-        return {"mean": self.mean, "sd": self.sd, **found, "pit": pit, **of_levels}
+        return {"mean": self.mean, "sd": self.sd, **scores, "pit": pit, **of_levels}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:
         """Labels, mean, sd, interval and flag, as a table."""
@@ -156,8 +157,8 @@ class Prediction:
         if self.levels is None:
             what = "counts" if "view" in self.labels else "real values"
             raise ValueError(
-                f"Expected ordinal ratings, got {what}: the levels of Ratings(..., levels=5) are known "
-                "to predictions of every method that is fitted to them"
+                f"Expected ordinal ratings, got {what}: every method that is fitted to "
+                "Ratings(..., levels=5) predicts levels"
             )
         if "tally" not in self._kept:
             width = max(1, min(len(self), CELLS, self.memory // (1024 * len(self.levels))))
@@ -171,7 +172,7 @@ class Prediction:
         return self._kept["tally"]
 
     def _cells(self, width: int) -> Iterator[tuple[slice, Query]]:
-        """The query, some cells at a time; the last part is filled up: one compilation."""
+        """Parts of `width` cells of the query, the last part padded, so that one program serves all."""
         for start in range(0, len(self), width):
             at = slice(start, min(start + width, len(self)))
             pad = (0, width - (at.stop - start))
@@ -180,8 +181,8 @@ class Prediction:
     def _blocks(
         self, value: np.ndarray | None = None, *, simulate: bool = True
     ) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
-        """Blocks of cells; for each {name: (draws, cells)}, draws read a block at a time. Whoever reads them
-        to the end has the moments of all cells beside."""
+        """Blocks of cells, for each {name: (draws, cells)}; draws are read a block at a time. The moments of
+        all cells are stored when the last block has been read."""
         total = int(np.prod(self._shape))
         repeat = -(-OUTCOMES // total) if simulate else 0
         width = max(1, min(len(self), self.memory // (16 * total * (4 + repeat)), 2**16))
@@ -191,15 +192,12 @@ class Prediction:
             truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
             key = jax.random.fold_in(jax.random.key(self.seed), at.start)
             parts = []
-            for number, params in enumerate(
-                param_blocks(self.method, self.draws, width, self.memory)
-            ):
-                sub = jax.random.fold_in(key, number)
-                given = (params, query, jnp.asarray(truth), sub)
-                seen = _look(self.method, self.hyper, repeat, value is not None, *given)
+            every = param_blocks(self.method, self.draws, width, self.memory)
+            for number, params in enumerate(every):
+                args = (params, query, jnp.asarray(truth), jax.random.fold_in(key, number))
+                seen = _predicted(self.method, self.hyper, repeat, value is not None, *args)
                 parts.append(jax.device_get(seen))
-            merged = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
-            merged = {k: v[:, :size] for k, v in merged.items()}
+            merged = {k: np.concatenate([p[k] for p in parts])[:, :size] for k in parts[0]}
             mean = merged["mean"].astype(np.float64)
             moments["mean"].append(mean.mean(0))
             moments["sd_mean"].append(mean.std(0))
@@ -211,10 +209,10 @@ class Prediction:
 def param_blocks(
     method: Method, draws: Mapping[str, np.ndarray], width: int, memory: int
 ) -> Iterator[Any]:
-    """Params with a leading axis of draws, as many at a time as fit the budget.
+    """Blocks of draws within `memory` bytes: Params with a leading axis of draws.
 
-    Before it asks for more, a caller waits for what it makes of one block: queued work holds its block, and
-    on a busy machine all of them would be read before the first is done.
+    A caller must wait for the results of one block before it takes the next: queued work keeps its block
+    in memory, and on a busy machine all blocks would be read before the first is done.
     """
     chains, length = next(iter(draws.values())).shape[:2]
     shapes = {site: value.shape[2:] for site, value in draws.items()}
@@ -230,16 +228,9 @@ def param_blocks(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _look(
-    method: Method,
-    hyper: Any,
-    repeat: int,
-    scored: bool,
-    params: Any,
-    query: Query,
-    value: Any,
-    key: Any,
-) -> dict[str, jax.Array]:
+def _predicted(
+    method: Method, hyper: Any, repeat: int, scored: bool, params: Any, query: Query, value: Any, key: Any
+) -> dict[str, jax.Array]:  # fmt: skip
     """Mean, variance and simulated outcomes per draw and cell; with `scored` also log density and CDF."""
 
     def one(p: Any, key: jax.Array) -> dict[str, jax.Array]:
@@ -254,42 +245,35 @@ def _look(
         return seen | ({"outcome": _outcomes(outcome, key, repeat)} if repeat else {})
 
     draws = len(jax.tree.leaves(params)[0])
-    # one draw after the other: a method's `cond` stays one, and its levels need little memory
-    seen = jax.lax.map(lambda given: one(*given), (params, jax.random.split(key, draws)))
+    # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
+    seen = jax.lax.map(lambda args: one(*args), (params, jax.random.split(key, draws)))
     if repeat:
         seen["outcome"] = jnp.reshape(seen["outcome"], (draws * repeat, -1))
     return seen
 
 
 def _outcomes(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
-    """Simulated outcomes, repeat x cells: where quantiles are known, one from each of `repeat` strata."""
+    """Simulated outcomes, repeat x cells; of a law with quantiles one from each of `repeat` strata."""
     if type(outcome).icdf is dist.Distribution.icdf:
         return outcome.sample(key, (repeat,))
     u = jax.random.uniform(key, (repeat, *outcome.mean.shape), outcome.mean.dtype)
-    strata = (jnp.arange(repeat)[:, None] + u) / repeat  # every draw: its whole distribution
+    # strata cover the whole distribution of every draw
+    strata = (jnp.arange(repeat)[:, None] + u) / repeat
     return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
 
 
 def _below(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> jax.Array:
-    """P(Y < value): less than the CDF where the value has mass of its own."""
+    """P(Y < value): smaller than the CDF where the outcome is discrete."""
     if isinstance(outcome, Levels):
         return outcome.below(value)
     return seen["cdf"] - jnp.exp(seen["log_prob"]) if outcome.is_discrete else seen["cdf"]
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Blocks of cells one after the other; none for an empty query."""
+    """The blocks of cells as one array; an empty one for an empty query."""
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _log_mean_exp(values: np.ndarray) -> np.ndarray:
     top = values.max(0)
     return top + np.log(np.exp(values - top).mean(0))
-
-
-def _crps(outcome: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """E|X - y| - E|X - X'|/2 from simulated outcomes, the second term from their order statistics."""
-    m = len(outcome)
-    rank = 2 * np.arange(1, m + 1) - m - 1
-    spread = rank @ np.sort(outcome, axis=0) / (m * (m - 1))
-    return np.abs(outcome - truth).mean(0) - spread

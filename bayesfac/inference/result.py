@@ -1,4 +1,4 @@
-"""What every engine gives back."""
+"""What every engine takes and gives back, and the checks that engines share."""
 
 import sys
 from collections.abc import Mapping
@@ -9,9 +9,47 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
+from bayesfac.core import checks
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One fit for an engine to run.
+
+    start      {site: array} to start from, as far as the method has these sites; None: a fresh start
+    identity   a digest of everything that decides the numbers; a checkpoint belongs to one identity
+    """
+
+    method: Method
+    data: Any
+    hyper: Any
+    key: jax.Array
+    start: Mapping[str, Any] | None = None
+    progress: bool = False
+    identity: str = ""
+
+    def start_point(self, key: jax.Array) -> Any:
+        """The method's own start, where the sites of `start` of the same name and shape replace its sites."""
+        fresh = self.method.init(key, self.data, self.hyper)
+        # by way of NumPy: no weak types, which would make every program compile twice
+        own = jax.tree.map(lambda x: jax.numpy.asarray(np.asarray(x)), fresh)
+        if not self.start:
+            return own
+        shapes = {site: np.shape(value) for site, value in sites(own).items()}
+        shared = {k: v for k, v in self.start.items() if np.shape(v) == shapes.get(k)}
+        if not shared:
+            raise ValueError(
+                f"Expected an init with a site of {self.method.name} {shapes}, "
+                f"got { {k: np.shape(v) for k, v in self.start.items()} }"
+            )
+        return replace_sites(own, shared)
+
+    def objective(self, p: Any, data: Any) -> jax.Array:
+        """The objective with the data as an argument, so that a compiled program holds no copy of them."""
+        return self.method.objective(p, data, self.hyper)
 
 
 @dataclass
@@ -19,11 +57,12 @@ class Result:
     """One value of the parameters, or draws of them; never both.
 
     params     Params of a point fit
-    draws      {site: (chain, draw, ...)} of a sampled one
+    draws      {site: (chain, draw, ...)} of a sampler
     trace      the objective by iteration, -ELBO by step, or minus the log joint by draw
     converged  True, False, or None where only diagnostics can tell
     stats      {name: (chain, draw)} of a sampler: lp, diverging, ...
-    notes      what the user should hear of: safeguards that fired, restarts, early stops
+    notes      messages for the user: safeguards that fired, restarts, early stops
+    partial    whether the run was interrupted
     """
 
     params: Any = None
@@ -42,12 +81,12 @@ def bar(progress: bool, total: int, what: str) -> Any:
 
 
 def compiled(function: Any) -> Any:
-    """Jitted; as it is where Numba loops do the work, which a trace could not call."""
+    """The jitted function; the plain one with Numba loops, which compiled code cannot call."""
     return function if sparse.backend() == "numba" else jax.jit(function)
 
 
 def check_sites(params: Any, where: str) -> None:
-    """NaN or infinity in any parameter stops the fit: which one, and when."""
+    """Stop the fit at NaN or infinity in a parameter; say which parameter, and when."""
     for name, value in sites(params).items():
         if not np.isfinite(np.asarray(value)).all():
             raise NumericalError(
@@ -56,29 +95,13 @@ def check_sites(params: Any, where: str) -> None:
 
 
 def check_number(value: float, what: str, where: str) -> None:
-    """The same for a scalar."""
+    """Stop the fit at NaN or infinity in a number."""
     if not np.isfinite(value):
         raise NumericalError(f"Expected a finite {what}, got {value} {where}")
 
 
-def start_point(method: Method, data: Any, hyper: Any, key: jax.Array, given: Any) -> Any:
-    """A fresh start, with whatever sites of `given` ({site: array}) have the same name and shape."""
-    # by way of NumPy: no weak types, which would make every program compile twice
-    own = jax.tree.map(lambda x: jax.numpy.asarray(np.asarray(x)), method.init(key, data, hyper))
-    if not given:
-        return own
-    shapes = {k: np.shape(v) for k, v in sites(own).items()}
-    fitting = {k: v for k, v in given.items() if np.shape(v) == shapes.get(k)}
-    if not fitting:
-        raise ValueError(
-            f"Expected an init with a site of {method.name} {shapes}, "
-            f"got { {k: np.shape(v) for k, v in given.items()} }"
-        )
-    return replace_sites(own, fitting)
-
-
 def replace_sites(params: Any, values: Mapping[str, Any]) -> Any:
-    """Params with some of its sites (flattened names) replaced, in their own dtype."""
+    """Params with some sites (flattened names) replaced; the old dtypes stay."""
     fields = params._asdict()
     for site, value in values.items():
         name, dot, key = site.partition(".")
@@ -89,7 +112,7 @@ def replace_sites(params: Any, values: Mapping[str, Any]) -> Any:
 
 
 def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
-    """The result with what the method derives from parameters and training data, of every draw."""
+    """The result, and beside each draw what the method derives from the draw and the training data."""
     if method.derive is None:
         return result
     if result.draws is None:
@@ -106,22 +129,15 @@ def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
     return replace(result, draws={**result.draws, **more})
 
 
-def log_joints(
-    method: Method, data: Any, hyper: Any, draws: Mapping[str, np.ndarray]
-) -> np.ndarray:
-    """The log joint of every draw (chain, draw), in the constrained space: one number for all engines."""
-
-    def lp(values: dict[str, jax.Array]) -> jax.Array:
-        return -method.objective(from_sites(method, values), data, hyper)
-
-    return each_draw(lp, draws)
+def log_joints(job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The log joint of every draw (chain, draw) in the constrained space, so that engines compare."""
+    return each_draw(lambda values: -job.objective(from_sites(job.method, values), job.data), draws)
 
 
 def each_draw(
     function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 * 2**20
 ) -> np.ndarray:
-    """function({site: value}) of every draw, (chain, draw, ...); the draws may lie on disk, and are read in
-    blocks of at most `memory` bytes."""
+    """function({site: value}) of every draw: (chain, draw, ...). A block of draws takes `memory` bytes."""
     chains, length = next(iter(draws.values())).shape[:2]
     one = sum(v.dtype.itemsize * int(np.prod(v.shape[2:])) for v in draws.values())
     size = -(-length // -(-length * one // memory)) if one else length
@@ -129,7 +145,7 @@ def each_draw(
     rows = []
     for chain in range(chains):
         for start in range(0, length, size):
-            # the last block is filled up with the last draw: one compilation
+            # the last block is padded with the last draw, so that one program serves all
             at = np.minimum(np.arange(start, start + size), length - 1)
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
             rows.append(np.asarray(many(part))[: length - start])
@@ -137,36 +153,20 @@ def each_draw(
     return joined.reshape(chains, length, *joined.shape[1:])
 
 
-def pick_params(params: Any, site: str) -> Any:
-    """One site of Params by its flattened name."""
-    name, dot, key = site.partition(".")
-    return getattr(params, name)[key] if dot else getattr(params, name)
-
-
 def require(condition: bool, message: str) -> None:
-    """Engine settings are checked when they are made."""
+    """Raise ValueError with the message unless the condition holds."""
     if not condition:
         raise ValueError(message)
 
 
-def seconds_setting(engine: Any) -> None:
-    """Checkpoints may come at every look (0 seconds), or never (infinity)."""
-    given = engine.save_every
-    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
-    require(
-        number and given >= 0,
-        f"Expected {type(engine).__name__}(save_every=...) in seconds, got {given!r}",
-    )
-    object.__setattr__(engine, "save_every", float(given))
-
-
-def count_setting(engine: Any, **least: int) -> None:
-    """Whole numbers, not below `least`."""
-    for name, low in least.items():
-        value = getattr(engine, name)
-        require(
-            hasattr(value, "__index__") and not isinstance(value, bool) and value >= low,
-            f"Expected {type(engine).__name__}({name}=...) to be a whole number of at least {low}, "
-            f"got {value!r}",
-        )
-        object.__setattr__(engine, name, int(value))  # files and digests know no NumPy numbers
+def check_settings(engine: Any, **least: int) -> None:
+    """Whole numbers of at least `least`, and `save_every` in seconds: 0 at every look, infinity never."""
+    name = type(engine).__name__
+    for setting, low in least.items():
+        value = getattr(engine, setting)
+        checks.whole_number(f"{name}({setting}=...)", value, low)
+        object.__setattr__(engine, setting, int(value))  # files and digests know no NumPy numbers
+    seconds = engine.save_every
+    number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    require(number and seconds >= 0, f"Expected {name}(save_every=...) in seconds, got {seconds!r}")
+    object.__setattr__(engine, "save_every", float(seconds))

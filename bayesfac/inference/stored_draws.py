@@ -1,4 +1,4 @@
-"""Where draws go: into memory, or to disk as they come, so that a long run never holds them all."""
+"""Draws in memory, or written to disk one by one, so that a long run never holds all of them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from bayesfac.core.files import atomic, clear_unfinished
 
 
 class StoredDraws(Mapping[str, np.ndarray]):
-    """{site: (chain, draw, ...)} in one NPY file a site; opened anew at each access, read lazily."""
+    """{site: (chain, draw, ...)}, one NPY file per site, opened at each access and read lazily."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -31,8 +31,8 @@ class StoredDraws(Mapping[str, np.ndarray]):
 
 
 class Thinned(Mapping[str, np.ndarray]):
-    """Every n-th draw of each chain. Stored ones are still opened anew at each access: pages that were read
-    through a map that stays open would count as this process's memory."""
+    """Every n-th draw of each chain. Files are still opened at each access: an open map would count the pages
+    that were read as memory of this process."""
 
     def __init__(self, draws: Mapping[str, np.ndarray], step: int) -> None:
         self.draws, self.step = draws, step
@@ -55,7 +55,7 @@ def _opened(path: Path) -> np.ndarray:
 
 
 def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
-    """Where the numbers begin in a file that must hold draws of this type and shape."""
+    """The offset of the numbers in a file, which must hold draws of this type and shape."""
     stored = _opened(path)
     if stored.dtype != dtype or stored.shape != shape:
         raise CorruptFile(
@@ -65,7 +65,7 @@ def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
 
 
 class Writer:
-    """Takes some draws of some chain at a time, in any order; `view()` is what there is."""
+    """Stores draws of one chain at a time, in any order, in memory or on disk."""
 
     def __init__(self, folder: str | None, shape: tuple[int, int]) -> None:
         self.folder = None if folder is None else Path(folder) / "draws"
@@ -76,7 +76,7 @@ class Writer:
             clear_unfinished(self.folder, ".npy")
 
     def write(self, chain: int, first: int, values: Mapping[str, np.ndarray]) -> None:
-        """{site: (some draws, ...)}, from draw `first` on."""
+        """Store {site: (draws, ...)} of a chain, from draw `first` on."""
         for site, value in values.items():
             array = np.asarray(value)
             if self.folder is None:
@@ -101,7 +101,7 @@ class Writer:
             file.write(np.ascontiguousarray(array).tobytes())
 
     def check(self, sites: Iterable[str]) -> None:
-        """Before a run goes on: the draws that it wrote are still there, and whole."""
+        """Before a run is resumed: check that the files of its draws exist and are whole."""
         if self.folder is None:
             return
         for site in sites:
@@ -113,6 +113,9 @@ class Writer:
                     f"got shape {stored.shape}"
                 )
 
-    def view(self) -> Mapping[str, np.ndarray]:
-        """All draws."""
-        return self.memory if self.folder is None else StoredDraws(self.folder)
+    def view(self, chains: int, draws: int) -> Mapping[str, np.ndarray]:
+        """{site: (chain, draw, ...)} of the first draws of the first chains."""
+        stored = self.memory if self.folder is None else StoredDraws(self.folder)
+        if (chains, draws) == self.shape:
+            return stored
+        return {site: stored[site][:chains, :draws] for site in stored}

@@ -15,27 +15,27 @@ from numpyro.handlers import Messenger
 from numpyro.infer import SVI as NumpyroSVI
 from numpyro.infer import Trace_ELBO, autoguide, init_to_value
 
+from bayesfac.core import checks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.guide_weights import log_weights
 from bayesfac.inference.result import (
+    Job,
     Result,
     bar,
     check_number,
+    check_settings,
     check_sites,
-    count_setting,
     log_joints,
     require,
-    seconds_setting,
-    start_point,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
 
 
 class Flow(autoguide.AutoIAFNormal):
-    """An autoregressive flow about the start and as wide as the other guides begin (0.1): from a
-    standard normal about zero, matrices that must stay positive definite overflow at once."""
+    """An autoregressive flow that begins at the start point, with the width 0.1 of the other guides: begun
+    as a standard normal about zero, it makes positive definite matrices overflow at once."""
 
     def _get_posterior(self) -> dist.Distribution:
         about = LowerCholeskyAffine(self._init_latent, 0.1 * jnp.eye(self.latent_dim))
@@ -51,8 +51,8 @@ GUIDES: dict[str, Callable[..., Any]] = {
     "flow": Flow,
     "delta": autoguide.AutoDelta,
 }
-BLOCK = 100  # steps per compiled call: one progress report, one look at the stopping rule
-WINDOW = 10  # blocks that the stopping rule compares with the 10 before
+BLOCK = 100  # steps per compiled call: one progress report, one test of the stopping rule
+WINDOW = 10  # the stopping rule compares the last 10 blocks with the 10 blocks before them
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,20 @@ class SVI:
     Parameters
     ----------
     steps : int
-        Adam steps at most; the rate falls to a hundredth on the way.
+        Adam steps at most; the learning rate falls to a hundredth over them.
     guide : {"normal", "multivariate", "lowrank", "laplace", "flow"}
         Mean field, full covariance, low rank plus diagonal, curvature at the mode, autoregressive flow.
     learning_rate : float, optional
-        0.01; of a flow 0.001, which at 0.01 runs away.
+        By default 0.01, and 0.001 for a flow, which diverges at 0.01.
     batch : int, optional
         Cells per step; all of them by default.
     draws : int
         Draws taken from the fitted guide.
     patience : bool
-        Stop early: when the mean ELBO of 1000 steps is not better than that of the 1000 before by
-        more than its own standard error, nor worse by more than three.
+        Stop early: when the mean ELBO of 1000 steps is at most one standard error better, and at most
+        three standard errors worse, than the mean of the 1000 steps before.
     folder : str, optional
-        Where checkpoints go; a killed run resumes from there.
-    save_every : float
-        Seconds between checkpoints.
+        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
     steps: int = 10_000
@@ -90,70 +88,50 @@ class SVI:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        count_setting(self, steps=1, draws=1)
-        seconds_setting(self)
-        guides = [name for name in GUIDES if name != "delta"]
-        require(
-            self.guide in guides, f"Expected SVI(guide=...) one of {guides}, got {self.guide!r}"
-        )
-        require(
-            self.learning_rate is None or self.learning_rate > 0,
-            f"Expected a positive learning_rate, got {self.learning_rate!r}",
-        )
-        if self.batch is not None:
-            count_setting(self, batch=1)
+        check_settings(self, steps=1, draws=1, **({} if self.batch is None else {"batch": 1}))
+        checks.one_of(self, "guide", tuple(name for name in GUIDES if name != "delta"))
+        if self.learning_rate is not None:
+            checks.positive(self, "learning_rate")
 
-    def run(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        *,
-        key: jax.Array,
-        start: Any,
-        progress: bool,
-        run: str,
-    ) -> Result:
+    def run(self, job: Job) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
+        method, p, key = job.method, job.start_point(job.key), jax.random.fold_in(job.key, 1)
         if self.batch is not None and (why := method.traits.get("no_minibatch")):
             raise BayesfacError(
                 f"SVI(batch=...) cannot run {method.name}: no minibatches, as {why}"
             )
-        p, key = start_point(method, data, hyper, key, start), jax.random.fold_in(key, 1)
-        require_proper(method, data, hyper, p)
+        require_proper(method, job.data, job.hyper, p)
         turns = any(isinstance(g, Rotation) for g in gauge_of(method, sites(p)))
         require(
             self.guide != "laplace" or not turns,
             f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
             "curvature at the mode is zero in some directions and the Gaussian there has no width",
         )
-        guide, params, trace, outcome = _fit(self, method, data, hyper, p, key, progress, run)
+        guide, params, trace, outcome = _fit(self, job, p, key)
         many = guide.sample_posterior(key, params, sample_shape=(self.draws,))
         draws = {site: np.asarray(many[site])[None] for site in sites(p)}
         for site, value in draws.items():
             require(bool(np.isfinite(value).all()), f"Expected finite draws of {site}, got NaN")
         stats = {
-            "lp": log_joints(method, data, hyper, draws),
-            "log_weight": log_weights(guide, params, method, data, hyper, draws),
+            "lp": log_joints(job, draws),
+            "log_weight": log_weights(guide, params, job, draws),
         }
         return Result(draws=draws, trace=trace, stats=stats, **outcome)
 
 
 @dataclass(frozen=True)
 class MAP:
-    """The mode of the NumPyro model's joint, by Adam: the model's own answer to the solver's.
+    """The mode of the NumPyro model's joint, found by Adam: it checks the method's own solver.
 
     Parameters
     ----------
     steps : int
-        Adam steps at most; the rate falls to a hundredth on the way.
+        Adam steps at most; the learning rate falls to a hundredth over them.
     learning_rate : float
     patience : bool
-        Stop when 1000 steps no longer improve on the 1000 before.
+        Stop when 1000 steps no longer improve on the 1000 steps before.
     folder : str, optional
-        Where checkpoints go; a killed run resumes from there.
-    save_every : float
-        Seconds between checkpoints.
+        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
     steps: int = 10_000
@@ -165,36 +143,23 @@ class MAP:
     batch = None
 
     def __post_init__(self) -> None:
-        count_setting(self, steps=1)
-        seconds_setting(self)
-        require(
-            self.learning_rate > 0, f"Expected a positive learning_rate, got {self.learning_rate!r}"
-        )
+        check_settings(self, steps=1)
+        checks.positive(self, "learning_rate")
 
-    def run(
-        self,
-        method: Method,
-        data: Any,
-        hyper: Any,
-        *,
-        key: jax.Array,
-        start: Any,
-        progress: bool,
-        run: str,
-    ) -> Result:
+    def run(self, job: Job) -> Result:
         """Climb the log joint from the start."""
-        p = start_point(method, data, hyper, key, start)
-        guide, params, trace, outcome = _fit(self, method, data, hyper, p, key, progress, run)
+        p = job.start_point(job.key)
+        guide, params, trace, outcome = _fit(self, job, p, job.key)
         values = guide.median(params)
-        point = from_sites(method, {site: values[site] for site in sites(p)})
+        point = from_sites(job.method, {site: values[site] for site in sites(p)})
         check_sites(point, "at the end")
-        # the loss is the objective plus a constant of the data: show it as the objective
-        trace = trace - trace[-1] + float(method.objective(point, data, hyper))
+        # the loss is the objective plus a constant of the data: the trace shows the objective
+        trace = trace - trace[-1] + float(job.objective(point, job.data))
         return Result(point, None, trace, **outcome)
 
 
 class Weighted(Messenger):
-    """Lets every observed cell of a minibatch count for the many it stands for."""
+    """Scale the log density of observed sites: a minibatch stands for all cells."""
 
     def __init__(self, fn: Any, weights: Mapping[str, float]) -> None:
         super().__init__(fn)
@@ -206,19 +171,19 @@ class Weighted(Messenger):
 
 
 class Ordered(Trace_ELBO):
-    """Adds the sites up by name. NumPyro's own order is that of a set, and so of Python's seed of hashes: two
-    processes would round differently, and a run that is resumed would end elsewhere."""
+    """The ELBO with its sites added in the order of their names. NumPyro adds them in the order of a set,
+    which changes from process to process: a resumed run would round differently and end elsewhere."""
 
     def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        found = super().loss_with_mutable_state(*args, **kwargs)
-        parts = found["loss"]
-        return {**found, "loss": sum(parts[site] for site in sorted(parts))}
+        state = super().loss_with_mutable_state(*args, **kwargs)
+        parts = state["loss"]
+        return {**state, "loss": sum(parts[site] for site in sorted(parts))}
 
 
 def variational(
     engine: SVI | MAP, method: Method, data: Any, hyper: Any, p: Any
 ) -> tuple[NumpyroSVI, Any]:
-    """NumPyro's SVI over (data, weights of observed sites), and its guide, which begins at p."""
+    """NumPyro's SVI over (data, weights of observed sites), and its guide, whose location begins at p."""
 
     def model(data: Any, weights: Mapping[str, float]) -> None:
         with Weighted(None, weights):
@@ -232,18 +197,10 @@ def variational(
     return NumpyroSVI(model, guide, decay, Ordered(sum_sites=False)), guide
 
 
-def _fit(
-    engine: SVI | MAP,
-    method: Method,
-    data: Any,
-    hyper: Any,
-    p: Any,
-    key: jax.Array,
-    progress: bool,
-    run: str,
-) -> tuple:
-    """The guide, its parameters, the trace of -ELBO, and how it ended."""
-    svi, guide = variational(engine, method, data, hyper, p)
+def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> tuple:
+    """The guide, its parameters, the trace of -ELBO, and how the fit ended."""
+    data = job.data
+    svi, guide = variational(engine, job.method, data, job.hyper, p)
     blocks = max(1, -(-engine.steps // BLOCK))
     state = svi.init(key, data, {})
 
@@ -257,13 +214,13 @@ def _fit(
 
         return jax.lax.scan(step, state, None, length=min(BLOCK, engine.steps))
 
-    point = Checkpoint(engine.folder, run, engine.save_every)
+    point = Checkpoint(engine.folder, job.identity, engine.save_every)
     trace: list[float] = []
     if saved := point.load():
         trace = list(saved.pop("trace"))
         state = thaw(saved, state)
     converged, notes = False, []
-    with bar(progress, blocks * BLOCK, f"{method.name} {engine.guide}") as shown:
+    with bar(job.progress, blocks * BLOCK, f"{job.method.name} {engine.guide}") as shown:
         shown.update(len(trace))
         try:
             while len(trace) < blocks * min(BLOCK, engine.steps) and not converged:
@@ -288,20 +245,19 @@ def _fit(
 
 
 def _interrupted(trace: list[float]) -> str:
-    """What to say of a run that was cut short; before its first steps there is nothing to give."""
     if not trace:
         raise KeyboardInterrupt("interrupted before the first steps: there is nothing to return")
     return f"interrupted after {len(trace)} steps"
 
 
 def settled(trace: list[float]) -> bool:
-    """Whether 1000 steps neither beat the 1000 before by more than their standard error, nor fell behind
-    by more than three: a guide that runs away has not settled."""
+    """Whether the last 1000 steps beat the 1000 before by at most one standard error and fell behind by at
+    most three: a guide that diverges has not settled."""
     return len(trace) >= 2 * WINDOW * BLOCK and -3 <= gain(trace) <= 1
 
 
 def gain(trace: list[float]) -> float:
-    """How much the last 1000 steps beat the 1000 before, in standard errors; of fewer steps their halves."""
+    """How much the last 1000 steps beat the 1000 before, in standard errors; of a short trace its halves."""
     n = min(WINDOW * BLOCK, len(trace) // 2)
     if n < WINDOW:
         return math.inf

@@ -1,8 +1,8 @@
-"""Parameters and data from a method's own joint: what its samplers ought to leave as it is.
+"""Draws of parameters and data from a method's own joint, the law that its samplers must leave unchanged.
 
-A likelihood that is proper leaves the parameters of the joint to the prior. A generalised one, exp(-loss),
-does not sum to one over all data, nor does a prior with a factor in it: the parameters of the joint are then
-those of the prior, weighted by what everything else sums to.
+With a proper likelihood the parameters of the joint follow the prior. A generalised likelihood, exp(-loss),
+does not sum to one over all data, and a prior may contain a factor that is no density: then the parameters of
+the joint are draws of the prior, weighted by the sum of the likelihood over all data and by the factor.
 """
 
 from typing import Any, NamedTuple
@@ -18,31 +18,33 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites, sites
+from bayesfac.inference.pointwise import laws
+from bayesfac.inference.unconstrained import sites_of_model
 
-POOL = 400  # draws of the prior for every one that is wanted, where they have weights
-ENOUGH = 5  # effective draws of that pool for every one that is wanted
+POOL = 400  # weighted draws of the prior for every draw of the joint
+ENOUGH = 5  # effective draws of the pool for every draw of the joint
 BLOCK = 1000
 
 
 def observed(site: str) -> bool:
-    """Whether the site is data, by its name: the contract of a method fixes what these are called."""
+    """Whether the site is data: the contract of a method fixes the names of such sites."""
     return site == "rating" or site.startswith("view.")
 
 
 def hidden(method: Method, data: Any) -> Any:
-    """The same shapes without what the model explains."""
+    """The data without the values that the model explains."""
     return data.hide(views=False) if "views_given" in method.traits else data.hide()
 
 
 def with_values(data: Any, y: Any, cells: Any = None) -> Any:
-    """The same data with other values, in other cells where these are given."""
+    """The same data with other values, and in other cells unless `cells` is None."""
     (old, _, *rest), host = data.tree_flatten()
     return type(data).tree_unflatten(host, (old if cells is None else cells, y, *rest))
 
 
 # -- drawing --------------------------------------------------------------------------------------
 def prior_draw(method: Method, data: Any, hyper: Any, key: jax.Array) -> Any:
-    """Params from the priors of the model, factors left aside."""
+    """Params from the priors of the model; factors are ignored."""
     found = trace(seed(method.model, key)).get_trace(hidden(method, data), hyper)
     return from_sites(method, {n: s["value"] for n, s in found.items() if _latent(n, s)})
 
@@ -52,9 +54,9 @@ def _latent(name: str, site: dict[str, Any]) -> bool:
 
 
 def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> Any:
-    """New values for the data from the model's law, given Params; of a table every cell is one."""
-    given = seed(substitute(method.model, data=sites(p)), key)
-    found = trace(given).get_trace(hidden(method, data), hyper)
+    """New values for the data from the model's law at Params; a table gets a value in every cell."""
+    held = seed(substitute(method.model, data=sites(p)), key)
+    found = trace(held).get_trace(hidden(method, data), hyper)
     drawn = {name: site["value"] for name, site in found.items() if observed(name)}
     if isinstance(data, Ratings):
         return with_values(data, drawn["rating"])
@@ -68,8 +70,8 @@ def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> An
 
 # -- weights --------------------------------------------------------------------------------------
 def log_mass(law: dist.Distribution) -> jax.Array:
-    """log of what exp(log_prob) sums to, one number for each entry of the batch, up to a constant: zero
-    but for the generalised laws, which say it themselves."""
+    """log of the sum of exp(log_prob) over all values, for each entry of the batch, up to a constant: zero
+    for proper laws; generalised laws have a `log_mass` of their own."""
     if isinstance(law, dist.ExpandedDistribution):
         return jnp.broadcast_to(log_mass(law.base_dist), law.batch_shape)
     if isinstance(law, dist.Independent):
@@ -80,22 +82,19 @@ def log_mass(law: dist.Distribution) -> jax.Array:
 
 def log_weight(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
     """log of the joint's density of Params over the prior's, up to a constant; zero for proper models."""
-    given = seed(substitute(method.model, data=sites(p)), 0)
-    found = trace(given).get_trace(hidden(method, data), hyper)
     total = jnp.zeros(())
-    for site in found.values():
-        if site["type"] == "sample":
-            law = site["fn"]
-            factor = isinstance(law, dist.Unit)
-            total += jnp.sum(law.log_prob(site["value"]) if factor else log_mass(law))
+    for site in sites_of_model(method, hidden(method, data), hyper, p).values():
+        law = site["fn"]
+        factor = isinstance(law, dist.Unit)
+        total += jnp.sum(law.log_prob(site["value"]) if factor else log_mass(law))
     return total
 
 
 class Truths(NamedTuple):
-    """Keys of `prior_draw` that give draws of the joint, or the reason why there are none.
+    """Keys for which `prior_draw` gives draws of the joint, or the reason why there are no such keys.
 
-    pool, effective   draws of the prior that they were chosen from by weight, and how many these are worth;
-                      zero where no weights were needed
+    pool, effective   the number of weighted draws of the prior that the keys were chosen from, and their
+                      effective number; zero where no weights were needed
     """
 
     keys: jax.Array
@@ -105,7 +104,7 @@ class Truths(NamedTuple):
 
 
 def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) -> Truths:
-    """So many draws of the joint's own parameters, as keys: a draw may be large, its key is not."""
+    """`count` draws of the parameters of the joint, as keys, because a draw may be large."""
     at = jax.random.split(key)
     few = jax.random.split(at[0], 32)
 
@@ -125,7 +124,7 @@ def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) ->
     effective = float(1 / (share**2).sum())
     if effective < ENOUGH * count:
         return Truths(keys[:0], pool, effective, _too_few(pool, effective, count))
-    # evenly spaced through the cumulated weights: no draw comes twice unless it weighs as much as two
+    # evenly spaced in the cumulated weights: a draw repeats only if its weight is above 1 / count
     steps = (np.arange(count) + float(jax.random.uniform(at[1]))) / count
     chosen = np.minimum(np.searchsorted(np.cumsum(share), steps), pool - 1)
     return Truths(keys[jax.random.permutation(at[1], jnp.asarray(chosen))], pool, effective)
@@ -133,29 +132,26 @@ def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) ->
 
 def _too_few(pool: int, effective: float, count: int) -> str:
     return (
-        f"the joint's parameters are draws of the prior by weight, as the model has a factor that is no "
-        f"density, and {pool} draws are worth {effective:.0f} by these weights: too few to take {count} "
-        "from. Weaker factors (hyper=...) or fewer replications would do"
+        f"the model has a factor that is no density, so the joint's parameters are weighted draws of the "
+        f"prior, and the effective size of {pool} draws is {effective:.0f}: too few to take {count} from. "
+        "Weaker factors (hyper=...) or fewer replications would do"
     )
 
 
-# -- whether it can be done -----------------------------------------------------------------------
+# -- whether the joint can be drawn from ----------------------------------------------------------
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
-    """Why the model has no joint to draw from, read off its own trace; empty where it has one."""
-
-    def laws(p: Any, data: Any) -> dict[str, Any]:
-        found = trace(seed(substitute(method.model, data=sites(p)), 0)).get_trace(data, hyper)
-        return {name: site["fn"] for name, site in found.items() if site["type"] == "sample"}
+    """Why the joint cannot be drawn from, according to the model's trace; empty if it can."""
 
     @jax.jit
     def factors(p: Any, data: Any) -> dict[str, jax.Array]:
-        found = laws(p, data)
-        return {n: law.log_factor for n, law in found.items() if isinstance(law, dist.Unit)}
+        every = laws(method, p, data, hyper)
+        return {n: law.log_factor for n, law in every.items() if isinstance(law, dist.Unit)}
 
     seen: dict[str, Any] = {}
     start = jax.jit(lambda key: method.init(key, data, hyper))
     p = jax.eval_shape(start, key := jax.random.key(0))
-    jax.eval_shape(lambda p: seen.update(laws(p, data)), p)  # names and kinds; nothing is run
+    # names and kinds of the laws; nothing is run
+    jax.eval_shape(lambda p: seen.update(laws(method, p, data, hyper)), p)
     for name, law in seen.items():
         if isinstance(getattr(law, "base_dist", law), dist.ImproperUniform):
             return f"the prior of {name} is flat: it cannot be drawn from"
@@ -163,18 +159,18 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
         here, there = (factors(start(key), some) for some in (data, _moved(method, data)))
         for name, value in here.items():
             if not np.allclose(value, there[name]):
-                return f"the factor {name!r} looks at the data that the model explains, and is no law of them"
+                return f"the factor {name!r} depends on the data, which it does not generate as a law would"
     try:
         jax.eval_shape(lambda p: redrawn(method, data, hyper, p, key), p)
-    # a law that has no sampler raises NotImplementedError, NumPyro's too: the answer to what is asked here
+    # a law without a sampler raises NotImplementedError: that is the obstacle
     except (BayesfacError, NotImplementedError) as none:
         return str(none) or "its law of the data cannot be drawn from"
     return ""
 
 
 def _moved(method: Method, data: Any) -> Any:
-    """Other values wherever the model is to explain them."""
+    """The data with other values wherever the model explains them."""
     if isinstance(data, Ratings):
         return with_values(data, data.y + 1)
-    given = hidden(method, data).y or {}
-    return with_values(data, {b: y if b in given else y + 1 for b, y in data.y.items()})
+    not_explained = hidden(method, data).y or {}
+    return with_values(data, {b: y if b in not_explained else y + 1 for b, y in data.y.items()})

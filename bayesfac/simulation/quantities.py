@@ -1,4 +1,4 @@
-"""What simulation-based calibration ranks: numbers that no turning or relabelling of factors changes."""
+"""The quantities that calibration ranks: numbers that do not change when factors turn or are relabelled."""
 
 from typing import Any
 
@@ -18,8 +18,7 @@ Numbers = dict[str, jax.Array]
 
 
 def probes(data: Any) -> dict[str, tuple[int, int]]:
-    """Three cells to predict, by what they are called: two that are observed and one that is not, where
-    there are such."""
+    """{name: cell} of up to three cells to predict: two observed cells and one unobserved cell."""
     seen = np.ones(describe(data).shape, bool)
     if isinstance(data, Ratings):
         seen[:] = False
@@ -28,36 +27,35 @@ def probes(data: Any) -> dict[str, tuple[int, int]]:
         seen[~data.labelled] = False
     here, there = np.argwhere(seen), np.argwhere(~seen)
     cells = [*here[[0, len(here) // 2]], *there[len(there) // 2 :][:1]]
-    said = ["seen"] * 2 + ["unseen"]
     return {
         f"prediction ({i}, {j}), {what}": (int(i), int(j))
-        for (i, j), what in zip(cells, said, strict=False)
+        for (i, j), what in zip(cells, ("seen", "seen", "unseen"), strict=False)
     }
 
 
 def identified(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Numbers:
     """Every identified number of one value of Params given the data, by name."""
-    found = {"log joint": -method.objective(p, data, hyper)}
-    found["log likelihood"] = log_likelihood(method, p, data, hyper)
-    found |= {name: value for name, value in sites(p).items() if jnp.ndim(value) == 0}
-    found |= predictions(method, p, data, hyper, cells)
+    numbers = {"log joint": -method.objective(p, data, hyper)}
+    numbers["log likelihood"] = log_likelihood(method, p, data, hyper)
+    numbers |= {name: value for name, value in sites(p).items() if jnp.ndim(value) == 0}
+    numbers |= predictions(method, p, data, hyper, cells)
     for free in gauge_of(method, sites(p)):
         if isinstance(free, Permutation):
-            found |= largest(free, sites(p))
+            numbers |= largest(free, sites(p))
         elif not free.floating:
-            found |= spectra(free, sites(p))
-    return found
+            numbers |= spectra(free, sites(p))
+    return numbers
 
 
 def log_likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
-    """What the observed sites say; it depends on data and parameters both, so it catches most."""
+    """The log likelihood. It depends on both data and parameters, so its ranks detect most errors."""
     trace = log_density(method.model, (data, hyper), {}, sites(p))[1]
     seen = [site for name, site in trace.items() if observed(name)]
     return sum((jnp.sum(s["fn"].log_prob(s["value"])) for s in seen), jnp.zeros(()))
 
 
 def predictions(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Numbers:
-    """Means at the probes."""
+    """The predicted means of the cells."""
     if method.derive:
         p = p._replace(**method.derive(p, data, hyper))
     row, col = np.asarray(list(cells.values())).T
@@ -66,8 +64,8 @@ def predictions(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Nu
 
 
 def spectra(free: Rotation, p: Numbers) -> Numbers:
-    """Singular values of the product of factors, of every entry where each turns by itself, and eigenvalues
-    of what turns as R'MR."""
+    """Singular values of the product of the factors (for each pair of factors that turns by itself), and
+    eigenvalues of the matrices that turn as R'MR."""
     u, v = (p[site] for site in free.factors)
     values = {f"singular value of {free.factors[0]}": singular_values(u, v)}
     values |= {
@@ -81,7 +79,7 @@ def spectra(free: Rotation, p: Numbers) -> Numbers:
 
 
 def singular_values(u: jax.Array, v: jax.Array) -> jax.Array:
-    """Of U V', the largest first, by way of the K x K matrices U'U and V'V."""
+    """Singular values of U V', the largest first, from the K x K matrices U'U and V'V."""
     value, Q = jnp.linalg.eigh(jnp.swapaxes(u, -1, -2) @ u)
     root = Q * jnp.sqrt(jnp.maximum(value, 0))[..., None, :]
     square = jnp.swapaxes(root, -1, -2) @ (jnp.swapaxes(v, -1, -2) @ v) @ root
@@ -89,7 +87,7 @@ def singular_values(u: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def largest(free: Permutation, p: Numbers) -> Numbers:
-    """The size of the largest component: the geometric mean of its norms in all sites that have it."""
+    """The size of the largest component: the geometric mean of its norms over all sites with components."""
     logs = [
         0.5 * jnp.log(jnp.sum(jnp.moveaxis(p[site], axis, -1) ** 2, range(p[site].ndim - 1)))
         for site, axis in free.axes.items()

@@ -1,4 +1,4 @@
-"""What simulation-based calibration found, in numbers, in words and as a picture."""
+"""The result of simulation-based calibration, in numbers, in words and as a picture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,33 +13,33 @@ from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import Picture, canvas, short
 
-LEVEL = 0.01  # p-values at or below this say that something is wrong
-SURE = 3.29  # standard errors, two-sided p = .001: from here on a direction is named
+LEVEL = 0.01  # a p-value at or below this level rejects the engine
+SURE = 3.29  # standard errors from which a direction is named: two-sided p = .001
 INTERVALS = (0.5, 0.9)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What `bf.sbc` found.
+    """The result of `bf.sbc`.
 
     Attributes
     ----------
     method : str
     engine : str
     ranks : DataFrame
-        replications x quantities: how many of the draws were below the true value.
+        replications x quantities: the number of draws below the true value.
     draws : int
-        Of every replication; ranks are uniform on 0..draws where the engine is right.
+        Draws of every replication; ranks are uniform on 0..draws if the engine is correct.
     ess : Series
-        Effective draws of every quantity, the mean over replications.
+        The effective sample size of every quantity, the mean over replications.
     settings : dict
-        What it ran with.
+        The seed, the lengths and the settings of the engine.
     notes : tuple
-        What a reader should know: correlated draws, divergences, what was left out.
+        Warnings for the reader: correlated draws, divergences, replications left out.
     broken : int
         Replications with NaN or infinity among the draws; they have no ranks.
     reason : str
-        Why nothing could be checked; empty where something was.
+        Why nothing could be checked; empty if something was checked.
     """
 
     method: str
@@ -59,10 +59,10 @@ class Calibration:
     @cached_property
     def table(self) -> pd.DataFrame:
         """A row for each quantity: p-values of both tests, coverage of central intervals, effective draws,
-        and which way it is off."""
+        and the direction of the error."""
         rows = {name: self._row(ranks.to_numpy()) for name, ranks in self.ranks.items()}
-        found = pd.DataFrame.from_dict(rows, orient="index")
-        return found.assign(ess=self.ess) if rows else found
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        return table.assign(ess=self.ess) if rows else table
 
     def _row(self, ranks: np.ndarray) -> dict[str, Any]:
         place = (ranks + 0.5) / (self.draws + 1)
@@ -76,21 +76,21 @@ class Calibration:
 
     @cached_property
     def p(self) -> float:
-        """The smallest p-value of all tests, Holm's correction made; NaN where there is none."""
+        """The smallest p-value of all tests with Holm's correction; NaN without a test."""
         if self.table.empty:
             return float("nan")
         return float(uniformity.holm(self.table[["chi-square", "ecdf"]].to_numpy().ravel()).min())
 
     @property
     def ok(self) -> bool | None:
-        """Whether nothing speaks against the engine; None where nothing could be checked."""
+        """Whether no test rejects the engine; None if nothing could be checked."""
         if self.reason:
             return None
         return bool(not self.broken and self.p > LEVEL)
 
     @property
     def verdict(self) -> str:
-        """In a few words, for a table."""
+        """`ok` in words, for a table."""
         return {None: "not applicable", True: "calibrated", False: "miscalibrated"}[self.ok]
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class Calibration:
         return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:
-        """The same as plain numbers and text, for a file."""
+        """All results as plain numbers and text, for a file."""
         return {
             "method": self.method,
             "engine": self.engine,
@@ -122,12 +122,12 @@ class Calibration:
         }
 
     def plot(self, quantities: Any = None) -> Picture:
-        """The distribution function of the ranks less that of uniform ones, with a band for all of it.
+        """The distribution function of the ranks minus that of uniform ranks, with a simultaneous band.
 
         Parameters
         ----------
         quantities : sequence of str, optional
-            Which; by default the six that deviate most.
+            The quantities to draw; by default the six that deviate most.
         """
         if self.ranks.empty:
             raise ValueError(f"Expected ranks to plot, got none: {self.reason or 'all are broken'}")
@@ -152,9 +152,9 @@ class Calibration:
             figure.supxlabel("rank of the true value among the draws, as a share")
             figure.supylabel("difference of the ECDF")
         how = (
-            "A line that stays inside the band is calibrated; below the band on the left and above it on the "
-            "right the draws spread too widely, the other way round too narrowly, on one side throughout "
-            "they are too high (above) or too low (below)."
+            "A line that stays inside the band is calibrated. Below the band on the left and above it on the "
+            "right, the draws spread too widely; above on the left and below on the right, too narrowly. A "
+            "line above the band on both sides means draws that are too high; below it, too low."
         )
         level = "good" if self.ok else "bad"
         finding = Finding(level, f"Here: {self.verdict}, {shown(self.p)}.")
@@ -162,7 +162,7 @@ class Calibration:
 
 
 def covers(level: float) -> str:
-    """The name of a column.
+    """The name of the column of an interval.
 
     >>> covers(0.9)
     '90 % covers'
@@ -180,21 +180,21 @@ def shown(p: float) -> str:
 
 
 def direction(place: np.ndarray) -> str:
-    """Which way the true values' places among the draws, in (0, 1), are off: beyond `SURE` standard errors
-    of their mean (variance 1/12 where uniform) and of their mean square about 1/2 (variance 1/180).
+    """The error of the draws, judged by the places of the true values among them, in (0, 1): their mean
+    (variance 1/12 if uniform) or mean square about 1/2 (variance 1/180) is off by `SURE` standard errors.
 
     >>> place = (np.arange(1000) + 0.5) / 1000
     >>> direction(place), direction(place**0.5), direction(0.25 + place / 2)
     ('fine', 'too low', 'too wide')
     """
     root, bias = len(place) ** 0.5, place.mean() - 0.5
-    # about their own mean and about 1/2: draws that are far off on one side are neither narrow nor wide
+    # about their own mean and about 1/2, because draws that are off to one side are neither narrow nor wide
     spreads = np.array([place.var(), np.mean((place - 0.5) ** 2)]) - 1 / 12
-    said = []
+    errors = []
     if abs(bias) * 12**0.5 * root >= SURE:
-        said.append("too low" if bias > 0 else "too high")
+        errors.append("too low" if bias > 0 else "too high")
     if (spreads * 180**0.5 * root >= SURE).all():
-        said.append("too narrow")
+        errors.append("too narrow")
     if (spreads * 180**0.5 * root <= -SURE).all():
-        said.append("too wide")
-    return ", ".join(said) or "fine"
+        errors.append("too wide")
+    return ", ".join(errors) or "fine"

@@ -1,4 +1,4 @@
-"""The engines as functions (key, data) -> draws of Params, to be compiled and mapped over data sets."""
+"""Engines as functions (key, data) -> draws of Params, which can be compiled and mapped over data sets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.inference.gibbs import sweep_of
+from bayesfac.core.method import from_sites, sites
+from bayesfac.inference.gibbs import Gibbs, sweep_of
 from bayesfac.inference.nuts import NUTS, free_start, kernel_of
+from bayesfac.inference.result import Job
 from bayesfac.inference.svi import SVI, variational
 
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
@@ -17,15 +18,16 @@ Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 
 @dataclass(frozen=True)
 class Length:
-    """How long a sampler runs: steps thrown away, draws kept, steps for each of these."""
+    """The length of a run: steps thrown away, draws kept, steps for each draw."""
 
     warmup: int
     draws: int
     thin: int
 
 
-def gibbs(method: Method, example: Any, hyper: Any, engine: Any, length: Length) -> Posterior:
-    """Sweeps from a start of the method's own."""
+def gibbs(job: Job, engine: Gibbs, length: Length) -> Posterior:
+    """Gibbs sweeps from the method's own start."""
+    method, example, hyper = job.method, job.data, job.hyper
     like = method.init(jax.random.key(0), example, hyper)
     sweep = sweep_of(method, hyper, example, like)
 
@@ -38,12 +40,13 @@ def gibbs(method: Method, example: Any, hyper: Any, engine: Any, length: Length)
     return posterior
 
 
-def nuts(method: Method, example: Any, hyper: Any, engine: NUTS, length: Length) -> Posterior:
-    """NumPyro's own kernel; its warm-up tunes every replication by itself."""
+def nuts(job: Job, engine: NUTS, length: Length) -> Posterior:
+    """NumPyro's kernel, whose warm-up tunes every replication by itself."""
+    method, hyper = job.method, job.hyper
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, jitter, walk = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
+        p = method.init(begin, job.data, hyper)
         first = free_start(method, data, hyper, p, jitter, engine.jitter)
         kernel = kernel_of(method, hyper, engine)
         state = kernel.init(walk, length.warmup, first, (data,), {})
@@ -59,12 +62,13 @@ def nuts(method: Method, example: Any, hyper: Any, engine: NUTS, length: Length)
     return posterior
 
 
-def svi(method: Method, example: Any, hyper: Any, engine: SVI, length: Length) -> Posterior:
-    """The guide fitted in all its steps, then independent draws of it."""
+def svi(job: Job, engine: SVI, length: Length) -> Posterior:
+    """Independent draws of the guide after all steps of its fit."""
+    method, hyper = job.method, job.hyper
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, fit, draw = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
+        p = method.init(begin, job.data, hyper)
         svi, guide = variational(engine, method, data, hyper, p)
         state = svi.init(fit, data, {})
 
@@ -72,8 +76,7 @@ def svi(method: Method, example: Any, hyper: Any, engine: SVI, length: Length) -
             return svi.update(state, data, {})[0], None
 
         state, _ = jax.lax.scan(step, state, None, length=engine.steps)
-        found = svi.get_params(state)
-        many = guide.sample_posterior(draw, found, sample_shape=(length.draws,))
+        many = guide.sample_posterior(draw, svi.get_params(state), sample_shape=(length.draws,))
         return from_sites(method, {site: many[site] for site in sites(p)}), {}
 
     return posterior
@@ -86,16 +89,20 @@ def kept(
     length: Length,
     keep: Callable[[Any], Any] = lambda state: state,
 ) -> Any:
-    """What `keep` takes of a chain's states, warmed up and thinned, stacked."""
+    """`keep` of the states of a chain, after warm-up and thinning, stacked."""
 
     def draw(state: Any, keys: jax.Array) -> tuple[Any, Any]:
         state = jax.lax.scan(lambda s, k: (step(s, k), None), state, keys)[0]
         return state, keep(state)
 
-    # warmed up in whole draws, so that there is one loop to compile
+    # the warm-up is made of whole draws, so that one loop is compiled
     before = -(-length.warmup // length.thin)
     keys = jax.random.split(key, (before + length.draws, length.thin))
     return jax.tree.map(lambda x: x[before:], jax.lax.scan(draw, state, keys)[1])
 
 
-SAMPLERS = {"Gibbs": gibbs, "NUTS": nuts, "SVI": svi}
+SAMPLERS: dict[str, Callable[[Job, Any, Length], Posterior]] = {
+    "Gibbs": gibbs,
+    "NUTS": nuts,
+    "SVI": svi,
+}

@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, sites
 from bayesfac.inference import LBFGS
+from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 
 Check = Callable[[Method, jax.Array], str | None]
@@ -83,10 +84,7 @@ def likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
 
 def run(engine: Any, method: Method, data: Any, hyper: Any, key: jax.Array, start: Any) -> Any:
     """The Result of an engine, from these Params where they are given."""
-    given = None if start is None else sites(start)
-    return engine.run(
-        method, data, hyper, key=key, start=given, progress=False, run="bayesfac.testing"
-    )
+    return engine.run(Job(method, data, hyper, key, None if start is None else sites(start)))
 
 
 def optimum(method: Method, key: jax.Array, data: Any, hyper: Any) -> Any:

@@ -136,12 +136,12 @@ def test_draws_on_the_disk_are_those_in_memory(tmp_path):
             writer.write(c, d, values[c, d])
     again = Writer(str(tmp_path), (2, 4))
     again.write(1, 3, values[1, 3])
-    stored = again.view()
+    stored = again.view(2, 4)
     assert isinstance(stored, StoredDraws)
     assert list(stored) == ["U", "a.b"]
     assert len(stored) == 2
     for site in stored:
-        np.testing.assert_array_equal(stored[site], memory.view()[site])
+        np.testing.assert_array_equal(stored[site], memory.view(2, 4)[site])
     assert isinstance(stored["U"], np.memmap), "read lazily"
     with pytest.raises(KeyError, match="V"):
         stored["V"]

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, CorruptFile
-from bayesfac.evaluation.kept_trials import told
+from bayesfac.evaluation.kept_trials import as_json
 from bayesfac.evaluation.methods_and_measures import METRICS
 from tests.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
 
@@ -246,14 +246,14 @@ OTHER = [
 
 @pytest.mark.parametrize("pair", SAME)
 def test_equal_settings_are_told_alike(pair):
-    one, other = (json.dumps(told(value)) for value in pair)
+    one, other = (json.dumps(as_json(value)) for value in pair)
     # functions have their place in their name
     assert one == other
 
 
 @pytest.mark.parametrize("pair", OTHER)
 def test_other_settings_are_told_apart(pair):
-    one, other = (json.dumps(told(value)) for value in pair)
+    one, other = (json.dumps(as_json(value)) for value in pair)
     assert one != other
 
 

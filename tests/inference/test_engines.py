@@ -281,22 +281,22 @@ def test_a_chain_starts_at_the_point_it_is_given(skeleton):
 
 # -- what goes wrong is said ----------------------------------------------------------------------
 BAD = [
-    (bf.FixedPoint, {"max_iter": 0}, "FixedPoint.max_iter=.*at least 1, got 0"),
+    (bf.FixedPoint, {"max_iter": 0}, "FixedPoint.max_iter=.*from 1 on, got 0"),
     (bf.FixedPoint, {"max_iter": 1.5}, "FixedPoint.max_iter=.*got 1.5"),
     (bf.FixedPoint, {"tol": -1}, "FixedPoint.tol=.*got -1"),
     (bf.FixedPoint, {"restarts": True}, "FixedPoint.restarts=.*got True"),
     (bf.LBFGS, {"max_iter": -3}, "LBFGS.max_iter=.*got -3"),
     (bf.LBFGS, {"tol": 2}, "LBFGS.tol=.*got 2"),
-    (bf.MAP, {"learning_rate": 0}, "positive learning_rate, got 0"),
+    (bf.MAP, {"learning_rate": 0}, "learning_rate to be a finite number above 0, got 0"),
     (bf.SVI, {"guide": "delta"}, "one of .*'normal'.*got 'delta'"),
     (bf.SVI, {"steps": 0}, "SVI.steps=.*got 0"),
     (bf.SVI, {"batch": 0}, "SVI.batch=.*got 0"),
     (bf.NUTS, {"chains": 0}, "NUTS.chains=.*got 0"),
-    (bf.NUTS, {"target_accept": 1.0}, "target_accept in .0, 1., got 1.0"),
-    (bf.NUTS, {"chain_method": "parallel"}, "chain_method in .*got 'parallel'"),
+    (bf.NUTS, {"target_accept": 1.0}, "target_accept between 0 and 1, got 1.0"),
+    (bf.NUTS, {"chain_method": "parallel"}, "chain_method to be one of .*got 'parallel'"),
     (bf.Gibbs, {"draws": "many"}, "Gibbs.draws=.*got 'many'"),
     (bf.Gibbs, {"thin": 0}, "Gibbs.thin=.*got 0"),
-    (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*at least 0, got -1"),
+    (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*from 0 on, got -1"),
 ]
 
 

@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.guide_weights import log_weights
+from bayesfac.inference.result import Job
 from bayesfac.inference.svi import GUIDES
 from bayesfac.report.diagnostics import psis
 
@@ -48,7 +49,8 @@ def test_weights_are_joint_over_guide(name, guide):
             expected.append(log_density(model, (), {}, value)[0] - log_q)
             draws.append(value)
         stacked = {s: np.stack([np.asarray(d[s]) for d in draws])[None] for s in draws[0]}
-        found = log_weights(fitted, params, method, data, hyper, stacked)[0]
+        job = Job(method, data, hyper, jax.random.key(3))
+        found = log_weights(fitted, params, job, stacked)[0]
     gap = found - np.asarray(expected)
     np.testing.assert_allclose(gap, gap[0], atol=1e-6 * (1 + np.abs(found).max()))
     assert np.ptp(found) > 1e-3

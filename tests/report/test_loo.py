@@ -102,7 +102,7 @@ def test_factors_of_cells_make_up_the_likelihood(name):
 
 def _others(method, p, data, hyper):
     """What views add where they are modelled too, and factors that are no data."""
-    sites = pointwise.trace(method, p, data, hyper)
+    sites = pointwise.sites_of_model(method, data, hyper, p)
     others = [
         s for n, s in sites.items() if s["is_observed"] and n not in ("rating", "view.labels")
     ]

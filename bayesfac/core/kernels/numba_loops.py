@@ -4,11 +4,13 @@ Threads receive blocks of rows of equal work, so that no thread waits for a few 
 compiler vectorise the reductions; the containers check that inputs are finite.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 from numba import njit, prange
 
-OPTIONS = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+OPTIONS: Any = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 
 
 def blocks(ptr, per_row):

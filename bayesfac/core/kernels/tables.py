@@ -4,11 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.math import inner, safe_log
 
 
@@ -48,7 +48,7 @@ def divergence(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Ar
     return stored + jnp.sum(A, 0) @ jnp.sum(C, 0)
 
 
-class Table(dist.Distribution):
+class Table(CellwiseLaw):
     """A whole table with density exp(-w error(X, A C')), by `how` normal or like a Poisson distribution.
 
     The error w |X - A C'|^2 ("squared") makes cells normal with precision 2 w; w D(X || A C') makes them

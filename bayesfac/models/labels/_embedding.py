@@ -13,6 +13,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import sparse, tables
 from bayesfac.core.laws import labels
+from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.math import inner
 
 EXACT = 1e-12  # relative residual of a solved system; in float32 64 machine epsilons
@@ -84,7 +85,7 @@ def squared_error(data: Tasks, score: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(known, Y - score, 0) ** 2)
 
 
-class Scores(dist.Distribution):
+class Scores(CellwiseLaw):
     """Labels with density exp(-loss) given the scores s = A H'; `gaps` says that some labels are unknown.
 
     The loss is (y - s)^2 ("squared") or log(1 + e^s) - y s ("logistic").

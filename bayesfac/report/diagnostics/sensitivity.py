@@ -184,7 +184,7 @@ def top_of_hierarchy(fit: Any, data: Any, draws: Mapping[str, np.ndarray]) -> li
 @partial(jax.jit, static_argnums=(0, 1))
 def _by_site(method: Method, hyper: Any, params: Any, data: Any) -> dict[str, jax.Array]:
     def one(p: Any) -> dict[str, jax.Array]:
-        found = pointwise.trace(method, p, data, hyper)
+        found = pointwise.sites_of_model(method, data, hyper, p)
         return {n: jnp.sum(site["fn"].log_prob(site["value"])) for n, site in found.items()}
 
     return jax.lax.map(one, params)
