@@ -1,9 +1,9 @@
 """All calls of ArviZ: the differences between its two families are handled here and nowhere else.
 
-Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. The families differ in five points:
-plots take keywords only, `ci_prob` changed its name (so it is never passed), `summary` rounds by default,
-standard deviations divide by n or by n - 1, and the rank plot has another envelope. All functions take
-arrays (chain, draw, ...) or a DataTree.
+Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. The families differ in four points:
+plots take keywords only, `ci_prob` changed its name (so it is never passed), standard deviations divide by
+n or by n - 1, and the rank plot has another envelope. All functions take arrays (chain, draw, ...) or a
+DataTree.
 """
 
 import inspect
@@ -16,7 +16,6 @@ import arviz_stats
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import xarray as xr
 from cycler import cycler
 from matplotlib.figure import Figure
@@ -79,11 +78,6 @@ def moves(draws: np.ndarray) -> np.ndarray:
 def bfmi(energy: np.ndarray) -> np.ndarray:
     """Energy Bayesian fraction of missing information, per chain."""
     return np.atleast_1d(_quietly(lambda: arviz_stats.bfmi(np.asarray(energy, float))))
-
-
-def summary(tree: xr.DataTree, **settings: Any) -> pd.DataFrame:
-    """ArviZ's summary without rounding, so that both families return numbers."""
-    return arviz_stats.summary(tree, **{"round_to": "none", **settings})
 
 
 def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: Any) -> Figure:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -139,9 +140,9 @@ class Loo:
             )
         k = np.minimum(self.pareto_k, 1.5)
         title = short(f"{self.name}: which leave-one-out scores can be trusted", 60)
-        labels = {"xlabel": f"{self.what}, left out (nats)", "ylabel": "Pareto k"}
-        with panel(title, legend="", **labels) as (figure, axes):
-            points = {"s": 8, "alpha": 0.5, "lw": 0, "rasterized": True}
+        x = f"{self.what}, left out (nats)"
+        with panel(title, x, "Pareto k", legend="") as (figure, axes):
+            points: dict[str, Any] = {"s": 8, "alpha": 0.5, "lw": 0, "rasterized": True}
             for i, rows in enumerate((~self.bad, self.bad)):
                 axes.scatter(self.pointwise[rows], k[rows], color=colour(i), **points)
             axes.axhline(self.threshold, color=arviz_versions.GREY, ls="--")

@@ -6,6 +6,7 @@ Statistics and Computing 2017; for samples of cells: Magnusson, Vehtari, Jonasso
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,19 +40,18 @@ def loo(
     if by not in ("cell", "user"):
         raise ValueError(f"Expected by='cell' or by='user', got {by!r}")
     begun = time.perf_counter()
-    draws = sampled(fit, thin)
-    psis.enough(int(np.prod(next(iter(draws.values())).shape[:2])))
-    data = fit.method.ready(data, fit.hyper)
-    check_same(fit.data, data)
+    draws, data = draws_and_data(fit, data, thin)
     if by == "cell":
-        return by_cell(fit, data, draws, memory, subsample, seed, begun)
-    if subsample is not None:
+        result = by_cell(fit, data, draws, memory, subsample, seed)
+    elif subsample is not None:
         raise ValueError(f"Expected subsample=None with by='user', got {subsample!r}")
-    return by_user(fit, data, draws, memory, begun)
+    else:
+        result = by_user(fit, data, draws, memory)
+    return replace(result, seconds=time.perf_counter() - begun)
 
 
-def sampled(fit: Any, thin: int = 1) -> Mapping[str, np.ndarray]:
-    """Every `thin`-th draw of a sampler; draws of other engines cannot be reweighted to a posterior."""
+def draws_and_data(fit: Any, data: Any, thin: int = 1) -> tuple[Mapping[str, np.ndarray], Any]:
+    """Every `thin`-th draw of a sampler, enough for importance weights, and the checked training data."""
     if fit.is_point:
         raise BayesfacError(
             f"Expected draws, got the point fit {fit.name!r}: fit it with Gibbs or NUTS, or refit it "
@@ -64,7 +64,11 @@ def sampled(fit: Any, thin: int = 1) -> Mapping[str, np.ndarray]:
         )
     length = next(iter(fit.draws.values())).shape[1]
     checks.whole("thin", thin, length, "the draws of a chain")
-    return Thinned(fit.draws, thin)
+    draws = Thinned(fit.draws, thin)
+    psis.enough(int(np.prod(next(iter(draws.values())).shape[:2])))
+    data = fit.method.ready(data, fit.hyper)
+    check_same(fit.data, data)
+    return draws, data
 
 
 def cells_of(fit: Any, data: Any) -> tuple[Told, pd.DataFrame, np.ndarray]:
@@ -80,9 +84,13 @@ def what_is_scored(levels: Any) -> str:
 
 
 def by_cell(
-    fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, subsample: int | None,
-    seed: int, begun: float,
-) -> Loo:  # fmt: skip
+    fit: Any,
+    data: Any,
+    draws: Mapping[str, np.ndarray],
+    memory: int,
+    subsample: int | None,
+    seed: int,
+) -> Loo:
     """Leave out every cell, or a random sample of the cells."""
     pointwise.refuse_entangled(fit.method, data)
     cells, labels, cluster = cells_of(fit, data)
@@ -99,5 +107,5 @@ def by_cell(
     table = labels.reset_index(drop=True).assign(elpd=elpd, p_loo=whole - elpd, pareto_k=k)
     return Loo(
         fit.name, table, what_is_scored(fit.data.levels), UNITS[fit.data.kind], "PSIS",
-        chains * length, cluster, lpd, at, time.perf_counter() - begun,
+        chains * length, cluster, lpd, at,
     )  # fmt: skip

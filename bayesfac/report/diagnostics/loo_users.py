@@ -7,7 +7,6 @@ The second line is exact where p(x | y_u, g), the Gibbs conditional, is Gaussian
 over the draws is Pareto-smoothed, as for single cells.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -29,7 +28,7 @@ from bayesfac.report.diagnostics.elpd import Loo
 from bayesfac.report.diagnostics.psis import left_out
 
 
-def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, begun: float) -> Loo:
+def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int) -> Loo:
     """Leave out every user who has ratings."""
     site = own_site(fit.method, data, draws)
     _check_gaussian(fit, data, draws, site)
@@ -43,10 +42,9 @@ def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, b
         elpd[here], whole[here], k[here] = left_out(of_active, of_active, chains)
     table = pd.DataFrame({"user": data.users[active], "ratings": fit.data.row_counts[active]})
     table = table.assign(elpd=elpd[active], p_loo=(whole - elpd)[active], pareto_k=k[active])
-    return Loo(
-        fit.name, table, "log density of all ratings of a user", "user", "PSIS", chains * length,
-        np.arange(len(active)), seconds=time.perf_counter() - begun,
-    )  # fmt: skip
+    what = "log density of all ratings of a user"
+    cluster = np.arange(len(active))
+    return Loo(fit.name, table, what, "user", "PSIS", chains * length, cluster)
 
 
 def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:

@@ -4,7 +4,7 @@ These functions take and return arrays; `bayesfac.report.diagnostics.align` appl
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -110,7 +110,7 @@ def _varimax(loadings: np.ndarray) -> np.ndarray:
 
 def _cross(factors: list[np.ndarray], target: list[np.ndarray] | None) -> np.ndarray:
     """F' T summed over the sites, per draw (F' F without a target), in float64."""
-    points = target or [None] * len(factors)
+    points: Sequence[Any] = [None] * len(factors) if target is None else target
     totals = []
     for draws, point in zip(factors, points, strict=True):
         blocks = (np.swapaxes(b, 1, 2) @ (b if point is None else point) for b in _blocks(draws))

@@ -99,8 +99,7 @@ class PriorPredictive:
         curves = np.stack([_shares(one, grid) for one in self.outcomes])
         below, middle, above = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
         title = short(f"{self.name}: before it sees any data", 60)
-        labels = {"xlabel": "outcome", "ylabel": "share at or below"}
-        with panel(title, legend="", **labels) as (figure, axes):
+        with panel(title, "outcome", "share at or below", legend="") as (figure, axes):
             axes.fill_between(grid, below, above, color=colour(0), alpha=0.25, lw=0)
             axes.plot(grid, middle, color=colour(0), label="drawn from the prior")
             axes.plot(grid, _shares(self.seen, grid), color=colour(1), label="the data")

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference import pointwise
@@ -25,7 +24,7 @@ from bayesfac.inference.predict import param_blocks
 from bayesfac.report.diagnostics import findings, psis
 from bayesfac.report.diagnostics.diagnose import identified, prediction_names, row_names
 from bayesfac.report.diagnostics.findings import Finding
-from bayesfac.report.diagnostics.loo import sampled
+from bayesfac.report.diagnostics.loo import draws_and_data
 from bayesfac.report.pages.templates import number
 
 LIMIT = 0.05  # the paper's: a normal mean that moves by 0.3 of its sd when alpha doubles
@@ -101,11 +100,8 @@ def sensitivity(
     low, high = alpha
     if not 0 < low < 1 < high < np.inf:
         raise ValueError(f"Expected alpha as two powers below and above 1, got {alpha!r}")
-    draws = sampled(fit)
+    draws, data = draws_and_data(fit, data)
     chains, length = next(iter(draws.values())).shape[:2]
-    psis.enough(chains * length)
-    data = fit.method.ready(data, fit.hyper)
-    check_same(fit.data, data)
     prior, likelihood = log_parts(fit, data, draws, memory)
     top = top_of_hierarchy(fit, data, draws)
     logs = {"prior": np.sum([prior[site] for site in top], 0), "likelihood": likelihood}

@@ -129,7 +129,7 @@ def distributions(name: str, tree: xr.DataTree) -> Picture:
     ours = ("point_estimate", "point_estimate_text", "credible_interval")
     visuals = dict.fromkeys(ours, False)
     figure = arviz_versions.figure("dist", tree, GRID, col_wrap=2, visuals=visuals)
-    bar = {"color": arviz_versions.GREY, "lw": 3, "solid_capstyle": "butt"}
+    bar: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 3, "solid_capstyle": "butt"}
     with arviz_versions.style():
         for axes, values in zip(figure.axes, tree["posterior"].data_vars.values(), strict=False):
             axes.plot(np.quantile(values, [0.05, 0.95]), [0, 0], **bar)

@@ -63,12 +63,14 @@ def canvas(
 
 
 @contextmanager
-def panel(title: str, legend: str = "best", **labels: Any) -> Iterator[tuple[Figure, Axes]]:
-    """A figure with one pair of axes; `labels` (of `Axes.set`), title and legend follow the body."""
+def panel(
+    title: str, x: str, y: str, legend: str = "best", **limits: Any
+) -> Iterator[tuple[Figure, Axes]]:
+    """A figure with one pair of axes; title, labels, limits and legend are set after the body."""
     with arviz_versions.style():
         figure, (axes,) = canvas()
         yield figure, axes
-        axes.set(**labels)
+        axes.set(xlabel=x, ylabel=y, **limits)
         axes.set_title(title, loc="left")
         if legend:
             axes.legend(loc=legend)

@@ -13,8 +13,9 @@ from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, s
 MARKS = ("o", "s", "^", "D", "v", "P")  # fits differ by mark and by colour: either one is enough
 LINES = ("-", "--", "-.", ":")
 TOLERANCE = 0.03  # a coverage is off if it differs by more than this and by more than its own noise
-DOTTED = {"color": arviz_versions.GREY, "lw": 1, "ls": ":"}
-BAND = {"color": "k", "alpha": 0.12, "lw": 0}
+DOTTED: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 1, "ls": ":"}
+SQUARE: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1)}
+BAND: dict[str, Any] = {"color": "k", "alpha": 0.12, "lw": 0}
 
 
 def held_out(fits: Mapping[str, Any], scores: Mapping[str, Any], test: Any) -> list[Picture]:
@@ -38,11 +39,8 @@ def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
     """Nominal against actual coverage of central intervals."""
     what, size = _words(scores).what, min(len(each) for each in scores.values())
     allowed, texts, level = max(TOLERANCE, 1.5 / np.sqrt(size)), [], "good"
-    labels = {
-        "xlim": (0, 1), "xlabel": "nominal level of the interval (share)",
-        "ylim": (0, 1), "ylabel": f"{what} inside it (share)",
-    }  # fmt: skip
-    with panel("Coverage of predictive intervals", "upper left", **labels) as (figure, axes):
+    x, y = "nominal level of the interval (share)", f"{what} inside it (share)"
+    with panel("Coverage of predictive intervals", x, y, "upper left", **SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="calibrated", **DOTTED)
         for number, (name, each) in enumerate(scores.items()):
             curve = each.coverage_curve()
@@ -62,8 +60,8 @@ def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
     """Coverage of the 90 % interval by the number of training cells of the user or row."""
     words = _words(scores)
     texts = []
-    labels = {"xlabel": f"training {words.known}", "ylabel": f"{words.what} inside 90 % interval"}
-    with panel("Coverage by activity", **labels) as (figure, axes):
+    x, y = f"training {words.known}", f"{words.what} inside 90 % interval"
+    with panel("Coverage by activity", x, y) as (figure, axes):
         axes.axhline(0.9, label="nominal 90 %", **DOTTED)
         for number, (name, each) in enumerate(scores.items()):
             table = each.by_activity(groups=5 if len(each) < 2000 else 10)
@@ -111,8 +109,8 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
 def pit_ecdf(scores: Mapping[str, Scores]) -> Picture:
     """ECDF of the PIT minus that of the uniform distribution, with a simultaneous band."""
     words, off = _words(scores), []
-    labels = {"xlim": (0, 1), "xlabel": "PIT value", "ylabel": "difference of the ECDF"}
-    with panel("PIT against uniform", **labels) as (figure, axes):
+    y = "difference of the ECDF"
+    with panel("PIT against uniform", "PIT value", y, xlim=(0, 1)) as (figure, axes):
         axes.axhline(0, **DOTTED)
         for number, (name, each) in enumerate(scores.items()):
             table = each.pit_ecdf()
@@ -140,12 +138,9 @@ def _outside(off: list[str]) -> Finding:
 def reliability(scores: Mapping[str, LevelScores]) -> Picture:
     """Observed frequency of levels against their predicted probability."""
     texts = []
-    labels = {
-        "xlim": (0, 1), "xlabel": "predicted probability of a level",
-        "ylim": (0, 1), "ylabel": "levels that came true (share)",
-    }  # fmt: skip
     title = "Reliability of the probabilities of levels"
-    with panel(title, "upper left", **labels) as (figure, axes):
+    x, y = "predicted probability of a level", "levels that came true (share)"
+    with panel(title, x, y, "upper left", **SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="calibrated", **DOTTED)
         for number, (name, each) in enumerate(scores.items()):
             table = each.reliability()
@@ -165,11 +160,8 @@ def reliability(scores: Mapping[str, LevelScores]) -> Picture:
 def selective(scores: Mapping[str, Scores]) -> Picture:
     """RMSE of the most certain predictions only."""
     gains, level = [], "good"
-    labels = {
-        "xlabel": "predictions answered, most certain first (%)",
-        "ylabel": f"RMSE ({_words(scores).unit})",
-    }
-    with panel("Error when unsure predictions are withheld", **labels) as (figure, axes):
+    x, y = "predictions answered, most certain first (%)", f"RMSE ({_words(scores).unit})"
+    with panel("Error when unsure predictions are withheld", x, y) as (figure, axes):
         for number, (name, each) in enumerate(scores.items()):
             curve = each.selective()
             axes.plot(100 * curve["answered"], curve["RMSE"], **_look(number, name))
@@ -202,15 +194,11 @@ def point_beside_posterior(
     lower, upper = drawn.interval(0.9)
     few = activity[rows] <= np.median(activity[rows])
     widths = [float((upper - lower)[mask].mean()) for mask in (few, ~few) if mask.any()]
-    labels = {
-        "xlabel": f"{short(point)}: prediction ({unit})",
-        "ylabel": f"{short(other)}: mean, 90 % interval",
-    }
-    title = f"{short(point)} beside {short(other)}"
-    with panel(title, "upper left", **labels) as (figure, axes):
+    x, y = f"{short(point)}: prediction ({unit})", f"{short(other)}: mean, 90 % interval"
+    with panel(f"{short(point)} beside {short(other)}", x, y, "upper left") as (figure, axes):
         ends = [min(at.min(), lower.min()), max(at.max(), upper.max())]
         axes.plot(ends, ends, **DOTTED)
-        look = {"ms": 3.5, "lw": 0.7, "alpha": 0.75}
+        look: dict[str, Any] = {"ms": 3.5, "lw": 0.7, "alpha": 0.75}
         for number, (mask, label) in enumerate(((~few, "active"), (few, "less active"))):
             bars = [drawn.mean[mask] - lower[mask], upper[mask] - drawn.mean[mask]]
             look |= {"fmt": MARKS[number], "color": colour(number), "label": f"{label} {who}"}
@@ -226,8 +214,7 @@ def point_beside_posterior(
 def perplexity_by_view(scores: Mapping[str, TokenScores]) -> Picture:
     """Held-out perplexity of every view."""
     overall, infinite = {}, []
-    labels = {"xlabel": "view", "ylabel": "perplexity (tokens)"}
-    with panel("Held-out perplexity by view", **labels) as (figure, axes):
+    with panel("Held-out perplexity by view", "view", "perplexity (tokens)") as (figure, axes):
         for number, (name, each) in enumerate(scores.items()):
             summary, start = each.summary(), "perplexity "
             views = {k.removeprefix(start): v for k, v in summary.items() if start in k}

@@ -18,7 +18,7 @@ def objective(name: str, fit: Any, diagnosis: Any) -> Picture:
     else:
         what, step = "minus log joint", "draw after warm-up"
     title = short(f"{name}: {what}", 60)
-    with panel(title, legend="", xlabel=step, ylabel=f"{what} (nats)") as (figure, axes):
+    with panel(title, step, f"{what} (nats)", legend="") as (figure, axes):
         if what == "minus log joint":
             how = "Chains should overlap like one band of noise, with no slope."
             chains = next(iter(fit.draws.values())).shape[0]
