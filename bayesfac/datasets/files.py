@@ -1,14 +1,14 @@
 """A user's own file -> Ratings or Views: CSV, TSV, parquet or NPZ.
 
-Labels are read as they stand: the text "NA" is an id, not a gap. A column of ids that are all
-whole numbers becomes numbers. What cannot be read is named by its line.
+The text "NA" is a label, not a missing value. A column of labels that are all whole numbers becomes
+numbers. Error messages name the line of the file.
 """
 
 import os
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,11 @@ import scipy.sparse as sp
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
+from bayesfac.datasets.readers import npz_arrays
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data")
 RATINGS = ("user", "item", "rating")
 VIEWS = ("row", "view", "feature", "value")
-
-Maker = Callable[..., Ratings | Views]
 
 
 def read(
@@ -45,20 +44,20 @@ def read(
     ----------
     path : path
         Text (.csv, .tsv, .txt; comma, semicolon or tab; header optional), .parquet or .npz.
-        Ratings are a long table user, item, rating; views are one of row, view, feature, value.
+        Ratings are a long table user, item, rating; views a long table row, view, feature, value.
         An NPZ holds user, item and rating, or view_NAME matrices, or one matrix (scipy's
         `save_npz` included).
     kind : {"ratings", "views"}
     columns : sequence of str, optional
-        The names of those columns in this file; else these names, else the first columns.
+        The names of these columns in the file; by default the names above, or else the first columns.
     levels, duplicates
         As for `Ratings`.
     bad : {"error", "skip"}
-        What is done with rows that have no label or no finite number: named, or left out with a
-        warning that says which. A number off the scale of `levels` is an error in any case.
+        Rows without a label or a finite number raise an error, or are skipped with a warning. A number
+        that is not in `levels` is always an error.
     ids : mapping, optional
-        Whether a column's labels are `int` or `str`, as {"user": str}; by default those of a text
-        file are numbers where all of them are.
+        The type of a column's labels, `int` or `str`, as {"user": str}; by default `int` if all labels
+        of a text file are whole numbers.
 
     Examples
     --------
@@ -75,9 +74,9 @@ def read(
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
     if bad not in ("error", "skip"):
         raise ValueError(f"Expected bad='error' or 'skip', got {bad!r}")
-    make = _maker(kind, levels, duplicates)
+    options: Any = {"levels": levels, "duplicates": duplicates} if kind == "ratings" else {}
     if path.suffix.lower() == ".npz":
-        return _from_npz(path, kind, make)
+        return _from_npz(path, kind, options)
     wanted = RATINGS if kind == "ratings" else VIEWS
     table = _table(path, wanted, tuple(columns) if columns else None)
     if bad == "skip":
@@ -86,14 +85,19 @@ def read(
     labels = [_ids(path, table[name], kinds.get(name)) for name in wanted[:-1]]
     values = _numbers(path, table[wanted[-1]])
     try:
-        return make(*labels, values) if kind == "ratings" else _long_views(labels, values)
-    except ValueError as error:
-        raise ValueError(f"{path}: {_by_line(str(error), table.index)}") from error
+        if kind == "views":
+            return _long_views(labels, values)
+        user, item = labels
+        return Ratings(user, item, values, **options)
+    except ValueError as error:  # rows are counted from 0: name the lines of the file instead
+        index = table.index
+        line = re.sub(r"\brow (\d+)", lambda m: f"{index.name} {index[int(m[1])]}", str(error))
+        raise ValueError(f"{path}: {line}") from error
 
 
 def views(arrays: Mapping[str, np.ndarray]) -> Views:
-    """The arrays view_NAME (dense, or sparse as view_NAME_data, _indices, _indptr, _shape)."""
-    found: dict[str, Any] = {}
+    """Views from arrays view_NAME (dense, or sparse as view_NAME_data, _indices, _indptr, _shape)."""
+    tables: dict[str, Any] = {}
     for key, array in arrays.items():
         name = key.removeprefix("view_")
         if name == key:
@@ -101,22 +105,18 @@ def views(arrays: Mapping[str, np.ndarray]) -> Views:
         if name.endswith("_indptr"):
             name = name.removesuffix("_indptr")
             parts = [arrays[f"view_{name}_{part}"] for part in ("data", "indices", "indptr")]
-            found[name] = sp.csr_matrix(tuple(parts), shape=tuple(arrays[f"view_{name}_shape"]))
+            tables[name] = sp.csr_matrix(tuple(parts), shape=tuple(arrays[f"view_{name}_shape"]))
         elif array.ndim == 2:
-            found[name] = array
-    return Views(found)
+            tables[name] = array
+    return Views(tables)
 
 
-def _maker(kind: str, levels: int | Sequence[float] | None, duplicates: str) -> Maker:
-    return partial(Ratings, levels=levels, duplicates=duplicates) if kind == "ratings" else Views
-
-
-def _from_npz(path: Path, kind: str, make: Maker) -> Ratings | Views:
+def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views:
     try:
-        with np.load(path, allow_pickle=False) as npz:
-            arrays = {name: npz[name] for name in npz.files}
+        arrays = npz_arrays(path)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"Expected a NumPy archive in {path}: {error}") from error
+    make: Any = partial(Ratings, **options) if kind == "ratings" else Views
     if kind == "ratings" and all(name in arrays for name in RATINGS):
         return make(*(arrays[name] for name in RATINGS))
     if kind == "views" and any(name.startswith("view_") for name in arrays):
@@ -130,7 +130,7 @@ def _from_npz(path: Path, kind: str, make: Maker) -> Ratings | Views:
 
 
 def _table(path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None) -> pd.DataFrame:
-    """The wanted columns under their own names; the index says where a row stands: line 2, or row 0."""
+    """The columns, renamed to `wanted`; the index is the line of a text file (line 2) or the row (row 0)."""
     if columns is not None and len(columns) != len(wanted):
         raise ValueError(f"Expected {len(wanted)} columns {wanted}, got {columns}")
     if path.suffix.lower() == ".parquet":
@@ -141,13 +141,11 @@ def _table(path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None)
         known = ", ".join([*TEXT, ".parquet", ".npz"])
         raise ValueError(f"Expected a file ending in {known}, got {path.name}")
     names = columns or (wanted if set(wanted) <= set(frame.columns) else ())
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise ValueError(f"Expected a column {missing[0]!r} in {path}, got {list(frame.columns)}")
-    if not names and frame.shape[1] < len(wanted):
-        raise ValueError(
-            f"Expected columns {', '.join(wanted)} in {path}, got {list(frame.columns)}"
-        )
+    present = list(frame.columns)
+    if missing := [name for name in names if name not in present]:
+        raise ValueError(f"Expected a column {missing[0]!r} in {path}, got {present}")
+    if not names and len(present) < len(wanted):
+        raise ValueError(f"Expected columns {', '.join(wanted)} in {path}, got {present}")
     if frame.empty:
         raise ValueError(f"Expected at least one row in {path}, got none")
     table = frame[list(names)] if names else frame.iloc[:, : len(wanted)]
@@ -156,7 +154,7 @@ def _table(path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None)
 
 
 def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """Without the rows that cannot be read; a warning says which."""
+    """The table without rows that cannot be read; a warning names these rows."""
     *labels, value = table.columns
     wrong = ~np.isfinite(_as_numbers(table[value])) | np.any([_empty(table[n]) for n in labels], 0)
     if wrong.any():
@@ -179,7 +177,7 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _text(path: Path, width: int, named: bool) -> tuple[pd.DataFrame, int]:
-    """All cells as text; the first line is a header unless its value is a number."""
+    """All cells as text, and the number of the first line with data (2 after a header, else 1)."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             first = file.readline().rstrip("\r\n")
@@ -187,15 +185,9 @@ def _text(path: Path, width: int, named: bool) -> tuple[pd.DataFrame, int]:
         head = [cell.strip().strip('"') for cell in first.split(separator)]
         bare = not named and len(head) >= width and _is_number(head[width - 1])
         frame = pd.read_csv(
-            path,
-            sep=separator,
-            header=None if bare else 0,
-            dtype=str,
-            keep_default_na=False,
-            skip_blank_lines=False,
-            index_col=False,
-            encoding="utf-8-sig",
-        )
+            path, sep=separator, header=None if bare else 0, dtype=str, keep_default_na=False,
+            skip_blank_lines=False, index_col=False, encoding="utf-8-sig",
+        )  # fmt: skip
     except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
     return frame.rename(columns=str), 1 if bare else 2
@@ -208,13 +200,11 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
             f"Expected a {raw.name} in every row of {path}, got none in {_place(empty, raw.index)}; "
             "bad='skip' leaves such rows out"
         )
-    if raw.index.name == "row":  # parquet has types of its own
-        return raw
-    if kind is str:
+    if raw.index.name == "row" or kind is str:  # columns of parquet have types
         return raw
     numbers = pd.to_numeric(raw, errors="coerce").fillna(0.5)
     whole = (numbers % 1 == 0) & (numbers.abs() < 2**53)
-    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # "007" is text
+    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # not "007"
     if same.all():
         return numbers.astype(np.int64)
     if kind is int:
@@ -258,15 +248,10 @@ def _long_views(ids: list[pd.Series], value: np.ndarray) -> Views:
 
 
 def _place(wrong: Any, index: pd.Index, most: int = 1) -> str:
-    """line 7, line 9 and 3 more."""
+    """The places of wrong rows in words: "line 7, line 9 and 3 more"."""
     at = index[np.asarray(wrong)]
     named = ", ".join(f"{index.name} {number}" for number in at[:most])
     return named + (f" and {len(at) - most} more" if len(at) > most else "")
-
-
-def _by_line(message: str, index: pd.Index) -> str:
-    """The rows that a message counts from 0, as they are called in the file."""
-    return re.sub(r"\brow (\d+)", lambda m: f"{index.name} {index[int(m[1])]}", message)
 
 
 def _is_number(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Data made here: the papers' generators, and the embedded digits seen several ways."""
+"""Generators of data after the papers, and views of scikit-learn's digits."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 
-SWEEPS = 10_000  # the error of the fit falls at every sweep on a finite set: it ends far sooner
+SWEEPS = 10_000  # an upper limit: the error falls at every sweep, on a finite set of matrices
 
 
 class Gaussian(NamedTuple):
-    """What `make_gaussian` drew: ratings are U V' plus noise of this standard deviation."""
+    """The truth of `make_gaussian`: ratings are U V' plus noise of this standard deviation."""
 
     U: np.ndarray
     V: np.ndarray
@@ -23,7 +23,7 @@ class Gaussian(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """What `make_topics` drew: P(feature | row, view) = A B[view] C[view]; `cluster` = argmax A."""
+    """The truth of `make_topics`: P(feature | row, view) = A B[view] C[view]; `cluster` = argmax A."""
 
     A: np.ndarray
     B: dict[str, np.ndarray]
@@ -41,28 +41,25 @@ def make_ratings(
     *,
     noise: float = 0.0,
 ) -> Ratings:
-    """Ordinal ratings that are almost a low-rank product: the thesis's generator, section 3.6.1.
+    """Ordinal ratings close to a low-rank product, after the thesis's generator (section 3.6.1).
 
-    A random rating matrix Y and a random U; then in turn V and U by least squares from Y, each
-    time Y <- [U V'] rounded to the nearest level, until Y stays as it is. The thesis leaves the
-    law of the first U open; it is uniform on (0, 1) here, because a centred U cannot carry the
-    mean and Y then collapses to the lowest level. Of the whole matrix a share `density` is
-    observed, at random, but at least one rating of every user and item.
-
-    The thesis's matrix has no noise (noise=0). People do: `noise` is the standard deviation of
-    what is added to U V' before the last rounding.
+    From a random rating matrix Y and a random U, V and U are fitted to Y by least squares in turn, each
+    time with Y <- U V' rounded to the nearest level, until Y no longer changes. The thesis leaves the
+    law of the first U open. Here U is uniform on (0, 1): a centred U cannot represent the mean, and Y would
+    collapse to the lowest level. A random share `density` of Y is observed, with at least one rating of
+    every user and item. Noise with standard deviation `noise` (0 in the thesis) is added to U V' before
+    the last rounding.
 
     Examples
     --------
     >>> make_ratings(20, 15, rank=2, density=0.5)
     Ratings(20 users x 15 items, 150 ratings, density 0.5, levels 1..5)
     """
-    _check_sizes(n_users=n_users, n_items=n_items, rank=rank)
+    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
     if rank > min(n_users, n_items):
         raise ValueError(f"Expected a rank of at most {min(n_users, n_items)}, got {rank}")
     if levels < 2:
         raise ValueError(f"Expected at least two levels, got {levels}")
-    _check_noise(noise)
     rng = np.random.default_rng(seed)
     Y = rng.integers(1, levels + 1, (n_users, n_items)).astype(float)
     U = rng.random((n_users, rank))
@@ -82,14 +79,9 @@ def make_ratings(
 
 
 def make_gaussian(
-    n_users: int,
-    n_items: int,
-    rank: int,
-    noise: float = 0.5,
-    density: float = 0.3,
-    seed: int = 0,
+    n_users: int, n_items: int, rank: int, noise: float = 0.5, density: float = 0.3, seed: int = 0
 ) -> tuple[Ratings, Gaussian]:
-    """Real-valued ratings from the model of PMF, and the truth behind them.
+    """Real-valued ratings from the model of PMF, and the true parameters.
 
     U is standard normal and V normal with variance 1 / rank, so that U V' has variance 1.
 
@@ -99,8 +91,7 @@ def make_gaussian(
     >>> ratings.shape, truth.U.shape, truth.V.shape
     ((20, 15), (20, 2), (15, 2))
     """
-    _check_sizes(n_users=n_users, n_items=n_items, rank=rank)
-    _check_noise(noise)
+    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
     rng = np.random.default_rng(seed)
     U = rng.standard_normal((n_users, rank))
     V = rng.standard_normal((n_items, rank)) / np.sqrt(rank)
@@ -118,11 +109,11 @@ def make_topics(
     concentration: float = 0.1,
     seed: int = 0,
 ) -> tuple[Views, Topics]:
-    """Multi-view counts from the process of MVPLSA, and the truth behind them.
+    """Multi-view counts from the process of MVPLSA, and the true parameters.
 
-    In every view each row has `length` tokens; each token picks a cluster of its row (A), a topic
-    of that cluster (B) and a feature of that topic (C). All rows of A, B and C are Dirichlet with
-    the given concentration: the smaller, the more distinct the clusters.
+    In every view each row has `length` tokens; each token has a cluster of its row (A), a topic of this
+    cluster (B) and a feature of this topic (C). All rows of A, B and C are Dirichlet with the same
+    concentration; smaller values give more distinct clusters.
 
     Examples
     --------
@@ -160,10 +151,11 @@ def make_tasks(
     labelled: float = 0.5,
     seed: int = 0,
 ) -> tuple[Tasks, np.ndarray]:
-    """Tasks whose rows mix topics that speak in every view and imply labels; and all labels, row by row.
+    """Tasks whose rows are mixtures of topics, and the labels of all rows.
 
-    Every task prefers other topics; a topic means the same words and the same labels in all of them. The
-    share `labelled` of the rows, at random, has its labels in the data; the array has everybody's.
+    A topic determines features of every view and labels; these are the same in all tasks, but each task
+    prefers other topics. A random share `labelled` of the rows has labels in the data; the array has the
+    labels of all rows.
 
     Examples
     --------
@@ -200,7 +192,7 @@ def embedded_ratings() -> Ratings:
 def embedded_digits() -> tuple[Views, np.ndarray]:
     """The data set `digits`: scikit-learn's 8 x 8 images as four views of counts, and the classes.
 
-    pixels     the 64 intensities, 0..16
+    pixels     the 64 intensities 0..16
     profiles   sums of the 8 rows and of the 8 columns
     fourier    13 low-frequency magnitudes of the discrete Fourier transform, rounded
     zones      sums of the 16 blocks of 2 x 2 pixels
@@ -213,16 +205,12 @@ def embedded_digits() -> tuple[Views, np.ndarray]:
     spectrum = np.abs(np.fft.fft2(image))
     zones = image.reshape(-1, 4, 2, 4, 2).sum((2, 4)).reshape(-1, 16)
     at = np.arange(8)
+    fourier = np.rint(np.stack([spectrum[:, ky, kx] for ky, kx in low], axis=1))
+    profiles = np.hstack([image.sum(2), image.sum(1)])
     views = {
         "pixels": (image.reshape(-1, 64), [f"r{i}c{j}" for i in at for j in at]),
-        "profiles": (
-            np.hstack([image.sum(2), image.sum(1)]),
-            [f"row{i}" for i in at] + [f"column{j}" for j in at],
-        ),
-        "fourier": (
-            np.rint(np.stack([spectrum[:, ky, kx] for ky, kx in low], axis=1)),
-            [f"f({ky},{kx})" for ky, kx in low],
-        ),
+        "profiles": (profiles, [*(f"row{i}" for i in at), *(f"column{j}" for j in at)]),
+        "fourier": (fourier, [f"f({ky},{kx})" for ky, kx in low]),
         "zones": (zones, [f"zone{i}{j}" for i in range(4) for j in range(4)]),
     }
     frames = {name: pd.DataFrame(x, columns=labels) for name, (x, labels) in views.items()}
@@ -232,34 +220,31 @@ def embedded_digits() -> tuple[Views, np.ndarray]:
 def _cells(
     n: int, m: int, density: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random share of the n x m cells, row-major, with one at least per row and column."""
+    """Random cells of an n x m matrix in row-major order, at least one per row and column."""
     size = round(density * n * m)
     if not (0 < density <= 1) or size < max(n, m):
         raise ValueError(
             f"Expected a density between {max(n, m) / (n * m):.2g} (one rating per user and item) "
             f"and 1, got {density}"
         )
-    cover = np.arange(max(n, m))  # a random diagonal, wound around the shorter side
+    cover = np.arange(max(n, m))  # a random diagonal, wrapped around the shorter side
     first = rng.permutation(n)[cover % n] * m + rng.permutation(m)[cover % m]
     rest = np.setdiff1d(np.arange(n * m), first)
     chosen = np.concatenate([first, rng.choice(rest, size - len(first), replace=False)])
     return np.divmod(np.sort(chosen), m)
 
 
-def _pick(table: np.ndarray, given: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One column index per entry of `given`, drawn from that row of a row-stochastic table."""
+def _pick(table: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One column index per entry of `rows`, drawn from this row of a row-stochastic table."""
     edges = np.cumsum(table, axis=1)
     edges = edges / edges[:, -1:] + np.arange(len(table))[:, None]  # row i spans (i, i + 1]
-    at = np.searchsorted(edges.ravel(), given + rng.random(len(given)), side="right")
-    return np.minimum(at - given * table.shape[1], table.shape[1] - 1)
+    at = np.searchsorted(edges.ravel(), rows + rng.random(len(rows)), side="right")
+    return np.minimum(at - rows * table.shape[1], table.shape[1] - 1)
 
 
-def _check_noise(noise: float) -> None:
+def _check_sizes(noise: float = 0.0, **sizes: int) -> None:
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"Expected a noise of at least 0, got {noise}")
-
-
-def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or size < 1:
             raise ValueError(f"Expected a whole number of at least 1 as {name}, got {size!r}")

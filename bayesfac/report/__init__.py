@@ -1,1 +1,1 @@
-"""What a fit has to show for itself: draws, alignment, diagnostics, calibration, one page."""
+"""Reports on fits: draws as a DataTree, alignment, diagnostics, held-out scores, HTML pages."""

@@ -1,9 +1,9 @@
-"""The one door to ArviZ: where its two families differ, the difference ends here.
+"""All calls of ArviZ: the differences between its two families are handled here and nowhere else.
 
-Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. Names and most values agree;
-what does not: plots take keywords only (and `ci_prob` changed its name, so none is ever passed),
-`summary` rounds by default, standard deviations divide by n or by n - 1, and the rank plot has
-another envelope. Everything here takes arrays (chain, draw, ...) or a DataTree.
+Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. The families differ in four points:
+plots take keywords only, `ci_prob` changed its name (so it is never passed), standard deviations divide by
+n or by n - 1, and the rank plot has another envelope. All functions take arrays (chain, draw, ...) or a
+DataTree.
 """
 
 import inspect
@@ -16,19 +16,17 @@ import arviz_stats
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import xarray as xr
 from cycler import cycler
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: told apart by every kind of colour vision.
+# Colours of Okabe and Ito: readers with any kind of colour vision can tell them apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#666666"
-TAIL = (0.05, 0.95)  # the quantiles that the tail ESS looks at
-SHORTEST = 8  # with fewer draws than this a chain says nothing about its own convergence
+SHORTEST = 8  # chains with fewer draws have neither R-hat nor ESS
 
 _STYLE: Any = {  # Matplotlib 3.11 has a type for every key, 3.10 for none
-    "text.parse_math": False,  # a `$` in somebody's label is a dollar, not mathematics
+    "text.parse_math": False,  # a `$` in a label of the user is a dollar sign, not mathematics
     "axes.prop_cycle": cycler(color=COLOURS),
     "font.size": 9.5, "axes.titlesize": 10, "axes.labelsize": 9.5, "legend.fontsize": 8.5,
     "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": GREY,
@@ -40,15 +38,15 @@ _STYLE: Any = {  # Matplotlib 3.11 has a type for every key, 3.10 for none
 
 @contextmanager
 def style() -> Iterator[None]:
-    """How every picture of bayesfac looks; the user's own settings come back afterwards."""
+    """Draw in the style of bayesfac, then restore the user's settings."""
     with matplotlib.rc_context(_STYLE), plt.ioff():
         yield
 
 
 def rhat(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat of each quantity; one chain is split into halves.
+    """Rank-normalised split R-hat of each quantity; a single chain is split into two halves first.
 
-    NaN where there is nothing to compare: constant, non-finite, or fewer than 8 draws a chain.
+    R-hat is NaN for constant or non-finite draws, and for fewer than 8 draws per chain.
 
     >>> draws = np.random.default_rng(0).normal(size=(4, 100, 2))
     >>> bool((rhat(draws) < 1.1).all()), bool(rhat(draws + np.arange(4)[:, None, None])[0] > 1.2)
@@ -61,8 +59,8 @@ def rhat(draws: np.ndarray) -> np.ndarray:
 
 
 def ess(draws: np.ndarray, method: str = "bulk") -> np.ndarray:
-    """Effective sample size of each quantity, "bulk", "tail" or "mean"."""
-    prob = {"prob": TAIL} if method == "tail" else {}
+    """Effective sample size of each quantity; `method` is "bulk" or "tail" (quantiles 5 % and 95 %)."""
+    prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
     return _each(draws, lambda kept: arviz_stats.ess(kept, method=method, **prob))
 
 
@@ -72,7 +70,7 @@ def mcse(draws: np.ndarray) -> np.ndarray:
 
 
 def moves(draws: np.ndarray) -> np.ndarray:
-    """Which quantities (the last axis) are finite and more than constant up to rounding."""
+    """Whether each quantity (last axis) is finite and varies by more than rounding."""
     size = np.abs(draws).max((0, 1))
     return np.isfinite(draws).all((0, 1)) & (np.ptp(draws, axis=(0, 1)) > 1e-7 * size)
 
@@ -82,17 +80,11 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
     return np.atleast_1d(_quietly(lambda: arviz_stats.bfmi(np.asarray(energy, float))))
 
 
-def summary(tree: xr.DataTree, **settings: Any) -> pd.DataFrame:
-    """ArviZ's summary, never rounded, so that both families give numbers."""
-    return arviz_stats.summary(tree, **{"round_to": "none", **settings})
-
-
 def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: Any) -> Figure:
-    """`arviz_plots.plot_<plot>` as a matplotlib figure that pyplot does not hold on to."""
+    """`arviz_plots.plot_<plot>` as a matplotlib figure that is closed in pyplot."""
     draw = getattr(arviz_plots, f"plot_{plot}")
-    if (
-        plot == "rank"
-    ):  # both envelopes are misleading for correlated draws, and 0.8 draws it wrongly
+    if plot == "rank":
+        # both envelopes mislead for correlated draws, and version 0.8 draws its envelope wrongly
         settings = {"visuals": {"credible_interval": False, "remove_axis": False}, **settings}
         known = inspect.signature(draw).parameters
         settings |= {k: v for k, v in (("method", "envelope"), ("thin", False)) if k in known}
@@ -117,5 +109,5 @@ def _each(draws: np.ndarray, statistic: Any) -> np.ndarray:
 
 
 def _quietly(compute: Any) -> np.ndarray:
-    with np.errstate(all="ignore"):  # a chain that stands still divides by zero: R-hat is infinite
+    with np.errstate(all="ignore"):  # a constant chain divides by zero: its R-hat is infinite
         return np.asarray(compute())

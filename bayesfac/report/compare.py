@@ -1,4 +1,4 @@
-"""Several fits on the same held-out data: point beside posterior, in one table."""
+"""Several fits scored on the same held-out data, in one table."""
 
 import os
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from bayesfac.report.diagnostics.held_out import (
     paired_difference,
     score,
 )
+from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import number, render
 
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
@@ -27,12 +28,14 @@ SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexi
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Fits beside one another on the same test set.
+    """Scores of several fits on the same test set.
 
     Attributes
     ----------
     fits, scores : dict
-        By the names given.
+        By the names of the fits.
+    test : Ratings, Tasks or Views
+        The test set.
     about : str
         How the test set was made, in words.
     """
@@ -44,7 +47,7 @@ class Comparison:
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
-        """The verdict on each fit by itself."""
+        """The diagnostics of each fit."""
         return {name: diagnostics(fit) for name, fit in self.fits.items()}
 
     @cached_property
@@ -59,29 +62,29 @@ class Comparison:
     @cached_property
     def differences(self) -> pd.DataFrame:
         """Each loss minus the first fit's, with its standard error over users; lower is better."""
-        first = next(iter(self.scores.values()))
-        rows = {}
-        for name, scores in list(self.scores.items())[1:]:
-            for loss, (mean, error) in paired_difference(scores, first).items():
-                rows[name, loss] = {"difference": mean, "standard error": error}
+        (_, first), *others = self.scores.items()
+        rows = {
+            (name, loss): pair
+            for name, scores in others
+            for loss, pair in paired_difference(scores, first).items()
+        }
         index = pd.MultiIndex.from_tuples(list(rows), names=["fit", "loss"]) if rows else None
-        return pd.DataFrame(
-            list(rows.values()), index=index, columns=["difference", "standard error"]
-        )
+        columns = ["difference", "standard error"]
+        return pd.DataFrame(list(rows.values()), index=index, columns=columns)
 
     @cached_property
     def best(self) -> dict[str, str]:
-        """Column -> the fit that is best there; coverage is best when nearest to its level."""
-        found = {}
+        """Column -> the best fit; the best coverage is the one nearest to its level."""
+        best = {}
         for column in self.table.columns:
             cost = _cost(column, self.table[column])
             if cost is not None and len(self.table) > 1 and np.isfinite(cost).any():
-                found[column] = str(cost.idxmin())
-        return found
+                best[column] = str(cost.idxmin())
+        return best
 
     @cached_property
     def by_activity(self) -> pd.DataFrame:
-        """The scores by how much training knew of the user; index (fit, activity)."""
+        """The scores by the number of training cells of the user or row; index (fit, activity)."""
         parts = {name: scores.by_activity() for name, scores in self.scores.items()}
         return pd.concat(parts, names=["fit"])
 
@@ -93,7 +96,7 @@ class Comparison:
 
     @property
     def spread(self) -> str:
-        """What was tested on, with which seeds, and what the standard errors mean."""
+        """The test set, the seeds, and the meaning of the standard errors, in one sentence."""
         first = next(iter(self.scores.values()))
         seeds = ", ".join(f"{name} {fit.seed}" for name, fit in self.fits.items())
         what, who, *_ = WORDS[next(iter(self.fits.values())).data.kind]
@@ -109,41 +112,26 @@ class Comparison:
         return "\n".join(lines + self.sentences())
 
     def sentences(self) -> list[str]:
-        """Each fit's differences from the first, in words."""
+        """The differences of each fit from the first, in words."""
         first = next(iter(self.fits))
-        said: dict[str, list[str]] = {}
+        changes: dict[str, list[str]] = {}
         for name, loss, mean, error in self.differences.reset_index().itertuples(index=False):
             if np.isfinite([mean, error]).all():
-                clear = abs(mean) > 2 * error
-                word = ("better" if mean < 0 else "worse") if clear else "no clear difference"
-                change = f"{loss} {_signed(mean, loss)} ± {number(error, 2)} ({word})"
-                said.setdefault(name, []).append(change)
-        return [f"{name} against {first}: {', '.join(parts)}." for name, parts in said.items()]
+                verdict = "no clear difference"
+                if abs(mean) > 2 * error:
+                    verdict = "better" if mean < 0 else "worse"
+                shown = -mean if loss in LARGER_IS_BETTER else mean  # scores, as in the table
+                change = f"{loss} {shown:+.4f} ± {number(error, 2)} ({verdict})"
+                changes.setdefault(name, []).append(change)
+        return [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
 
     def _repr_html_(self) -> str:
-        from bayesfac.report.pages.html import score_rows
-
         shown = {"columns": list(self.fits), "rows": score_rows(self)}
         return render("compare.html.j2", comparison=self, **shown)
 
-    def cells(self) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-        """The table as text: (fit, [(column, text, whether it is the best)])."""
-        rows = []
-        for name, row in self.table.iterrows():
-            cells = []
-            for column in self.table.columns:
-                text = show(column, row[column])
-                best = self.best.get(column)
-                is_best = best is not None and text == show(column, self.table.loc[best, column])
-                cells.append((column, text, is_best))
-            rows.append((str(name), cells))
-        return rows
-
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write one self-contained HTML file."""
-        from bayesfac.report.pages.html import to_html
-
-        return to_html(self, path)
+        return write(comparison_page(self), path)
 
 
 def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Comparison:
@@ -154,7 +142,7 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
     fits : mapping
         Name -> Fit; differences are taken from the first.
     test : Ratings, Tasks or Views
-        What none of them has seen, of the kind they were trained on.
+        Data that no fit was trained on, of the kind of the training data.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
 
@@ -170,52 +158,32 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
         raise TypeError(
             f"Expected a mapping from names to fits, got {type(fits).__name__} {fits!r:.60}"
         )
-    wrong = [n for n, fit in fits.items() if not (hasattr(fit, "predict") and hasattr(fit, "data"))]
-    if wrong:
-        raise TypeError(f"Expected a fit as {wrong[0]!r}, got {type(fits[wrong[0]]).__name__}")
+    for name, fit in fits.items():
+        if not (hasattr(fit, "predict") and hasattr(fit, "data")):
+            raise TypeError(f"Expected a fit as {name!r}, got {type(fit).__name__}")
     named = {str(name): fit for name, fit in fits.items()}
     _same_scale(named)
     scores = {name: score(fit, test) for name, fit in named.items()}
-    activity = next(iter(scores.values())).activity  # the same groups for all
+    activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
     return Comparison(named, test, same, about)
 
 
 def _same_scale(fits: Mapping[str, Any]) -> None:
-    """A mass on levels and a density, or masses on other levels, cannot be compared."""
-    (first, one), *others = ((name, fit.data.levels) for name, fit in fits.items())
-    for name, levels in others:
-        if levels != one:
-            said = [f"{n!r} with levels {s or 'none'}" for n, s in ((first, one), (name, levels))]
-            raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(said)}")
-
-
-def show(column: str, value: Any) -> str:
-    """One cell of the table as text."""
-    if isinstance(value, str):
-        return value
-    if column.startswith("covers"):
-        return f"{100 * value:.1f} %"
-    if column == "n":
-        return f"{value:,.0f}"
-    if column == "seconds":
-        return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
-    if not np.isfinite(value):
-        return number(value)
-    return f"{value:,.4f}" if abs(value) < 100 else f"{value:,.1f}"
+    """Refuse fits on different scales: probabilities of levels and densities cannot be compared."""
+    scales = {name: fit.data.levels for name, fit in fits.items()}
+    first = next(iter(fits))
+    for name, levels in scales.items():
+        if levels != scales[first]:
+            both = (f"{n!r} with levels {scales[n] or 'none'}" for n in (first, name))
+            raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(both)}")
 
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:
-    """What to minimise to be best in a column, or None where nothing is better."""
+    """The values to minimise in a column, or None for a column without a best fit."""
     for level in LEVELS:
         if column == coverage(level):
             return (values - level).abs()
     if column.startswith(SMALLER_IS_BETTER):
         return values
     return -values if column in LARGER_IS_BETTER else None
-
-
-def _signed(value: float, loss: str) -> str:
-    # the table shows log scores (higher is better), so their difference is shown that way round too
-    value = -value if loss in LARGER_IS_BETTER else value
-    return f"{value:+.4f}"

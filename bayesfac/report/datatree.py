@@ -1,4 +1,4 @@
-"""A fit as an ArviZ DataTree with the user's labels, and as a file that notices damage."""
+"""A fit as an ArviZ DataTree with the user's labels, and as a checksummed netCDF file."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims
 
 LARGE = 4 * 2**30
-SEAL = "bayesfac_sha256"  # of everything: HDF5 guards its numbers, not its names and labels
+SEAL = "bayesfac_sha256"  # of all content: the checksums of HDF5 leave out names and labels
 
 
 def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
@@ -27,16 +27,16 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
     Parameters
     ----------
     fit : Fit
-        A sampled fit; SVI has one chain of independent draws.
+        A fit with draws; SVI has one chain of independent draws.
     thin : int
         Keep every `thin`-th draw.
     max_bytes : int
-        Refuse to build more than this, and say how to ask for less.
+        Raise an error instead of building a larger tree.
 
     Returns
     -------
     DataTree
-        `posterior` (dims chain, draw and the method's own, with the user's labels as coordinates)
+        `posterior` (dims chain, draw and those of the method, with the user's labels as coordinates)
         and `sample_stats`; method, engine, hyper-parameters, seed and versions are JSON in `attrs`.
 
     Examples
@@ -48,7 +48,7 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
     """
     if fit.draws is None:
         raise ValueError(f"Expected a fit with draws, got a point fit of {fit.name}: see .params")
-    _refuse_if_large(fit.draws, thin, max_bytes)
+    _check_size(fit.draws, thin, max_bytes)
     draws = {site: np.asarray(values[:, ::thin]) for site, values in fit.draws.items()}
     dims = {site: list(site_dims(fit.method, site)) for site in draws}
     groups = {"posterior": draws}
@@ -60,7 +60,7 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
 
 
 def labels(index: Any) -> np.ndarray:
-    """Labels as a netCDF file can hold them: numbers, dates or text as they are, all else as text.
+    """Labels in a type that netCDF can store: numbers, dates and text unchanged, all others as text.
 
     >>> labels(["ann", 2, None])
     array(['ann', '2', 'None'], dtype='<U4')
@@ -72,7 +72,7 @@ def labels(index: Any) -> np.ndarray:
 
 
 def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The user's labels where an axis has them, the scale for levels, 0, 1, ... elsewhere."""
+    """Coordinates of every axis: the user's labels, the levels of the scale, or 0, 1, ..."""
     sizes = {d: n for s in draws for d, n in zip(dims[s], draws[s].shape[2:], strict=True)}
     known, levels = dict(fit.data.coords), fit.data.levels
     if levels and sizes.get("level") == len(levels):
@@ -87,27 +87,23 @@ def _provenance(fit: Any) -> dict[str, Any]:
     return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
 
 
-def _refuse_if_large(draws: Mapping[str, Any], thin: int, max_bytes: int) -> None:
+def _check_size(draws: Mapping[str, Any], thin: int, max_bytes: int) -> None:
     sizes = {s: v.nbytes // thin for s, v in draws.items()}
     total = sum(sizes.values())
     if total > max_bytes:
+        limit, size = (f"{n / 2**30:.3g} GiB" for n in (max_bytes, total))
         most = max(sizes, key=sizes.__getitem__)
-        enough = -(-total // max_bytes) * thin
         raise BayesfacError(
-            f"Expected at most {_gib(max_bytes)} of draws, got {_gib(total)}, most of it {most!r}: "
-            f"keep every n-th with thin={enough}, or raise max_bytes"
+            f"Expected at most {limit} of draws, got {size}, most of it {most!r}: "
+            f"keep every n-th draw with thin={-(-total // max_bytes) * thin}, or raise max_bytes"
         )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.3g} GiB"
 
 
 # -- files --------------------------------------------------------------------------------------
 def to_netcdf(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write a DataTree as one netCDF file: compressed, checksummed, whole or not at all.
+    """Write a DataTree as one compressed netCDF file with checksums; a failed write leaves no file.
 
-    Any program for netCDF reads it too: `xarray.open_datatree(path)`.
+    Other programs can read the file too: `xarray.open_datatree(path)`.
     """
     sealed = tree.copy()
     sealed.attrs = {**tree.attrs, SEAL: _seal(tree)}
@@ -116,31 +112,33 @@ def to_netcdf(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
 
 def from_netcdf(path: str | os.PathLike[str]) -> xr.DataTree:
-    """Read a DataTree back, all of it, and close the file; a damaged file is an error."""
+    """Load a DataTree from a file and close the file; a damaged file raises `CorruptFile`."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"Expected a posterior in {os.fspath(path)}, got no such file")
     try:
         _walk(path)
         with xr.open_datatree(path, engine="h5netcdf") as file:
             tree = file.load()
-    except Exception as error:  # h5py, h5netcdf and xarray each have their own
+    except Exception as error:  # h5py, h5netcdf and xarray raise many types
         reason = re.sub(r"\s+", " ", str(error))[:200]
         raise CorruptFile(f"Expected a whole netCDF file in {path}, got: {reason}") from error
     seal = tree.attrs.pop(SEAL, None)
     if seal is not None and seal != _seal(tree):
-        raise CorruptFile(f"Expected {path} as it was written, got something else")
+        raise CorruptFile(
+            f"Expected {path} as it was written, got other content (its sha256 differs): restore a copy"
+        )
     return tree
 
 
 def _walk(path: str | os.PathLike[str]) -> None:
-    """Look at every name and attribute: h5py says cleanly what h5netcdf stumbles over noisily."""
+    """Read every name and attribute with h5py, whose errors on damaged files are short."""
     with h5py.File(path) as file:
         dict(file.attrs)
         file.visititems(lambda _, item: dict(item.attrs) and None)
 
 
 def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
-    """Checksums for every array; text has a variable length and only the seal."""
+    """Compression and checksums for arrays of numbers; HDF5 has none for text of variable length."""
     packed = {"zlib": True, "complevel": 4, "shuffle": True, "fletcher32": True}
     return {
         node.path: {
@@ -153,7 +151,7 @@ def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
 
 
 def _seal(tree: xr.DataTree) -> str:
-    """A digest of every name, label, number and attribute."""
+    """The sha256 of every name, label, number and attribute."""
     digest = hashlib.sha256()
     for node in sorted(tree.subtree, key=lambda node: node.path):
         attrs = {k: str(np.asarray(v).tolist()) for k, v in node.attrs.items() if k != SEAL}
@@ -161,9 +159,8 @@ def _seal(tree: xr.DataTree) -> str:
         variables = node.to_dataset(inherit=False).variables
         for name in sorted(variables, key=str):
             values = variables[name]
-            digest.update(
-                json.dumps([str(name), list(map(str, values.dims)), values.shape]).encode()
-            )
+            dims = list(map(str, values.dims))
+            digest.update(json.dumps([str(name), dims, values.shape]).encode())
             if values.dtype.kind in "biuf":
                 digest.update(np.ascontiguousarray(values.values).data)
             else:  # text and dates come back with another width or unit

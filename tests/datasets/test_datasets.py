@@ -153,7 +153,7 @@ def source(data, **changes):
             "sha256": hashlib.sha256(data).hexdigest(),
             "size": len(data),
             "members": ("u.data",),
-            "read": readers.tabbed_ratings,
+            "read": readers.ratings,
             "package": "toy==1.0",
             **changes,
         }
@@ -339,7 +339,7 @@ def test_a_failed_write_leaves_nothing_behind(toy, alone, monkeypatch):
 
 # -- the published formats ------------------------------------------------------------------------
 def test_movielens_1m_in_both_of_its_forms():
-    canonical = readers.colon_ratings({"m": b"1::1193::5::978300760\n2::1::3::978300761\n"})
+    canonical = readers.ratings({"m": b"1::1193::5::978300760\n2::1::3::978300761\n"})
     assert canonical["item"].tolist() == [1193, 1]
     train, test = b"0\t0\t5\t100\n1\t0\t3\t100\n", b"0\t1\t4\t200\n"
     renumbered = readers.renumbered_ratings({"train": train, "test": test})

@@ -1,16 +1,18 @@
-"""What both files on leaving one out begin with; a file with a `data` or `fit` of its own keeps it."""
+"""Fixtures of several rooms of the report."""
 
 import pytest
 
-import bayesfac as bf
-from tests.report.loo_data import GIBBS, PMF, few
+from bayesfac.report.compare import compare
+from tests.report import fakes
+from tests.report.fakes import NAMES
 
 
 @pytest.fixture(scope="session")
-def data():
-    return few()
-
-
-@pytest.fixture(scope="session")
-def fit(data):
-    return bf.fit("pmf", data, GIBBS, progress=False, **PMF)
+def hostile():
+    """A comparison whose names would break a page or a picture that does not escape them."""
+    draws = fakes.sampled_ratings(
+        chains=4, draws=100, engine=fakes.NUTS(draws=100, chains=4), hostile=True,
+        info={**fakes.INFO, "notes": ["<img src=x onerror=alert(1)>"]},
+    )  # fmt: skip
+    fits = {NAMES["point"]: fakes.point_ratings(hostile=True), NAMES["NUTS"]: draws}
+    return compare(fits, fakes.ratings_sets(True)[1], about="</main><script>x</script>")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr
+from scipy.stats import norm
 
 from bayesfac import metrics
 from bayesfac.core.data.cards import Card, describe
@@ -15,6 +16,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, Permutation, Rotation, from_sites
 from bayesfac.core.method import sites as site_values
+from bayesfac.report.diagnostics.held_out import LevelScores, Scores
 
 USERS, ITEMS, RANK = 30, 20, 2
 INFO = {
@@ -161,8 +163,6 @@ class FakePrediction:
         return self.means
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        from scipy.stats import norm
-
         half = norm.ppf(0.5 + level / 2) * self.sd
         return self.mean - half, self.mean + half
 
@@ -371,3 +371,77 @@ def sampled_ratings(
     else:
         fit = replace(fit, trace=-stats["lp"].ravel())
     return replace(fit, **changes)
+
+
+# -- topics -------------------------------------------------------------------------------------
+@cache
+def views_set() -> Views:
+    rng = np.random.default_rng(2)
+    return Views({"pix": rng.poisson(1.0, (24, 12)), "fou": rng.poisson(1.0, (24, 9))})
+
+
+def _topic_sites() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(9)
+    sites = {"A": rng.dirichlet(np.ones(3) * 0.3, 24)}
+    for view, size in (("fou", 9), ("pix", 12)):
+        sites[f"B.{view}"] = rng.dirichlet(np.ones(4), 3)
+        sites[f"C.{view}"] = rng.dirichlet(np.ones(size) * 0.2, 4)
+    return sites
+
+
+def point_views(**changes: Any) -> FakeFit:
+    return replace(
+        FakeFit(
+            TOPIC, FixedPoint(), describe(views_set()), params=from_sites(TOPIC, _topic_sites())
+        ),
+        **changes,
+    )
+
+
+def sampled_views(chains: int = 2, draws: int = 60, **changes: Any) -> FakeFit:
+    rng = np.random.default_rng(4)
+    out = {name: np.tile(site, (chains, draws, 1, 1)) for name, site in _topic_sites().items()}
+    for site in out.values():
+        site += 0.002 * rng.random(site.shape)
+        site /= site.sum(-1, keepdims=True)
+    for at in np.ndindex(chains, draws):
+        cluster = rng.permutation(3)
+        out["A"][at] = out["A"][at][:, cluster]
+        for view in ("fou", "pix"):
+            topic = rng.permutation(4)
+            out[f"B.{view}"][at] = out[f"B.{view}"][at][cluster][:, topic]
+            out[f"C.{view}"][at] = out[f"C.{view}"][at][topic]
+    stats = {"lp": -900 + rng.normal(size=(chains, draws))}
+    engine = Gibbs(draws=draws, chains=chains)
+    fit = FakeFit(TOPIC, engine, describe(views_set()), out, stats=stats, converged=None)
+    return replace(fit, trace=-stats["lp"].ravel(), **changes)
+
+
+# -- scores -------------------------------------------------------------------------------------
+def simulated_scores(n: int = 4000, stated: float = 1.0, seed: int = 0) -> Scores:
+    """Truths with sd 1 about the mean, forecast with the sd `stated`."""
+    rng = np.random.default_rng(seed)
+    mean, sd = rng.normal(size=n), np.full(n, stated)
+    value = mean + rng.normal(size=n)
+    log_score, pit = norm.logpdf(value, mean, sd), norm.cdf(value, mean, sd)
+    width = 2 * norm.ppf(0.95) * sd
+    cluster, activity = rng.integers(50, size=n), rng.integers(1, 100, size=n)
+    return Scores(
+        value, mean, sd, log_score, sd * 0, pit, width, activity, cluster, np.zeros(n, bool)
+    )
+
+
+def simulated_levels(sharpen: float = 1.0, n: int = 4000) -> LevelScores:
+    """Levels that come true as often as said, said again with powers of the probabilities."""
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.ones(4), n)
+    code = (rng.random((n, 1)) > np.cumsum(true, 1)[:, :-1]).sum(1)
+    said = true**sharpen / (true**sharpen).sum(1, keepdims=True)
+    base = {name: getattr(simulated_scores(n), name) for name in Scores.__dataclass_fields__}
+    told = {"level": said.argmax(1) + 1.0, "probabilities": said, "levels": (1.0, 2.0, 3.0, 4.0)}
+    nothing = {"ordinal_log_score": np.zeros(n), "rps": np.zeros(n)}
+    return LevelScores(**{**base, "value": code + 1.0}, **told, **nothing)
+
+
+# -- names that would break a page or a picture ---------------------------------------------------
+NAMES = {"point": "<script>alert('name')</script>", "NUTS": '$x_{1 & "draws"$'}

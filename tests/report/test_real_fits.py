@@ -16,7 +16,7 @@ from bayesfac.report.compare import compare
 from bayesfac.report.datatree import from_netcdf, to_datatree, to_netcdf
 from bayesfac.report.diagnostics.align import align
 from bayesfac.report.diagnostics.diagnose import diagnostics, identified
-from bayesfac.report.pages.html import fit_html, page
+from bayesfac.report.pages.html import comparison_page, fit_html
 
 METHODS = sorted(REGISTRY)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
@@ -128,7 +128,7 @@ def test_ratings_are_compared_on_one_page() -> None:
     lower, upper = margins.predict(test).interval(0.9)
     assert {*lower, *upper} <= set(test.levels)
     # the interval is simulated, the coverage exact: one rating may stand on the edge
-    text = page(comparison)
+    text = comparison_page(comparison)
     assert text.count("<figure>") >= 10 and len(text) < 5e6
 
 
@@ -142,4 +142,4 @@ def test_counts_are_compared_on_one_page() -> None:
     total = sum(test[name].sum() for name in test.names)
     assert comparison.table["n"].tolist() == [total, total]
     assert (comparison.table["perplexity"] < 15).all()
-    assert "perplexity a" in page(comparison)
+    assert "perplexity a" in comparison_page(comparison)

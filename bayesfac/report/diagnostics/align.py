@@ -1,12 +1,9 @@
-"""Bring the draws of a factorization into one frame, so that its factors can be read.
+"""Bring the draws of a factorization into one frame, so that its factors can be interpreted.
 
-The joint density stays the same when all factors are turned by one orthogonal matrix, or when the
-components swap names. Draws, chains and engines wander through these copies freely: the mean of raw
-factors means nothing. Here every draw is moved to one pivot, turned (orthogonal Procrustes) or
-relabelled (the Hungarian method), and what is left over is reported: a residual per draw, and how many
-separate explanations remain.
-
-Works on any arrays, on a fit, and on any ArviZ DataTree with a `posterior` group.
+The joint density does not change when all factors are rotated by one orthogonal matrix, or when
+components are relabelled. Draws differ by such moves, so the mean of raw factors has no meaning. Here
+every draw is rotated (orthogonal Procrustes) or relabelled (Hungarian method) to match one pivot; the
+result holds a residual per draw and the number of modes that remain.
 """
 
 import json
@@ -29,10 +26,10 @@ from bayesfac.report.diagnostics.modes import LOOKED, heaps
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Draws in one frame: `draws` by site with dims (chain, draw, ...), `residual` per draw.
+    """Draws in one frame: `draws` by site with dims (chain, draw, ...), and `residual` per draw.
 
-    Of several gauges, or entries (stages, members) that turn by themselves: the worst of them.
-    `heap` numbers, for evenly spaced draws (chain, some draws), the heap each lies in.
+    With several gauges, or with entries (stages, members) that are rotated separately, `residual` is the
+    largest. `heap` is the mode of evenly spaced draws (chain, some draws); `turned` names the moved sites.
     """
 
     draws: dict[str, np.ndarray]
@@ -44,29 +41,28 @@ class Aligned:
 
     @property
     def modes(self) -> int:
-        """How many separate explanations remain."""
+        """The number of modes that remain."""
         return int(self.heap.max()) + 1
 
     @property
     def modes_in_words(self) -> str:
-        """The same, and whether chains go from one to the other."""
+        """The number of modes, their shares of the draws, and whether chains change mode."""
         if self.modes == 1:
-            return "One mode: all draws tell the same explanation."
+            return "One mode: all draws have the same explanation."
         shares = ", ".join(f"{(self.heap == m).mean():.0%}" for m in range(self.modes))
         stuck = (self.heap == self.heap[:, :1]).all()
-        how = "no chain leaves its own" if stuck else "chains go from one to another"
+        how = "no chain leaves its mode" if stuck else "chains move between modes"
         return f"{self.modes} modes remain, with {shares} of the draws: {how}."
 
     def r_hat(self) -> dict[str, np.ndarray]:
-        """R-hat of every number of the sites that were moved, {site: array}.
+        """R-hat of every entry of the moved sites, {site: array}.
 
-        Refused where another frame would have done nearly as well: the numbers would say how the
-        draws were matched, not whether the chains agree.
+        An ambiguous alignment raises an error, as R-hat would depend on the choice of the match.
         """
         if self.ambiguous:
             raise BayesfacError(
                 f"Expected factors that alignment determines, got {len(self.notes)} doubt(s): "
-                f"{self.notes[0]} Look at `fit.diagnostics()`, which is of identified quantities"
+                f"{self.notes[0]} Use `fit.diagnostics()`, which judges identified quantities"
             )
         return {site: arviz_versions.rhat(self.draws[site]) for site in self.turned}
 
@@ -87,17 +83,17 @@ def align(
     Parameters
     ----------
     source : Fit or DataTree
-        What was sampled.
+        A fit with draws, or any DataTree with a group `posterior`.
     reference : Fit, Params or mapping, optional
-        A point to turn to, so that the posterior can stand beside it.
+        A point to match, so that the posterior can be compared with it.
     gauge : sequence of Rotation and Permutation, optional
-        What may be turned or relabelled; by default what the method declares. A DataTree that
-        another library wrote needs it: `bf.Rotation`, `bf.Permutation`.
+        The symmetries of the joint density; by default those that the method declares. Required for a
+        DataTree of another library (`bf.Rotation`, `bf.Permutation`).
 
     Returns
     -------
     Aligned
-        `draws`, `residual` per draw, `modes`, `ambiguous` with `notes` that say why, and `r_hat()`.
+        `draws`, `residual` per draw, `modes`, `ambiguous` with reasons in `notes`, and `r_hat()`.
 
     Examples
     --------
@@ -118,7 +114,7 @@ def align(
 def align_draws(
     draws: Mapping[str, np.ndarray], gauge: Sequence[Rotation | Permutation], reference: Any = None
 ) -> Aligned:
-    """The same for plain arrays: {site: (chain, draw, ...)}."""
+    """`align` for plain arrays: {site: (chain, draw, ...)}."""
     point = _point(reference)
     chains, length = next(iter(draws.values())).shape[:2]
     flat = {site: np.reshape(x, (chains * length, *x.shape[2:])) for site, x in draws.items()}
@@ -129,16 +125,15 @@ def align_draws(
         residual = np.maximum(residual, match.residual)
         ambiguous |= match.ambiguous
         notes += match.notes
-    moved = tuple(
-        dict.fromkeys(site for free in gauge for site in moved_sites(free) if site in flat)
-    )
+    names = (site for free in gauge for site in moved_sites(free) if site in flat)
+    moved = tuple(dict.fromkeys(names))
     shaped = {site: x.reshape(chains, length, *x.shape[1:]) for site, x in flat.items()}
     heap = _heaps([shaped[site] for site in moved], chains, length)
     return Aligned(shaped, residual.reshape(chains, length), ambiguous, tuple(notes), heap, moved)
 
 
 def _heaps(moved: list[np.ndarray], chains: int, length: int) -> np.ndarray:
-    """The heap of evenly spaced draws, (chain, some of them)."""
+    """The heap of evenly spaced draws, (chain, some draws)."""
     step = -(-chains * length // LOOKED)
     few = [site[:, ::step] for site in moved]
     if not few:
@@ -152,7 +147,7 @@ def _apply(
     clean: list[str],
     point: Mapping[str, np.ndarray] | None,
 ) -> Match:
-    """Match on the telling sites, then move every site of the gauge, in place in `flat`."""
+    """Find the match from the factors (or the sites `clean`), then move all sites of the gauge in `flat`."""
     if isinstance(free, Rotation) and free.each:
         return _entries(free, flat, point)
     if isinstance(free, Rotation):
@@ -180,7 +175,7 @@ def _apply(
 def _entries(
     free: Rotation, flat: dict[str, np.ndarray], point: Mapping[str, np.ndarray] | None
 ) -> Match:
-    """Every entry of the sites' leading axis by itself: its own matches, the worst of their residuals."""
+    """Match every entry of the leading axis (stage, member) separately; residuals are the largest."""
     mine = {name: flat[name] for name in (*free.factors, *free.axes, *free.forms) if name in flat}
     one = Rotation(free.factors, {name: axis - 1 for name, axis in free.axes.items()}, free.forms)
     matches, turned = [], {name: np.empty_like(site) for name, site in mine.items()}
@@ -191,21 +186,20 @@ def _entries(
         for name, site in part.items():
             turned[name][:, entry] = site
     flat |= turned
+    notes = [f"Entry {i}: {note}" for i, match in enumerate(matches) for note in match.notes]
     return Match(
         draws=[turned[name] for name in free.factors],
         moves=np.stack([match.moves for match in matches], 1),
         residual=np.max([match.residual for match in matches], 0),
         ambiguous=any(match.ambiguous for match in matches),
-        notes=tuple(
-            f"Entry {i}: {note}" for i, match in enumerate(matches) for note in match.notes
-        ),
+        notes=tuple(notes),
     )
 
 
 def _settled(
     free: Rotation | Permutation, gauge: Sequence[Any], present: Mapping[str, Any]
 ) -> list[str]:
-    """The sites to match on: where no other gauge has its labels mixed up still."""
+    """The sites to match on: those that no other gauge moves, if there are any."""
     others = {name for other in gauge if other is not free for name in other.axes}
     mine = [name for name in free.axes if name in present]
     return [name for name in mine if name not in others] or mine
@@ -215,12 +209,12 @@ def _read(source: Any, gauge: Any) -> tuple[dict[str, np.ndarray], Sequence[Any]
     if isinstance(source, xr.DataTree):
         posterior = source["posterior"].to_dataset()
         order = [dim for dim in ("chain", "draw", "sample") if dim in posterior.dims]
-        arrays = {
-            str(n): v.transpose(*order, ...).to_numpy() for n, v in posterior.data_vars.items()
-        }
+        arrays = {str(n): v.transpose(*order, ...).to_numpy() for n, v in posterior.items()}
         draws = {n: a if len(order) == 2 else a[None] for n, a in arrays.items()}
         if gauge is None and "method" not in source.attrs:
-            raise ValueError("Expected gauge= for a DataTree that bayesfac did not write, got none")
+            raise ValueError(
+                "Expected gauge= for a DataTree without the attribute 'method', got none"
+            )
         return draws, gauge or gauge_of(lookup(json.loads(source.attrs["method"])), draws)
     if source.draws is None:
         raise ValueError(f"Expected a fit with draws, got the point fit {source.name!r}")

@@ -1,4 +1,7 @@
-"""Diagnostics on what the data identify: never on raw factors, which may turn and swap at will."""
+"""Diagnostics of quantities that the data identify, such as predictions.
+
+Raw factors are left out: they can be rotated or exchanged without any change of the joint density.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,24 +12,25 @@ import pandas as pd
 
 from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
 from bayesfac.report import arviz_versions
-from bayesfac.report.diagnostics import findings as words
+from bayesfac.report.diagnostics import findings as judges
 from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import render
 
-ENOUGH = 1000  # draws, over all chains, that the costly quantities are computed from
-BYTES = 192 * 2**20  # and the most of one site that is looked at for them; a few copies are made
-BLOCK = 64
-ENTRIES = 500  # of each aligned site, whose chains are compared
+ENOUGH = 1000  # draws, over all chains, for quantities that are expensive to compute
+BYTES = 192 * 2**20  # largest part of one site used for these quantities; a few copies are made
+BLOCK = 64  # draws that are multiplied at a time
+ENTRIES = 500  # per aligned site, for R-hat
+SHORT = {"good": "converged", "care": "usable with care", "bad": "not converged"}
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """A verdict, the findings behind it, and the numbers behind those.
+    """A verdict, the findings behind it, and a table of numbers.
 
     table      one row per identified quantity: mean, sd, r_hat, ess_bulk, ess_tail, mcse
-    findings   what was found, each with a level ("good", "care", "bad") and advice
+    findings   each has a level ("good", "care", "bad"), a text and advice
     quantities the draws behind the table, by the name in its column `source`
     """
 
@@ -40,37 +44,34 @@ class Diagnostics:
     @property
     def level(self) -> str:
         """The level of the worst finding."""
-        return words.worst(self.findings)
+        return judges.worst(self.findings)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against using it."""
+        """Whether no finding is bad."""
         return self.level != "bad"
 
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
-        return words.headline(self.kind, self.level)
+        return judges.HEADLINES[self.kind][self.level]
 
     @property
     def short(self) -> str:
         """The verdict in a few words, for a table."""
-        said = {"good": "converged", "care": "usable with care", "bad": "not converged"}
-        return said[self.level]
+        return SHORT[self.level]
 
     @property
     def worst(self) -> pd.DataFrame:
-        """One row per kind of quantity: how many, and the worst of each number."""
+        """One row per kind of quantity: their number, and the worst value of each column."""
         if self.table.empty:
             return self.table
-        groups = self.table.groupby("quantity", sort=False)
-        relative = (self.table["mcse"] / self.table["sd"]).groupby(
-            self.table["quantity"], sort=False
-        )
+        relative = self.table.assign(relative=self.table["mcse"] / self.table["sd"])
+        groups = relative.groupby("quantity", sort=False)
         columns = {
             "count": groups.size(), "r_hat": groups["r_hat"].max(),
             "ess_bulk": groups["ess_bulk"].min(), "ess_tail": groups["ess_tail"].min(),
-            "mcse / sd": relative.max(),
+            "mcse / sd": groups["relative"].max(),
         }  # fmt: skip
         return pd.DataFrame(columns)
 
@@ -78,8 +79,7 @@ class Diagnostics:
         lines = [f"{self.name} by {self.engine}: {self.verdict}"]
         lines += [f"  {f.marked}" for f in self.findings]
         if not self.table.empty:
-            shown = self.worst.to_string(float_format=lambda x: f"{x:.3g}", na_rep="-")
-            lines += ["", shown]
+            lines += ["", self.worst.to_string(float_format=lambda x: f"{x:.3g}", na_rep="-")]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -87,44 +87,45 @@ class Diagnostics:
 
 
 def diagnostics(fit: Any) -> Diagnostics:
-    """Judge a fit by what the data identify.
+    """Judge a fit by quantities that the data identify.
 
     Parameters
     ----------
     fit : Fit
-        A sampled fit: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
-        Monte Carlo error, and for NUTS divergences, energy and tree depth. SVI: the trend of the
-        ELBO. A point fit: whether its objective stands still.
+        Of a sampler: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
+        Monte Carlo error, and for NUTS divergences, energy and tree depth. Of SVI: the trend of the
+        ELBO. Of a point fit: whether the objective has settled.
 
     Examples
     --------
     >>> import bayesfac as bf
     >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
     >>> fit = bf.fit("pmf", ratings, bf.Gibbs(50, 200, 2), n_components=2, progress=False)
-    >>> found = diagnostics(fit)
-    >>> bool(found.table["r_hat"].max() < 1.5), found.kind
+    >>> result = diagnostics(fit)
+    >>> bool(result.table["r_hat"].max() < 1.5), result.kind
     (True, 'sampler')
     """
     engine = type(fit.engine).__name__
     if fit.draws is None:
-        return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(words.judge_point(fit)))
-    found = identified(fit)
+        findings = judges.judge_point(fit)
+        return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(findings))
+    quantities = identified(fit)
     kind = "variational" if engine == "SVI" else "sampler"
-    table = tabulate(found, fit, compare=kind == "sampler")
+    table = tabulate(quantities, fit, compare=kind == "sampler")
     if kind == "variational":
         weights = fit.stats.get("log_weight")
         known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
-        findings = words.judge_variational(fit, psis.tail(weights) if known else None)
+        findings = judges.judge_variational(fit, psis.tail(weights) if known else None)
     else:
         energy = fit.stats.get("energy")
         long_enough = energy is not None and energy.shape[1] >= arviz_versions.SHORTEST
         bfmi = arviz_versions.bfmi(energy) if long_enough else None
-        findings = words.judge_sampler(fit, table, bfmi) + factors(fit)
-    return Diagnostics(fit.name, engine, kind, table, tuple(findings), found)
+        findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
+    return Diagnostics(fit.name, engine, kind, table, tuple(findings), quantities)
 
 
 def factors(fit: Any) -> list[Finding]:
-    """Whether factors can be read once they are aligned, from evenly spaced draws and entries."""
+    """Whether aligned factors can be interpreted, judged from evenly spaced draws and entries."""
     gauge = gauge_of(fit.method, tuple(fit.draws))
     moved = {site for free in gauge for site in moved_sites(free)}
     few = _few({site: fit.draws[site] for site in fit.draws if site in moved}) if moved else {}
@@ -132,103 +133,98 @@ def factors(fit: Any) -> list[Finding]:
         return []
     aligned = align_draws(few, gauge)
     if aligned.ambiguous:
-        return [words.judge_factors(aligned, None)]
+        return [judges.judge_factors(aligned, None)]
     r_hat = []
     for site in aligned.turned:
         flat = aligned.draws[site].reshape(*aligned.residual.shape, -1)
         r_hat.append(arviz_versions.rhat(flat[:, :, :: max(1, flat.shape[2] // ENTRIES)]))
-    found = np.concatenate(r_hat)  # NaN where every draw is the same
-    return [words.judge_factors(aligned, float(np.fmax.reduce(found)))]
+    largest = np.fmax.reduce(np.concatenate(r_hat))  # R-hat is NaN where all draws are the same
+    return [judges.judge_factors(aligned, float(largest))]
 
 
-def tabulate(found: Mapping[str, np.ndarray], fit: Any, *, compare: bool = True) -> pd.DataFrame:
-    """Mean, sd, R-hat, ESS and MCSE of every identified quantity, one row each."""
+def tabulate(quantities: Mapping[str, np.ndarray], fit: Any, *, compare: bool) -> pd.DataFrame:
+    """Mean, sd, R-hat, ESS and MCSE, one row per quantity; R-hat and ESS are NaN unless `compare`."""
     parts = []
-    for name, draws in found.items():
+    for name, draws in quantities.items():
         flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
-        alone = flat.shape[0] * flat.shape[1] == 1  # one draw has no spread
-        numbers = {"mean": flat.mean((0, 1)), "sd": flat.std((0, 1), ddof=0 if alone else 1)}
+        size = flat.shape[0] * flat.shape[1]
+        sd = flat.std((0, 1), ddof=int(size > 1))  # the sd of one draw is 0
+        numbers = {"mean": flat.mean((0, 1)), "sd": sd}
         if compare:
             numbers |= {
                 "r_hat": arviz_versions.rhat(flat),
                 "ess_bulk": arviz_versions.ess(flat),
                 "ess_tail": arviz_versions.ess(flat, "tail"),
+                "mcse": arviz_versions.mcse(flat),
             }
-            numbers |= {"mcse": arviz_versions.mcse(flat)}
-        else:  # independent draws: there is nothing to compare
-            numbers |= dict.fromkeys(
-                ("r_hat", "ess_bulk", "ess_tail"), np.full(flat.shape[2], np.nan)
-            )
-            numbers |= {"mcse": numbers["sd"] / np.sqrt(flat.shape[0] * flat.shape[1])}
-        index = row_names(name, fit, draws.shape[2:])
-        parts.append(
-            pd.DataFrame({"quantity": _kind(name), "source": name, **numbers}, index=index)
-        )
+        else:  # independent draws: sd / sqrt(n)
+            missing = np.full(flat.shape[2], np.nan)
+            numbers |= dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), missing)
+            numbers |= {"mcse": sd / np.sqrt(size)}
+        columns = {"quantity": _kind(name), "source": name, **numbers}
+        parts.append(pd.DataFrame(columns, index=row_names(name, fit, draws.shape[2:])))
     return pd.concat(parts)
 
 
 def row_names(name: str, fit: Any, shape: tuple[int, ...]) -> list[str]:
-    """What each entry of an identified quantity is called, with the user's labels."""
+    """The names of all entries of an identified quantity, with the user's labels."""
     if name == "probe":
-        return [
-            f"prediction ({', '.join(map(str, row))})"
-            for row in fit.data.probe.itertuples(index=False)
-        ]
+        return prediction_names(fit.data.probe)
     kind, size = _kind(name), int(np.prod(shape))
     if len(shape) == 2:  # a spectrum for every entry of a leading axis
-        what = _leading(fit)
-        return [f"{kind} {i + 1} of {what} {entry}" for entry, i in np.ndindex(*shape)]
+        gauge = gauge_of(fit.method, tuple(fit.draws))
+        site = next(f.factors[0] for f in gauge if isinstance(f, Rotation) and f.each)
+        axis = site_dims(fit.method, site)[0]  # stage or member
+        return [f"{kind} {i + 1} of {axis} {entry}" for entry, i in np.ndindex(*shape)]
     if size == 1:
         return [kind]
     first = 0 if name.startswith("share.") else 1
     return [f"{kind} {i + first}" for i in range(size)]
 
 
-def _leading(fit: Any) -> str:
-    """The name of the axis whose entries turn by themselves: stage, member."""
-    gauge = gauge_of(fit.method, tuple(fit.draws))
-    site = next(f.factors[0] for f in gauge if isinstance(f, Rotation) and f.each)
-    return site_dims(fit.method, site)[0]
+def prediction_names(labels: pd.DataFrame) -> list[str]:
+    """The names of predictions, such as "prediction (ann, film 3)"."""
+    rows = labels.itertuples(index=False)
+    return [f"prediction ({', '.join(map(str, row))})" for row in rows]
 
 
 def _kind(name: str) -> str:
     plain = {"lp": "log joint", "probe": "prediction", "singular_values": "singular value"}
-    of, _, site = name.partition(".")
-    spoken = {"eigenvalues": "eigenvalue", "share": "share", "size": "size"}.get(of)
-    return f"{spoken} of {site}" if site and spoken else plain.get(name, name)
+    statistic, _, site = name.partition(".")
+    word = {"eigenvalues": "eigenvalue", "share": "share", "size": "size"}.get(statistic)
+    return f"{word} of {site}" if site and word else plain.get(name, name)
 
 
 # -- identified quantities ----------------------------------------------------------------------
 def identified(fit: Any) -> dict[str, np.ndarray]:
-    """What does not depend on how the factors are turned or labelled, as (chain, draw, ...) arrays.
+    """Quantities (chain, draw, ...) that are the same for all rotations and labels of the factors.
 
-    The log joint, scalar sites, predictions at the probe cells; for rotations the singular values
-    of U V' and the eigenvalues of K x K sites, unless thresholds absorb what these measure; for
-    relabellings each component's share where rows divide over the components, else their sizes in order.
+    The log joint, scalar sites and predictions at the probe cells. For rotations: the singular values
+    of U V' and the eigenvalues of K x K sites, unless thresholds absorb their scale. For
+    permutations: see `shares`.
     """
     draws = fit.draws
-    found = {"lp": np.asarray(fit.stats["lp"])} if "lp" in fit.stats else {}
-    found |= {site: np.asarray(draws[site]) for site in draws if draws[site].ndim == 2}
-    found["probe"] = fit.predict(fit.data.probe).draws_of_mean()
+    quantities = {"lp": np.asarray(fit.stats["lp"])} if "lp" in fit.stats else {}
+    quantities |= {site: np.asarray(draws[site]) for site in draws if draws[site].ndim == 2}
+    quantities["probe"] = fit.predict(fit.data.probe).draws_of_mean()
     gauge = gauge_of(fit.method, tuple(draws))
     for free in gauge:
         if isinstance(free, Rotation) and not free.floating:
-            few = _few(
-                {site: draws[site] for site in (*free.factors, *free.forms) if site in draws}
-            )
-            found["singular_values"] = singular_values(*(few[site] for site in free.factors))
-            forms = {site: np.asarray(few[site], float) for site in free.forms if site in few}
-            found |= {
-                f"eigenvalues.{s}": np.linalg.eigvalsh(m)[..., ::-1] for s, m in forms.items()
-            }
-    return found | shares(draws, [free for free in gauge if isinstance(free, Permutation)])
+            used = [site for site in (*free.factors, *free.forms) if site in draws]
+            few = _few({site: draws[site] for site in used})
+            quantities["singular_values"] = singular_values(*(few[site] for site in free.factors))
+            for site in free.forms:
+                if site in few:
+                    values = np.linalg.eigvalsh(np.asarray(few[site], float))[..., ::-1]
+                    quantities[f"eigenvalues.{site}"] = values
+    return quantities | shares(draws, [free for free in gauge if isinstance(free, Permutation)])
 
 
 def singular_values(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Singular values of U V' for draws (chain, draw, n, K) and (chain, draw, m, K), largest first.
 
-    Axes between the draws and n or m (stages, members) stay, each entry with a spectrum of its own.
-    From the K x K Gram matrices, so no n x m matrix is built.
+    Axes between the draws and n or m (stages, members) are kept: each entry has its own spectrum.
+    The values come from the K x K Gram matrices; no n x m matrix is built.
 
     >>> u = np.array([[[[3.0, 0.0], [0.0, 1.0]]]])
     >>> singular_values(u, u).round(6)
@@ -241,33 +237,33 @@ def singular_values(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def shares(draws: Mapping[str, np.ndarray], gauge: list[Permutation]) -> dict[str, np.ndarray]:
-    """Each component's mean weight, from the site whose rows divide over the components.
+    """Each component's mean weight, from a site whose rows sum to 1 over the components.
 
-    Where none does, the means of aligned columns would say how well they were aligned, and with a free sign
-    not even that: then the sizes of the components, all their sites together, the largest first.
+    Without such a site: the sizes of the components, largest first. Means of aligned columns would depend
+    on the quality of the alignment, and on the sign if the sign is free.
     """
     if not gauge:
         return {}
     few = _few({site: draws[site] for free in gauge for site in free.axes if site in draws})
     aligned = align_draws(few, gauge).draws
-    found = {}
+    quantities = {}
     for free in gauge:
         divided = [site for site, axis in free.axes.items() if _divides(aligned.get(site), axis)]
         if divided:
             weights = aligned[divided[0]]
-            found[f"share.{free.name}"] = weights.mean(tuple(range(2, weights.ndim - 1)))
+            quantities[f"share.{free.name}"] = weights.mean(tuple(range(2, weights.ndim - 1)))
         elif known := {site: axis for site, axis in free.axes.items() if site in few}:
-            found[f"size.{free.name}"] = _sizes(few, known)
-    return found
+            quantities[f"size.{free.name}"] = _sizes(few, known)
+    return quantities
 
 
 def _divides(site: np.ndarray | None, axis: int) -> bool:
-    """Rows that sum to one over the components."""
+    """Whether rows sum to one over the components."""
     return site is not None and axis == site.ndim - 3 and np.allclose(site.sum(-1), 1, atol=1e-3)
 
 
 def _sizes(draws: Mapping[str, np.ndarray], axes: Mapping[str, int]) -> np.ndarray:
-    """(chain, draw, component): the geometric mean of a component's norms in these sites, in order."""
+    """(chain, draw, component): geometric mean of a component's norms in these sites, largest first."""
     logs = []
     for site, axis in axes.items():
         value = np.moveaxis(np.asarray(draws[site], float), axis + 2, -1)
@@ -277,7 +273,7 @@ def _sizes(draws: Mapping[str, np.ndarray], axes: Mapping[str, int]) -> np.ndarr
 
 
 def _few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Evenly spaced draws: enough to judge, and few enough to hold. Same ones for every site."""
+    """The same evenly spaced draws of every site: about ENOUGH draws, at most BYTES of one site."""
     chains, length = next(iter(draws.values())).shape[:2]
     largest = max(values.nbytes for values in draws.values())
     step = max(1, -(-chains * length // ENOUGH), -(-largest // BYTES))

@@ -1,4 +1,4 @@
-"""What diagnostics say, in plain words: a finding has a level, a sentence, and what to do next."""
+"""What diagnostics report: findings with a level, a sentence and advice, and the limits behind them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,17 @@ from bayesfac.report.diagnostics.psis import threshold
 
 LEVELS = ("good", "care", "bad")
 MARK = {"good": "+", "care": "!", "bad": "x"}
-# R-hat: fine up to the first, to be read with care up to the second. Predictions are what most
-# people use, and what mixes best; the log joint and hyper-parameters may lag behind them.
+# Largest R-hat that is good, and that is usable with care. Predictions have the stricter limit: most users
+# want predictions, and they mix faster than the log joint and hyper-parameters.
 RHAT = {"prediction": (1.01, 1.05), "else": (1.01, 1.10)}
 ESS = (100, 400)  # effective draws: too few below the first, enough for the tails from the second
 BFMI = 0.3
+SMALL_SPREADS = "its standard deviations are usually too small. R-hat cannot detect this."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found: `level` is "good", "care" or "bad"."""
+    """One result of a check: `level` is "good", "care" or "bad"; `advice` says what to do next."""
 
     level: str
     text: str
@@ -30,7 +31,7 @@ class Finding:
 
     @property
     def marked(self) -> str:
-        """The same with a sign of its level, as plain text has it."""
+        """The finding as plain text, after a sign for its level."""
         return f"{MARK[self.level]} {self}"
 
 
@@ -43,35 +44,35 @@ def worst(findings: tuple[Finding, ...]) -> str:
     return max((f.level for f in findings), key=LEVELS.index, default="good")
 
 
-def headline(kind: str, level: str) -> str:
-    """The verdict in one sentence."""
-    said = {
-        "sampler": {
-            "good": "The chains agree: this posterior can be used.",
-            "care": "Usable with care: read what follows first.",
-            "bad": "Not to be trusted yet.",
-        },
-        "variational": {
-            "good": "The approximation has settled.",
-            "care": "The approximation has settled, but it is an approximation.",
-            "bad": "The approximation has not settled.",
-        },
-        "point": {
-            "good": "Converged.",
-            "care": "Stopped in order, with something to know.",
-            "bad": "Not converged.",
-        },
-    }
-    return said[kind][level]
+HEADLINES = {  # the verdict in one sentence, by kind of fit
+    "sampler": {
+        "good": "The chains agree: this posterior can be used.",
+        "care": "Usable with care: read the findings below first.",
+        "bad": "Do not use this posterior yet.",
+    },
+    "variational": {
+        "good": "The approximation has settled.",
+        "care": "The approximation has settled, but it may differ from the posterior.",
+        "bad": "The approximation has not settled.",
+    },
+    "point": {
+        "good": "Converged.",
+        "care": "Converged, with warnings.",
+        "bad": "Not converged.",
+    },
+}
 
 
 # -- samplers -----------------------------------------------------------------------------------
 def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> list[Finding]:
-    """Agreement of chains, effective draws, and what only Hamiltonian samplers can tell."""
+    """Findings on agreement of chains, effective draws, and statistics of Hamiltonian samplers."""
     chains, draws = next(iter(fit.draws.values())).shape[:2]
-    findings = [_broken(table)] if not np.isfinite(table["mean"]).all() else []
-    findings += _rhat(table, chains, draws)
-    findings += _ess(table, chains, draws)
+    findings = []
+    broken = table.index[~np.isfinite(table["mean"])]
+    if len(broken):
+        text = f"Some draws are NaN or infinite, first seen in {broken[0]}."
+        findings.append(Finding("bad", text, "Check the data's scale."))
+    findings += _rhat(table, chains, draws) + _ess(table, chains, draws)
     if "diverging" in fit.stats:
         findings.append(_divergences(fit.stats["diverging"]))
     if bfmi is not None:
@@ -81,85 +82,78 @@ def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> lis
     return findings + _notes(fit)
 
 
-def _broken(table: pd.DataFrame) -> Finding:
-    name = table.index[~np.isfinite(table["mean"])][0]
-    return Finding(
-        "bad", f"Some draws are NaN or infinite, first seen in {name}.", "Check the data's scale."
-    )
-
-
-GROUPS = {  # who speaks for what: predictions are what most people use, the rest may lag behind
+GROUPS = {  # groups of quantities that are judged separately: predictions mix fastest
     "Predictions": lambda quantity: quantity == "prediction",
     "Log joint": lambda quantity: quantity == "log joint",
     "Hyper-parameters and spectrum": lambda quantity: ~quantity.isin(["prediction", "log joint"]),
 }
 
 
+def judge_rhat(group: str, largest: float) -> str:
+    """The level of the largest R-hat of a group; "good" for NaN. Hyper-parameters are never "bad"."""
+    fine, limit = RHAT["prediction" if group == "Predictions" else "else"]
+    if not round(largest, 3) > fine:
+        return "good"
+    return "bad" if largest > limit and not group.startswith("Hyper") else "care"
+
+
 def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
     """Agreement of the chains, group by group."""
-    found = []
+    findings: list[Finding] = []
     among = "chains" if chains > 1 else "the two halves of the chain"
     for group, belongs in GROUPS.items():
         rows = table.loc[belongs(table["quantity"]), "r_hat"]
-        largest = rows.max()  # NaN where nothing could be compared
-        if np.isnan(largest):
+        largest = rows.max()
+        if np.isnan(largest):  # the group has no R-hat
             continue
         fine, limit = RHAT["prediction" if group == "Predictions" else "else"]
+        level = judge_rhat(group, largest)
         which = f" ({rows.index[int(np.nanargmax(rows))]})" if len(rows) > 1 else ""
-        if round(largest, 3) <= fine:
-            found.append(Finding("good", f"{group}: {among} agree, R-hat at most {largest:.3f}."))
+        if level == "good":
+            text, advice = f"agree, R-hat at most {largest:.3f}.", ""
         elif largest <= limit:
-            text = f"{group}: {among} nearly agree, R-hat up to {largest:.3f}{which}; aim: {fine}."
-            found.append(Finding("care", text, f"Take {2 * draws} draws per chain."))
+            text = f"nearly agree, R-hat up to {largest:.3f}{which}; aim: {fine}."
+            advice = f"Take {2 * draws} draws per chain."
         else:
-            text = f"{group}: {among} disagree, R-hat up to {largest:.2f}{which}."
-            if group.startswith("Hyper") and worst(tuple(found)) != "bad":
-                found.append(
-                    Finding("care", text, "Predict with this, but do not read these numbers yet.")
-                )
+            text = f"disagree, R-hat up to {largest:.2f}{which}."
+            advice = "Warm up longer, or start from a point fit (init=) if the chains did not."
+            if level == "care" and worst(tuple(findings)) != "bad":
+                advice = "Predict with this fit, but do not interpret these numbers yet."
             else:
-                advice = "Warm up longer, or start from a point fit (init=) if these did not."
-                found.append(Finding("bad", text, advice))
-    if not found:
-        found.append(
-            Finding("bad", "Too few draws to compare anything.", "Take at least 100 per chain.")
-        )
+                level = "bad"
+        findings.append(Finding(level, f"{group}: {among} {text}", advice))
+    if not findings:
+        text = "Too few draws to compare the chains."
+        findings.append(Finding("bad", text, "Take at least 100 per chain."))
     if chains == 1:
-        text = "One chain: whether chains from other starts would agree, nobody knows."
-        found.append(Finding("care", text, "Run 4 chains."))
-    return found
+        text = "One chain: nobody can tell whether chains from other starts would agree."
+        findings.append(Finding("care", text, "Run 4 chains."))
+    return findings
 
 
 def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
-    """Effective draws: few for a prediction is bad, few for the rest is slow."""
+    """Effective draws: too few for predictions is bad, too few for other quantities needs care."""
     each = table[["ess_bulk", "ess_tail"]].min(axis=1)
     predicted = table["quantity"] == "prediction"
     few, enough = ESS
-    found = []
+    findings = []
     for what, rows in (("predictions", each[predicted]), ("the rest", each[~predicted])):
         if rows.isna().all():
             continue
         least, name = rows.min(), rows.index[int(np.nanargmin(rows))]
-        who = what if what == "predictions" else f"{what} ({name})"
+        size = f"{least:.0f} of {chains * draws}"
         if least >= enough:
-            found.append(
-                Finding(
-                    "good", f"Effective draws for {what}: at least {least:.0f} of {chains * draws}."
-                )
-            )
+            findings.append(Finding("good", f"Effective draws for {what}: at least {size}."))
             continue
         level = "bad" if what == "predictions" and least < few else "care"
         more = np.ceil(draws * enough / max(least, 1) / 100) * 100
-        advice = (
-            f"About {more:.0f} draws per chain would do."
-            if more <= 20 * draws
-            else "It mixes slowly."
-        )
-        text = (
-            f"Effective draws for {who}: only {least:.0f} of {chains * draws}; {enough} is the aim."
-        )
-        found.append(Finding(level, text, advice))
-    return found
+        advice = f"About {more:.0f} draws per chain would be enough."
+        if more > 20 * draws:
+            advice = "The chains mix slowly."
+        who = what if what == "predictions" else f"{what} ({name})"
+        text = f"Effective draws for {who}: only {size}; {enough} is the aim."
+        findings.append(Finding(level, text, advice))
+    return findings
 
 
 def _divergences(diverging: np.ndarray) -> Finding:
@@ -176,7 +170,7 @@ def _energy(bfmi: np.ndarray) -> Finding:
     if low >= BFMI:
         return Finding("good", f"Energy: E-BFMI at least {low:.2f} ({BFMI} or more is fine).")
     text = f"Energy: E-BFMI down to {low:.2f}, below {BFMI}: the tails are explored slowly."
-    return Finding("care", text, "Warm up longer, or put firmer priors on the scales.")
+    return Finding("care", text, "Warm up longer, or put narrower priors on the scales.")
 
 
 def _depth(depth: np.ndarray, largest: int) -> Finding:
@@ -184,70 +178,72 @@ def _depth(depth: np.ndarray, largest: int) -> Finding:
     if not share:
         return Finding("good", f"Tree depth: at most {int(depth.max())} of {largest}.")
     text = f"Tree depth: {share:.0%} of the draws hit the limit of {largest}."
-    return Finding("care", text, f"It is slow, not wrong: max_tree_depth={largest + 2} may pay.")
+    advice = f"The draws are slow, not wrong; max_tree_depth={largest + 2} may be faster."
+    return Finding("care", text, advice)
 
 
 def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
-    """Whether aligned factors mean something; R-hat is None where alignment is a matter of taste."""
-    left = f"residual {float(np.median(aligned.residual)):.2f}"
+    """Whether aligned factors can be interpreted; `r_hat` is None where the alignment is ambiguous."""
     if aligned.modes > 1:
-        advice = "Predictions average over them; a mean of factors would be of neither."
+        advice = (
+            "Predictions average over the modes; a mean of factors would belong to none of them."
+        )
         return Finding("care", f"Factors, aligned: {aligned.modes_in_words}", advice)
     if r_hat is None:
-        text = f"Factors: no R-hat, as another frame would do as well. {aligned.notes[0]}"
+        text = f"Factors: no R-hat, as other alignments fit equally well. {aligned.notes[0]}"
         return Finding("good", text)
     if np.isnan(r_hat):
         text = "Factors: no R-hat, as all their draws are the same."
         return Finding("bad", text, "The chains never moved: sample again from another start.")
     fine = r_hat <= RHAT["else"][1]
-    text = f"Factors, aligned ({left}): one mode, R-hat at most {r_hat:.2f}; raw ones mean nothing."
-    advice = "" if fine else "Predict with this, but do not read single factors yet."
+    text = f"Factors, aligned (residual {float(np.median(aligned.residual)):.2f}): one mode, R-hat at most "
+    text += f"{r_hat:.2f}. Factors that are not aligned cannot be interpreted."
+    advice = "" if fine else "Predict with this fit, but do not interpret single factors yet."
     return Finding("good" if fine else "care", text, advice)
 
 
 # -- variational and point fits -----------------------------------------------------------------
 def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
-    """Whether the ELBO has settled, and Pareto's k of the weights that would make the guide's draws the
-    posterior's; R-hat of independent draws would always be one."""
-    steps, trend = len(fit.trace), _trend(fit.trace)
-    guide = getattr(fit.engine, "guide", "")
-    found = []
-    if trend is None:
-        found.append(
-            Finding("bad", f"Only {steps} steps: too few to see a trend.", "Take some thousand.")
-        )
-    elif trend < -3:
-        text = f"The ELBO got worse at the end ({-trend:.1f} standard errors): the guide runs away."
-        found.append(Finding("bad", text, "Take a smaller learning_rate."))
-    elif fit.converged is False and not fit.partial and trend <= 2:
-        text = f"Stopped after {steps} steps, before it could be seen that the ELBO had settled."
-        found.append(Finding("bad", text, f"Take {max(2 * steps, 5000)} steps."))
-    elif trend > 2 and fit.converged is not True:
-        text = f"The ELBO was still improving after {steps} steps ({trend:.1f} standard errors)."
-        found.append(Finding("bad", text, f"Take {2 * steps} steps."))
-    else:
-        found.append(Finding("good", f"The ELBO no longer improves after {steps} steps."))
+    """Whether the ELBO has settled, and whether the guide reaches the posterior.
+
+    `k` is Pareto's k of the weights (joint / guide). R-hat is not used: for independent draws it is always 1.
+    """
+    findings = [_elbo(fit)]
     limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)
+    weighted = f"Draws weighted by joint / guide: Pareto's k {k:.2f}" if k is not None else ""
     if k is not None and k < limit:
-        text = (
-            f"Weighted against the joint: Pareto's k {k:.2f} (below {limit:.2g} is fine): the guide"
-        )
-        found.append(Finding("good", f"{text} reaches what the posterior reaches."))
-        return found + _notes(fit)
-    text = "Spreads of a variational posterior are usually too small, and R-hat cannot tell."
-    if guide in ("", "normal"):
-        text = (
-            "Mean field ignores correlations: its spreads are usually too small. R-hat cannot tell."
-        )
+        text = f"{weighted} (below {limit:.2g} is fine): the guide covers the posterior."
+        return [*findings, Finding("good", text), *_notes(fit)]
+    mean_field = getattr(fit.engine, "guide", "") in ("", "normal")
     if k is not None:
-        text = f"Weighted against the joint: Pareto's k {k:.2f}, not below {limit:.2g}: the guide is not the "
-        text += "posterior. " + ("It ignores correlations." if guide in ("", "normal") else "")
-    found.append(Finding("care", text.strip(), "Compare its coverage with Gibbs or NUTS."))
-    return found + _notes(fit)
+        text = f"{weighted}, not below {limit:.2g}: the guide differs from the posterior."
+        text += " The guide ignores correlations." if mean_field else ""
+    elif mean_field:
+        text = f"The mean-field guide ignores correlations: {SMALL_SPREADS}"
+    else:
+        text = f"The guide is an approximation: {SMALL_SPREADS}"
+    findings.append(Finding("care", text, "Compare its coverage with Gibbs or NUTS."))
+    return findings + _notes(fit)
+
+
+def _elbo(fit: Any) -> Finding:
+    steps, trend = len(fit.trace), _trend(fit.trace)
+    if trend is None:
+        return Finding("bad", f"Only {steps} steps: too few to see a trend.", "Take some thousand.")
+    if trend < -3:
+        text = f"The ELBO got worse at the end ({-trend:.1f} standard errors): the guide diverges."
+        return Finding("bad", text, "Take a smaller learning_rate.")
+    if fit.converged is False and not fit.partial and trend <= 2:
+        text = f"Stopped after {steps} steps, too early to see whether the ELBO had settled."
+        return Finding("bad", text, f"Take {max(2 * steps, 5000)} steps.")
+    if trend > 2 and fit.converged is not True:
+        text = f"The ELBO was still improving after {steps} steps ({trend:.1f} standard errors)."
+        return Finding("bad", text, f"Take {2 * steps} steps.")
+    return Finding("good", f"The ELBO no longer improves after {steps} steps.")
 
 
 def _trend(trace: np.ndarray) -> float | None:
-    """How much the last tenth of the trace beats the tenth before, in standard errors."""
+    """Mean of the tenth before the last minus mean of the last tenth of the trace, in standard errors."""
     tenth = len(trace) // 10
     if tenth < 10:
         return None
@@ -258,36 +254,28 @@ def _trend(trace: np.ndarray) -> float | None:
 
 
 def judge_point(fit: Any) -> list[Finding]:
-    """Whether the objective stands still, and what happened on the way."""
+    """Whether the objective has stopped falling, and the notes of the solver."""
     looks, last = len(fit.trace) - 1, fit.trace[-1]
     if not np.isfinite(fit.trace).all():
-        found = [Finding("bad", "The objective became NaN or infinite.", "Check the data's scale.")]
+        finding = Finding("bad", "The objective became NaN or infinite.", "Check the data's scale.")
     elif fit.converged:
-        found = [
-            Finding("good", f"The objective stands still at {last:.6g} after {looks} iterations.")
-        ]
+        text = f"The objective has settled at {last:.6g} after {looks} iterations."
+        finding = Finding("good", text)
     else:
         change = fit.trace[-2] - last if looks > 0 else np.nan
-        text = f"Stopped after {looks} iterations at {last:.6g}, still moving by {change:.2g} each."
-        found = [Finding("bad", text, "Raise max_iter (or steps), or accept a looser tol.")]
-    return found + _notes(fit)
+        text = f"Stopped after {looks} iterations at {last:.6g}; the last one lowered it by {change:.2g}."
+        finding = Finding("bad", text, "Raise max_iter (or steps), or accept a looser tol.")
+    return [finding, *_notes(fit)]
 
 
 def _notes(fit: Any) -> list[Finding]:
-    """What the engine itself had to say."""
-    found = []
+    """Notes of the engine as findings."""
+    findings = []
     if fit.partial:
-        found.append(
-            Finding(
-                "care", "Interrupted: this is what there was by then.", "Run it again to the end."
-            )
-        )
+        text = "Interrupted: the fit holds the results up to the interruption."
+        findings.append(Finding("care", text, "Run it again to the end."))
     for note in fit.info.get("notes", ()):
-        if not note.startswith(("interrupted", "the ELBO was still moving")):  # said already
-            found.append(Finding("good" if note.startswith("best of") else "care", _sentence(note)))
-    return found
-
-
-def _sentence(note: str) -> str:
-    text = note.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+        if not note.startswith(("interrupted", "the ELBO was still moving")):  # reported above
+            text = note[:1].upper() + note[1:] + ("" if note.endswith((".", "!", "?")) else ".")
+            findings.append(Finding("good" if note.startswith("best of") else "care", text))
+    return findings

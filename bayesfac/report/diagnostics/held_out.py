@@ -1,4 +1,4 @@
-"""Held-out scores: how far off the mean was, and whether the stated uncertainty was right."""
+"""Held-out scores: the error of the predicted means, and whether the predicted uncertainty was right."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +14,12 @@ from bayesfac.report.diagnostics import uniformity
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
-LARGER_IS_BETTER = ("log score", "ordinal log score")  # tables show them so, losses are minus them
+LARGER_IS_BETTER = ("log score", "ordinal log score")  # losses are minus these scores
+POINTS = 99  # where the ECDF of the PIT is compared with the uniform one
 
 
 class Words(NamedTuple):
-    """How to speak of held-out cells: what they are, whose, in which unit, and what training had of these."""
+    """Words for texts about held-out cells: what they are, whose, in which unit, and their training cells."""
 
     what: str
     who: str
@@ -35,13 +36,13 @@ WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A fit's predictions of ratings beside what came true; every array in the test set's order.
+    """Predictions of ratings beside the true values; every array is in the order of the test set.
 
-    pit       the predictive distribution function at the truth, at random within its jump where it
-              has one: uniform when calibrated
+    pit       predictive distribution function at the true value (at random within a jump): uniform
+              for a calibrated fit
     width     of the 90 % predictive interval
-    activity  how many ratings of the same user training had seen
-    cluster   the user, whose ratings are not independent of one another
+    activity  number of training ratings of the same user
+    cluster   index of the user, as ratings of one user are not independent
     """
 
     value: np.ndarray
@@ -58,7 +59,7 @@ class Scores:
 
     @property
     def words(self) -> Words:
-        """How to speak of them."""
+        """Words for texts about these scores."""
         return WORDS[self.kind]
 
     def __len__(self) -> int:
@@ -66,30 +67,27 @@ class Scores:
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        """What each row costs; lower is better."""
+        """The losses of each row; lower is better."""
         error = self.mean - self.value
         parts = {"RMSE": error**2, "MAE": np.abs(error), "log score": -self.log_score}
         return {**parts, "CRPS": self.crps}
 
     @property
     def weights(self) -> np.ndarray:
-        """How much each row counts."""
+        """The weight of each row."""
         return np.ones(len(self))
 
     def inside(self, level: float) -> np.ndarray:
-        """Which truths lie in the central predictive interval of that level."""
+        """Which true values lie in the central predictive interval of this level."""
         return np.abs(self.pit - 0.5) <= level / 2
 
-    def summary(self) -> dict[str, float]:
-        """One row of the comparison."""
-        return {"n": len(self), **self._part(slice(None))}
+    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
+        """The scores of some test rows, by default of all."""
+        return {"n": len(self.value[rows]), **self._part(rows)}
 
     def by_activity(self, groups: int = 10) -> pd.DataFrame:
-        """The same scores for users that training knew little or well, in groups of equal size."""
-        found = {}
-        for name, rows in activity_groups(self.activity, groups).items():
-            found[name] = {"n": int(rows.sum()), **self._part(rows)}
-        return pd.DataFrame.from_dict(found, orient="index").rename_axis(self.words.known)
+        """The scores in groups of equal size, from users with few training ratings to those with many."""
+        return _by_activity(self, groups, self.words.known)
 
     def _part(self, rows: Any) -> dict[str, float]:
         means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
@@ -98,43 +96,47 @@ class Scores:
         covered = {coverage(level): float(self.inside(level)[rows].mean()) for level in LEVELS}
         return {**means, **covered, "width": float(self.width[rows].mean())}
 
-    def pit_histogram(self, bins: int | None = None) -> pd.DataFrame:
+    def pit_histogram(self) -> pd.DataFrame:
         """Relative frequency of each PIT bin (1 is calibrated), with a simultaneous 95 % band.
 
-        The band is binomial with Bonferroni's correction: a calibrated forecast of independent rows
-        stays inside it everywhere in 95 of 100 data sets.
+        The band is binomial with Bonferroni's correction: if the fit is calibrated and rows are
+        independent, all bins lie inside the band in at least 95 of 100 data sets.
         """
-        bins = bins or (20 if len(self) >= 1000 else 10)
+        bins = 20 if len(self) >= 1000 else 10
         counts, edges = np.histogram(self.pit, bins, (0, 1))
         tail = 0.05 / bins / 2
         low, high = binom.ppf([tail, 1 - tail], len(self), 1 / bins)
         table = {"left": edges[:-1], "right": edges[1:], "frequency": counts * bins / len(self)}
         return pd.DataFrame(table).assign(low=low * bins / len(self), high=high * bins / len(self))
 
-    def pit_ecdf(self, points: int = 99) -> pd.DataFrame:
-        """The distribution function of the PIT less the uniform one, with a simultaneous 95 % band, after
-        Sailynoja, Buerkner & Vehtari (2022): calibrated forecasts of independent rows stay in it everywhere
-        in 95 of 100 data sets."""
-        at, total = np.arange(1, points + 1) / (points + 1), len(self)
-        seen = uniformity.below(np.minimum(self.pit * (points + 1), points).astype(int), points)
-        low, high = uniformity.band(total, points)
+    def pit_ecdf(self) -> pd.DataFrame:
+        """ECDF of the PIT minus that of the uniform distribution, with a simultaneous 95 % band.
+
+        After Sailynoja, Buerkner & Vehtari (2022): if the fit is calibrated and rows are independent,
+        the whole curve lies inside the band in 95 of 100 data sets.
+        """
+        at, total = np.arange(1, POINTS + 1) / (POINTS + 1), len(self)
+        seen = uniformity.below(np.minimum(self.pit * (POINTS + 1), POINTS).astype(int), POINTS)
+        low, high = uniformity.band(total, POINTS)
         parts = {"difference": seen, "low": low, "high": high}
         return pd.DataFrame({"PIT": at, **{n: part / total - at for n, part in parts.items()}})
 
     def coverage_curve(self) -> pd.DataFrame:
-        """How many truths the central interval of each level holds."""
+        """The share of true values in the central interval of each level."""
         levels = np.linspace(0.05, 0.95, 19)
         held = np.sort(np.abs(self.pit - 0.5))
         share = np.searchsorted(held, levels / 2, side="right") / len(self)
         return pd.DataFrame({"level": levels, "coverage": share})
 
-    def selective(self) -> pd.DataFrame:
-        """RMSE when only the predictions with the smallest stated sd are answered.
+    @property
+    def orders(self) -> bool:
+        """Whether the predicted standard deviations differ, so that they order the rows."""
+        return bool(np.ptp(self.sd) > 1e-6 * self.sd.max())
 
-        Where all sds are alike they order nothing, and the curve is flat.
-        """
+    def selective(self) -> pd.DataFrame:
+        """RMSE of the predictions with the smallest standard deviations; constant if all are equal."""
         kept = np.linspace(0.1, 1, 19)
-        if np.ptp(self.sd) <= 1e-6 * self.sd.max():
+        if not self.orders:
             return pd.DataFrame({"answered": kept, "RMSE": np.sqrt(self.losses["RMSE"].mean())})
         order = np.argsort(self.sd, kind="stable")
         running = np.cumsum(self.losses["RMSE"][order]) / np.arange(1, len(self) + 1)
@@ -144,9 +146,9 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class LevelScores(Scores):
-    """The same for ratings on a scale, where every method is judged by the levels that it tells.
+    """The same for ratings on levels: every method is scored by its probabilities of the levels.
 
-    A density cannot be compared with a mass, so only scores of masses are shown.
+    Scores of densities are left out, as a density cannot be compared with a probability.
     """
 
     levels: tuple[float, ...]
@@ -157,31 +159,29 @@ class LevelScores(Scores):
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        """What each row costs; lower is better."""
-        parts = {
-            "RMSE": (self.mean - self.value) ** 2,
-            "MAE of level": np.abs(self.level - self.value),
-        }
+        """The losses of each row; lower is better."""
+        off = np.abs(self.level - self.value)
+        parts = {"RMSE": (self.mean - self.value) ** 2, "MAE of level": off}
         parts["zero-one"] = (self.level != self.value).astype(float)
         return {**parts, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
 
     def _part(self, rows: Any) -> dict[str, float]:
-        found = super()._part(rows)
-        first = {name: found.pop(name) for name in ("RMSE", "MAE of level")}
-        return {**first, "NMAE": nmae(self.value[rows], self.level[rows], self.levels), **found}
+        part = super()._part(rows)
+        first = {name: part.pop(name) for name in ("RMSE", "MAE of level")}
+        return {**first, "NMAE": nmae(self.value[rows], self.level[rows], self.levels), **part}
 
     def reliability(self, bins: int = 10) -> pd.DataFrame:
-        """How often a level came true that was given about so much probability, all levels together."""
-        told = self.probabilities.ravel()
+        """Mean predicted probability and observed frequency of all levels, in bins of probability."""
+        predicted = self.probabilities.ravel()
         came = (self.value[:, None] == np.asarray(self.levels)).ravel()
-        which = np.minimum((told * bins).astype(int), bins - 1)
-        table = pd.DataFrame({"predicted": told, "observed": came}).groupby(which)
+        which = np.minimum((predicted * bins).astype(int), bins - 1)
+        table = pd.DataFrame({"predicted": predicted, "observed": came}).groupby(which)
         return table.mean().assign(n=table.size()).reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)
 class TokenScores:
-    """A fit's probabilities of the stored cells of several views, weighted by their counts."""
+    """Predicted probabilities of the stored cells of views, weighted by their counts."""
 
     count: np.ndarray
     log_p: np.ndarray
@@ -194,33 +194,25 @@ class TokenScores:
 
     @property
     def losses(self) -> dict[str, np.ndarray]:
-        """Minus the log probability; lower is better."""
+        """Minus the log probability of each cell; lower is better."""
         return {"log score": -self.log_p}
 
     @property
     def weights(self) -> np.ndarray:
-        """How often each cell was seen."""
+        """The count of each cell."""
         return self.count
 
-    def summary(self) -> dict[str, float]:
-        """Tokens, mean log probability of one, perplexity; then the same for each view."""
-        score = self._mean(slice(None))
-        found = {"n": self.count.sum(), "log score": score, "perplexity": float(np.exp(-score))}
-        for name in pd.unique(self.view):
-            found[f"perplexity {name}"] = float(np.exp(-self._mean(self.view == name)))
-        return found
+    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
+        """Number of tokens, mean log probability and perplexity; for all rows also by view."""
+        score = self._mean(rows)
+        scores = {"n": self.count[rows].sum(), "log score": score, "perplexity": np.exp(-score)}
+        for name in pd.unique(self.view) if isinstance(rows, slice) else ():
+            scores[f"perplexity {name}"] = float(np.exp(-self._mean(self.view == name)))
+        return scores
 
     def by_activity(self, groups: int = 10) -> pd.DataFrame:
-        """Perplexity for rows that training knew little or well."""
-        found = {}
-        for name, rows in activity_groups(self.activity, groups).items():
-            score = self._mean(rows)
-            found[name] = {
-                "n": self.count[rows].sum(),
-                "log score": score,
-                "perplexity": np.exp(-score),
-            }
-        return pd.DataFrame.from_dict(found, orient="index").rename_axis("cells of the row")
+        """The scores in groups of equal size, from rows with few training cells to those with many."""
+        return _by_activity(self, groups, "cells of the row")
 
     def _mean(self, rows: Any) -> float:
         return float(np.average(self.log_p[rows], weights=self.count[rows]))
@@ -236,7 +228,7 @@ def coverage(level: float) -> str:
 
 
 def score(fit: Any, test: Any) -> Scores | TokenScores:
-    """Score a fit on held-out data of the kind it was trained on; of tasks, on the labels they have.
+    """Score a fit on held-out data of the same kind as its training data; of tasks, on their labels.
 
     Examples
     --------
@@ -247,76 +239,71 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     >>> len(scores) == len(test), scores.summary()["RMSE"] > 0
     (True, True)
     """
-    if type(test).__name__ != fit.data.kind:
-        raise TypeError(
-            f"Expected {fit.data.kind} to test {fit.name} on, got {type(test).__name__}"
-        )
+    kind = fit.data.kind
+    if type(test).__name__ != kind:
+        raise TypeError(f"Expected {kind} to test {fit.name} on, got {type(test).__name__}")
     prediction = fit.predict(test)
     frame = test.frame()
-    axis = "user" if fit.data.kind == "Ratings" else "row"
+    axis = "user" if kind == "Ratings" else "row"
     cluster = pd.factorize(frame[axis])[0]
-    activity = _activity(fit, frame[axis], axis)
-    if fit.data.kind == "Views":
-        with np.errstate(
-            divide="ignore"
-        ):  # a word held to be impossible costs infinity, and is shown so
+    code = fit.data.coords[axis].get_indexer(pd.Index(frame[axis]))
+    activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
+    if kind == "Views":
+        with np.errstate(divide="ignore"):  # a feature of probability 0 has log probability -inf
             log_p = np.log(prediction.mean)
-        return TokenScores(
-            frame["value"].to_numpy(), log_p, frame["view"].to_numpy(), cluster, activity
-        )
+        count, view = (frame[name].to_numpy() for name in ("value", "view"))
+        return TokenScores(count, log_p, view, cluster, activity)
     lower, upper = prediction.interval(WIDTH)
-    given = prediction.scores(test.value)
-    parts: dict[str, Any] = {name: np.asarray(part, float) for name, part in given.items()}
-    parts |= {"width": upper - lower, "activity": activity, "cluster": cluster}
-    parts |= {"kind": fit.data.kind}
-    parts |= {"value": test.value, "flagged": np.asarray(prediction.flagged)}
+    parts: dict[str, Any] = {
+        **{name: np.asarray(part, float) for name, part in prediction.scores(test.value).items()},
+        "width": upper - lower, "activity": activity, "cluster": cluster, "kind": kind,
+        "value": test.value, "flagged": np.asarray(prediction.flagged),
+    }  # fmt: skip
     if fit.data.levels is None:
         return Scores(**parts)
-    told = {"level": prediction.level, "probabilities": prediction.probabilities}
-    return LevelScores(**parts, **told, levels=fit.data.levels)
+    parts |= {"level": prediction.level, "probabilities": prediction.probabilities}
+    return LevelScores(**parts, levels=fit.data.levels)
 
 
-def _activity(fit: Any, labels: pd.Series, axis: str) -> np.ndarray:
-    """Training cells of each test row's user; none for a label that training never saw."""
-    known = fit.data.coords[axis]
-    code = known.get_indexer(pd.Index(labels))
-    return np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
+def _by_activity(scores: Scores | TokenScores, groups: int, axis: str) -> pd.DataFrame:
+    masks = activity_groups(scores.activity, groups)
+    table = {name: scores.summary(rows) for name, rows in masks.items()}
+    return pd.DataFrame.from_dict(table, orient="index").rename_axis(axis)
 
 
 def activity_groups(activity: np.ndarray, groups: int) -> dict[str, np.ndarray]:
-    """Row masks of about equal size by activity, named by its range; unknown users apart.
+    """Row masks of about equal size by activity, named by its range; unknown users are the group "0".
 
     >>> list(activity_groups(np.array([0, 3, 3, 5, 9, 9]), 2))
     ['0', '3–5', '9']
     """
     known = activity > 0
-    found = {"0": ~known} if (~known).any() else {}
+    masks = {"0": ~known} if (~known).any() else {}
     if not known.any():
-        return found
-    cuts = np.unique(
-        np.quantile(activity[known], np.linspace(0, 1, groups + 1)[1:-1], method="inverted_cdf")
-    )
+        return masks
+    shares = np.linspace(0, 1, groups + 1)[1:-1]
+    cuts = np.unique(np.quantile(activity[known], shares, method="inverted_cdf"))
     which = np.searchsorted(cuts, activity, side="left")
     for group in np.unique(which[known]):
         rows = known & (which == group)
         low, high = int(activity[rows].min()), int(activity[rows].max())
-        found[f"{low}" if low == high else f"{low}–{high}"] = rows
-    return found
+        masks[f"{low}" if low == high else f"{low}–{high}"] = rows
+    return masks
 
 
 def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]:
-    """Mean difference of each loss from the first fit's, and its standard error by user.
+    """Mean difference of each loss from the first fit's, and its standard error over users.
 
     Rows of one user are not independent, so their differences are summed before they are squared.
-    For RMSE the difference is of the roots, its error by the delta method.
+    For RMSE the difference is that of the roots; its error follows from the delta method.
     """
-    weight, found = one.weights, {}
+    weight, differences = one.weights, {}
     total = weight.sum()
     for name, loss in one.losses.items():
         pair = [loss, first.losses[name]]
-        with np.errstate(invalid="ignore"):  # two impossible words: infinity minus infinity
+        with np.errstate(invalid="ignore"):  # both probabilities 0: infinity minus infinity
             means = [(weight * part).sum() / total for part in pair]
-            if name == "RMSE":  # the root's slope turns each row's loss into its share of the root
+            if name == "RMSE":  # d root = d mean / (2 root)
                 roots = [max(np.sqrt(mean), np.finfo(float).tiny) for mean in means]
                 pair = [part / (2 * root) for part, root in zip(pair, roots, strict=True)]
                 means = roots
@@ -324,5 +311,5 @@ def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]
             each = each - (weight * each).sum() / total
             by_user = np.bincount(one.cluster, weight * each)
             error = float(np.sqrt((by_user**2).sum()) / total)
-            found[name] = (float(means[0] - means[1]), error)
-    return found
+            differences[name] = (float(means[0] - means[1]), error)
+    return differences

@@ -13,10 +13,10 @@ from bayesfac.report.pages.templates import number
 
 @dataclass(frozen=True, eq=False)
 class LooComparison:
-    """Fits side by side, the best first.
+    """Leave-one-out scores of several fits, the best first.
 
-    table     elpd, se; `difference` from the best with `se of difference` over the cells and, where all
-              cells were looked at, over their users; the share of cells whose score cannot be trusted
+    table     elpd, se; `difference` from the best with `se of difference` over cells and, if all cells were
+              scored, over users; the share of cells whose score cannot be trusted
     findings  each difference in words
     """
 
@@ -35,19 +35,19 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
     Parameters
     ----------
     fits : mapping
-        Names and what `Fit.loo` or `Fit.kfold` gave, all on the same data and on the same kind of score; of
-        samples of cells the same ones (same `subsample` and `seed`).
+        Name -> result of `Fit.loo` or `Fit.kfold`, all with the same data and kind of score. Samples must
+        hold the same cells (same `subsample` and `seed`).
 
     Examples
     --------
     >>> import bayesfac as bf
     >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
     >>> gibbs = bf.Gibbs(warmup=50, draws=50, chains=2)
-    >>> found = {}
+    >>> results = {}
     >>> for k in (1, 2):
     ...     fit = bf.fit("pmf", ratings, gibbs, n_components=k, progress=False)
-    ...     found[f"rank {k}"] = fit.loo(ratings)
-    >>> sorted(bf.loo_compare(found).table.index)
+    ...     results[f"rank {k}"] = fit.loo(ratings)
+    >>> sorted(bf.loo_compare(results).table.index)
     ['rank 1', 'rank 2']
     """
     if not isinstance(fits, Mapping) or len(fits) < 2:
@@ -59,14 +59,11 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
     best = fits[order[0]]
     rows = {name: _row(fits[name], best) for name in order}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
-    said = [_difference(name, order[0], rows[name], best) for name in order[1:]]
-    said += [
-        Finding(one.level, f"{name}: {f}")
-        for name, one in fits.items()
-        for f in one.findings
-        if f.level != "good"
-    ]
-    return LooComparison(table, tuple(said), f"{best.what}; higher is better")
+    findings = [_difference(name, order[0], rows[name]) for name in order[1:]]
+    for name, one in fits.items():
+        warnings = [finding for finding in one.findings if finding.level != "good"]
+        findings += [Finding(one.level, f"{name}: {finding}") for finding in warnings]
+    return LooComparison(table, tuple(findings), f"{best.what}; higher is better")
 
 
 def _comparable(first_name: str, first: Loo, name: str, one: Loo) -> None:
@@ -80,7 +77,7 @@ def _comparable(first_name: str, first: Loo, name: str, one: Loo) -> None:
     if one.n != first.n or not labels[0].equals(labels[1]):
         raise ValueError(
             f"Expected the same {first.unit}s left out, got {len(first.table)} of {first.n} and "
-            f"{len(one.table)} of {one.n}, or others ({pair})"
+            f"{len(one.table)} of {one.n}, or different ones ({pair})"
         )
 
 
@@ -97,8 +94,8 @@ def _row(one: Loo, best: Loo) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _difference(name: str, best: str, row: Mapping[str, float], loo: Loo) -> Finding:
-    """The larger of the two standard errors counts, and what sampling adds."""
+def _difference(name: str, best: str, row: Mapping[str, float]) -> Finding:
+    """The difference with its error: the larger standard error, combined with the error of sampling."""
     error = np.hypot(np.nanmax([row["se of difference"], row["se by user"]]), row["subsampling se"])
     clear = abs(row["difference"]) > 2 * error
     text = f"{name} is {number(-row['difference'])} ± {number(error)} nats below {best}"

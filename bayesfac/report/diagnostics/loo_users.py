@@ -1,14 +1,12 @@
-"""Leave a whole user out: what the globals say of all the user's ratings, the user's own factors integrated
-out.
+"""Leave-one-user-out scores, with the user's own factors integrated out.
 
     log p(y_u | y_-u) = -log mean_s 1 / p(y_u | g_s),    g_s a draw of everything but the user's own factors x
     log p(y_u | g) = log p(y_u | x, g) + log p(x | g) - log p(x | y_u, g)      at any x (Chib, JASA 1995)
 
-Where p(x | y_u, g), the Gibbs conditional, is Gaussian, this is exact; x is its mean. The average over the
-draws is Pareto-smoothed, as that of single cells.
+The second line is exact where p(x | y_u, g), the Gibbs conditional, is Gaussian; x is its mean. The average
+over the draws is Pareto-smoothed, as for single cells.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -27,31 +25,30 @@ from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference import pointwise
 from bayesfac.inference.predict import param_blocks
 from bayesfac.report.diagnostics.elpd import Loo
-from bayesfac.report.diagnostics.loo import left_out
+from bayesfac.report.diagnostics.psis import left_out
 
 
-def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int, begun: float) -> Loo:
-    """Every user who has ratings."""
+def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int) -> Loo:
+    """Leave out every user who has ratings."""
     site = own_site(fit.method, data, draws)
-    _gaussian(fit, data, draws, site)
+    _check_gaussian(fit, data, draws, site)
     active = np.flatnonzero(fit.data.row_counts > 0)
     chains, length = next(iter(draws.values())).shape[:2]
     elpd, whole, k = np.full((3, data.n_users), np.nan)
     for first, last in _blocks(data, fit.data.row_counts, draws, site, memory):
-        told = _block(fit, data.of_users(first, last), draws, site, slice(first, last), memory)
+        logs = _block(fit, data.of_users(first, last), draws, site, slice(first, last), memory)
         here = active[(first <= active) & (active < last)]
-        of_active = told[here - first]
+        of_active = logs[here - first]
         elpd[here], whole[here], k[here] = left_out(of_active, of_active, chains)
     table = pd.DataFrame({"user": data.users[active], "ratings": fit.data.row_counts[active]})
     table = table.assign(elpd=elpd[active], p_loo=(whole - elpd)[active], pareto_k=k[active])
-    return Loo(
-        fit.name, table, "log density of all ratings of a user", "user", "PSIS", chains * length,
-        np.arange(len(active)), seconds=time.perf_counter() - begun,
-    )  # fmt: skip
+    what = "log density of all ratings of a user"
+    cluster = np.arange(len(active))
+    return Loo(fit.name, table, what, "user", "PSIS", chains * length, cluster)
 
 
 def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
-    """The one site that users have of their own, with a conditional; or why they cannot be left out."""
+    """The name of the users' site; an error unless there is exactly one and it has a conditional."""
     start = f"{method.name} cannot leave out a user:"
     if not isinstance(data, Ratings):
         raise BayesfacError(f"{start} its data are {type(data).__name__}, not ratings")
@@ -59,25 +56,24 @@ def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
     if method.augment is not None:
         raise BayesfacError(
             f"{start} the conditional of {' and '.join(own)} is known given auxiliary variables only, one "
-            "for each rating, and these cannot be integrated out"
+            "for each rating, and auxiliary variables cannot be integrated out"
         )
     if len(own) != 1:
         raise BayesfacError(
-            f"{start} a user has {len(own)} blocks ({', '.join(own)}), and no conditional of all together "
-            "is declared" + (" (without biases there is one)" if "bias_user" in own else "")
+            f"{start} a user has {len(own)} blocks ({', '.join(own)}), and the method declares no joint "
+            "conditional" + (" (without biases there is one)" if "bias_user" in own else "")
         )
     if own[0] not in method.conditionals:
         raise BayesfacError(f"{start} it declares no conditional of {own[0]}")
     return own[0]
 
 
-def _gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], site: str) -> None:
-    """Refuse a conditional that does not say a density row by row."""
+def _check_gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], site: str) -> None:
+    """Refuse a conditional that is not Gaussian row by row."""
     like = from_sites(fit.method, {s: jnp.asarray(v[0, 0]) for s, v in draws.items()})
     kind: list[type] = []
-    jax.eval_shape(
-        lambda p: kind.append(type(fit.method.conditionals[site](p, data, fit.hyper))), like
-    )
+    conditional = fit.method.conditionals[site]
+    jax.eval_shape(lambda p: kind.append(type(conditional(p, data, fit.hyper))), like)
     if kind[0] is not GaussianRows:
         raise BayesfacError(
             f"{fit.name} cannot leave out a user: the conditional of {site} is a {kind[0].__name__}, not "
@@ -88,8 +84,7 @@ def _gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], site: st
 def _blocks(
     data: Ratings, counts: np.ndarray, draws: Mapping[str, np.ndarray], site: str, memory: int
 ) -> Iterator[tuple[int, int]]:
-    """Users, as many at a time as fit: their ratings' gathered factors, K x K systems, and one number a
-    draw with what smoothing takes."""
+    """Ranges of users that fit into memory, with factors per rating, K x K systems, and smoothing."""
     chains, length, _, K = draws[site].shape
     each = 8 * (4 * K * K + pointwise.ARRAYS * chains * length)
     cost = np.cumsum(each + 8 * np.asarray(counts, float) * K * (K + 4))
@@ -98,7 +93,7 @@ def _blocks(
         spent = cost[first - 1] if first else 0.0
         last = max(first + 1, int(np.searchsorted(cost, spent + memory / 2, side="right")))
         while last < len(cost) and not counts[first:last].any():
-            last += 1  # some users without ratings, and one who has some
+            last += 1  # a range ends with a user who has ratings
         if counts[first:last].any():
             yield first, last
         first = last
@@ -112,22 +107,20 @@ def _block(
     at = (slice(None),) * axis + (users,)
     own = {s: value[at] if s == site else value for s, value in draws.items()}
     blocks = param_blocks(fit.method, own, part.n_users, memory // 4)
-    found = [
-        np.asarray(_marginal(fit.method, fit.hyper, site, params, part), float) for params in blocks
-    ]
-    return np.concatenate(found).T
+    logs = (_marginal(fit.method, fit.hyper, site, params, part) for params in blocks)
+    return np.concatenate([np.asarray(block, float) for block in logs]).T
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _marginal(method: Method, hyper: Any, site: str, params: Any, part: Ratings) -> jax.Array:
     def one(p: Any) -> jax.Array:
         law = method.conditionals[site](p, part, hyper)
-        given = (law.rows, law.target, law.V, law.weight, law.precision, law.shift)
-        P, b = sparse.normal_equations(*given)
+        parts = (law.rows, law.target, law.V, law.weight, law.precision, law.shift)
+        P, b = sparse.normal_equations(*parts)
         x = jnp.linalg.solve(P, b[..., None])[..., 0]
         laws = pointwise.laws(method, p._replace(**{site: x}), part, hyper)
-        seen = row_sums(part.cells.by_row, laws["rating"].log_prob(part.y))
-        at_mean = 0.5 * (jnp.linalg.slogdet(P)[1] - x.shape[1] * jnp.log(2 * jnp.pi))
-        return seen + laws[site].log_prob(x) - at_mean
+        likelihood = row_sums(part.cells.by_row, laws["rating"].log_prob(part.y))
+        conditional = 0.5 * (jnp.linalg.slogdet(P)[1] - x.shape[1] * jnp.log(2 * jnp.pi))
+        return likelihood + laws[site].log_prob(x) - conditional
 
     return jax.lax.map(one, params)

@@ -1,31 +1,30 @@
-"""Match draws to a pivot: the best orthogonal matrix, or the best order of components, for each.
+"""Match every draw to a pivot: by the best orthogonal matrix, or by the best order of components.
 
-Plain arrays in, plain arrays out; `bayesfac.report.diagnostics.align` applies it to a whole fit.
+These functions take and return arrays; `bayesfac.report.diagnostics.align` applies them to a fit.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-BLOCK = 128  # draws that are multiplied at a time: bounds the memory beyond the answer itself
-FEW = 0.05  # a share of draws, or of a singular value, that counts as negligible
-COSINE = 0.5  # a direction that agrees less than this with the pivot is not determined
-MARGIN = (
-    0.2  # two components that differ less than this, in units of their distance, may be swapped
-)
+BLOCK = 128  # draws multiplied at a time, which bounds the work space
+FEW = 0.05  # a smaller share of draws, or of a singular value, is negligible
+COSINE = 0.5  # a direction whose cosine with the pivot is smaller is not determined
+MARGIN = 0.2  # components whose swap costs less, in units of their distance, are hard to tell apart
+SWEEPS, TOLERANCE = 200, 1e-10  # of varimax
 
 
 class Match(NamedTuple):
-    """What moving draws to a pivot gave.
+    """The result of matching draws to a pivot.
 
-    draws       the moved draws, in the order and shapes given
+    draws       the moved draws, in the order and shapes of the input
     moves       (S, K, K) orthogonal matrices, or (S, K) orders of the components
-    residual    (S,) what the move could not remove, relative to the pivot
-    ambiguous   whether another move would have done nearly as well
-    notes       what to know about it, in words
-    signs       (S, K) of the relabelled components, where these may change theirs
+    residual    (S,) distance from the pivot after the move, relative to the pivot
+    ambiguous   whether another move fits nearly as well
+    notes       warnings in words
+    signs       (S, K) of the relabelled components, if their signs are free
     """
 
     draws: list[np.ndarray]
@@ -40,22 +39,22 @@ class Match(NamedTuple):
 def align_rotation(
     factors: Sequence[np.ndarray], pivot: Sequence[np.ndarray] | None = None
 ) -> Match:
-    """Turn every draw onto one pivot by orthogonal Procrustes.
+    """Rotate every draw onto one pivot by orthogonal Procrustes.
 
     Parameters
     ----------
     factors : sequence of arrays (S, n, K)
         The sites that share one rotation, S draws each.
     pivot : sequence of arrays (n, K), optional
-        Where to turn to, for example a point fit's factors, whose axes are then kept. Without it:
-        the draw whose Gram matrix has the most central spectrum, then the mean of the draws so
-        turned; its axes are made readable by varimax, the strongest first, with positive skew.
+        For example a point fit's factors, whose axes are kept. By default the mean of the draws,
+        rotated to the draw whose Gram matrix has the most central spectrum; its axes are those of
+        varimax, the strongest first, with positive skew.
 
     Notes
     -----
-    The match is unique when every direction of a draw has something in common with the pivot. So
-    `ambiguous` looks at the smallest cosine between the two column spaces. Singular values that are
-    nearly equal do not harm the match, only the order of the axes: they are a note.
+    The match is unique if no direction of a draw is orthogonal to the pivot, so `ambiguous` depends on
+    the smallest cosine between the column spaces. Nearly equal singular values make only the order of the
+    axes arbitrary, which is a note.
 
     Examples
     --------
@@ -87,8 +86,8 @@ def align_rotation(
 
 
 def readable_axes(loadings: np.ndarray) -> np.ndarray:
-    """The orthogonal matrix that gives loadings (n, K) simple axes: varimax, sorted, signed."""
-    axes = np.linalg.svd(loadings, full_matrices=False)[2].T  # so that the start is the same always
+    """The orthogonal matrix of varimax for loadings (n, K), columns sorted by size, with positive skew."""
+    axes = np.linalg.svd(loadings, full_matrices=False)[2].T  # the same start for every rotation
     axes = axes @ _varimax(loadings @ axes)
     turned = loadings @ axes
     axes = axes[:, np.argsort(-(turned**2).sum(0), kind="stable")]
@@ -96,14 +95,14 @@ def readable_axes(loadings: np.ndarray) -> np.ndarray:
     return axes * np.where(skew < 0, -1.0, 1.0)
 
 
-def _varimax(loadings: np.ndarray, sweeps: int = 200, tolerance: float = 1e-10) -> np.ndarray:
+def _varimax(loadings: np.ndarray) -> np.ndarray:
     turn, best = np.eye(loadings.shape[1]), 0.0
-    for _ in range(sweeps):
+    for _ in range(SWEEPS):
         turned = loadings @ turn
         slope = loadings.T @ (turned**3 - turned * (turned**2).mean(0))
         left, strength, right = np.linalg.svd(slope)
         turn, total = left @ right, float(strength.sum())
-        if total <= best * (1 + tolerance):
+        if total <= best * (1 + TOLERANCE):
             break
         best = total
     return turn
@@ -111,13 +110,11 @@ def _varimax(loadings: np.ndarray, sweeps: int = 200, tolerance: float = 1e-10) 
 
 def _cross(factors: list[np.ndarray], target: list[np.ndarray] | None) -> np.ndarray:
     """F' T summed over the sites, per draw (F' F without a target), in float64."""
+    points: Sequence[Any] = [None] * len(factors) if target is None else target
     totals = []
-    for i, draws in enumerate(factors):
-        parts = []
-        for block in _blocks(draws):
-            other = block if target is None else target[i]
-            parts.append(np.swapaxes(block, 1, 2) @ other)
-        totals.append(np.concatenate(parts))
+    for draws, point in zip(factors, points, strict=True):
+        blocks = (np.swapaxes(b, 1, 2) @ (b if point is None else point) for b in _blocks(draws))
+        totals.append(np.concatenate(list(blocks)))
     return np.sum(totals, axis=0)
 
 
@@ -143,15 +140,15 @@ def _rotation_notes(
     notes = []
     if typical < COSINE:
         notes.append(
-            f"One direction of the factors agrees with the pivot only by a cosine of {typical:.2f}:"
-            " the data do not determine it. Look at predictions, or fit fewer components."
+            f"One direction of the factors has a cosine of only {typical:.2f} with the pivot: "
+            "the data do not determine it. Look at predictions, or fit fewer components."
         )
     strength = np.sqrt(np.maximum(np.linalg.eigvalsh(here)[::-1], 0))
     close = np.flatnonzero(strength[:-1] - strength[1:] <= FEW * strength[:-1])
     if len(close):
         notes.append(
             f"Singular values {', '.join(f'{i + 1} and {i + 2}' for i in close)} are nearly equal: "
-            "principal axes would be arbitrary there, and the order of the axes means nothing."
+            "the order of the axes has no meaning."
         )
     return typical < COSINE, tuple(notes)
 
@@ -170,19 +167,19 @@ def align_permutation(
     pivot: Sequence[np.ndarray] | None = None,
     signed: Sequence[bool] | None = None,
 ) -> Match:
-    """Relabel the components of every draw to those of one pivot by the Hungarian method.
+    """Reorder the components of every draw to match one pivot, by the Hungarian method.
 
     Parameters
     ----------
     draws : sequence of arrays (S, ...)
-        The sites that share one relabelling; all count equally.
+        The sites that share one order of components; all have the same weight.
     axes : sequence of int
-        The component axis of each site, not counting the draws.
+        The component axis of each site, not counting the axis of draws.
     pivot : sequence of arrays, optional
-        Where to match to. Without it: the draw whose components have the most central sizes, then
-        the mean of the draws so relabelled.
+        By default the mean of the draws, reordered to the draw whose components have the most
+        central sizes.
     signed : sequence of bool, optional
-        Which sites change their sign together, component by component; none by default.
+        Sites whose components may change their sign, all together; none by default.
 
     Examples
     --------
@@ -210,8 +207,8 @@ def align_permutation(
     matched = np.take_along_axis(cost, order[..., None], 1)
     rest = np.trace(matched, axis1=1, axis2=2) / len(parts)
     ambiguous, notes = _swap_notes(matched, target, signed)
-    given = zip(draws, axes, signed, strict=True)
-    moved = [relabel(site, axis, order, signs if flips else None) for site, axis, flips in given]
+    sites = zip(draws, axes, signed, strict=True)
+    moved = [relabel(site, axis, order, signs if flips else None) for site, axis, flips in sites]
     residual = np.sqrt(np.maximum(rest, 0))
     return Match(moved, order, residual, ambiguous, notes, signs if any(signed) else None)
 
@@ -224,21 +221,19 @@ def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
 def _mean_matched(
     parts: list[np.ndarray], start: list[np.ndarray], signed: Sequence[bool]
 ) -> list[np.ndarray]:
-    """The mean of all draws, relabelled to one of them."""
+    """The mean of all draws, relabelled to match the draw `start`."""
     cost, sign = _distances(parts, start, signed)
     order = _assign(cost)
     signs = _of_order(sign, order)[..., None]
-    moved = (np.take_along_axis(part, order[..., None], 1) for part in parts)
-    return [
-        (signs * part if flips else part).mean(0) for part, flips in zip(moved, signed, strict=True)
-    ]
+    moved = [np.take_along_axis(part, order[..., None], 1) for part in parts]
+    pairs = zip(moved, signed, strict=True)
+    return [(signs * part if flips else part).mean(0) for part, flips in pairs]
 
 
 def _distances(
     parts: list[np.ndarray], target: list[np.ndarray], signed: Sequence[bool]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distance of component k of each draw from component l of the target, (S, K, K), and
-    the common sign of the signed sites that makes it least."""
+    """Squared distances (S, K, K) from component k of a draw to component l of the target, and best signs."""
     rest, agree = np.zeros(()), np.zeros(())
     for part, point, flips in zip(parts, target, signed, strict=True):
         cross = np.concatenate([block @ point.T for block in _blocks(part)])
@@ -254,7 +249,7 @@ def _distances(
 
 
 def _assign(cost: np.ndarray) -> np.ndarray:
-    """order[s, l]: the component of draw s that takes the label l."""
+    """order[s, l]: the component of draw s that gets the label l."""
     return np.stack([linear_sum_assignment(table.T)[1] for table in cost])
 
 
@@ -266,21 +261,21 @@ def _of_order(sign: np.ndarray, order: np.ndarray) -> np.ndarray:
 def _swap_notes(
     matched: np.ndarray, target: list[np.ndarray], signed: Sequence[bool]
 ) -> tuple[bool, tuple[str, ...]]:
-    """Pairs of components that would fit nearly as well the other way round."""
+    """Notes on pairs of components that fit nearly as well when their labels are swapped."""
     own = np.diagonal(matched, axis1=1, axis2=2)
     gain = matched + np.swapaxes(matched, 1, 2) - own[:, :, None] - own[:, None, :]
     apart = 2 * _distances([point[None] for point in target], target, signed)[0][0]
     loose = (gain < MARGIN * apart + np.finfo(float).eps).mean(0)
     pairs = np.argwhere(np.triu(loose > FEW, 1))
     notes = tuple(
-        f"Components {k} and {m} are hard to tell apart: in {loose[k, m]:.0%} of the draws the "
-        "labels might as well be swapped."
+        f"Components {k} and {m} are hard to tell apart: in {loose[k, m]:.0%} of the draws "
+        "swapped labels fit nearly as well."
         for k, m in pairs
     )
     return bool(len(pairs)), notes
 
 
-# -- small things -------------------------------------------------------------------------------
+# -- arrays of draws ----------------------------------------------------------------------------
 def _checked(draws: np.ndarray, ndim: int) -> np.ndarray:
     draws = np.asarray(draws)
     if draws.ndim < ndim or not len(draws):
@@ -294,12 +289,12 @@ def _blocks(draws: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _central(spectra: np.ndarray) -> int:
-    """The draw whose spectrum is nearest to the mean spectrum."""
+    """Index of the draw whose spectrum is nearest to the mean spectrum."""
     return int(np.argmin(((spectra - spectra.mean(0)) ** 2).sum(1)))
 
 
 def turn(site: np.ndarray, axis: int, turns: np.ndarray) -> np.ndarray:
-    """`site @ R` along one axis (not counting the draws), each draw with its own R."""
+    """`site @ R` along one axis (not counting the axis of draws), with one R per draw."""
     moved = np.moveaxis(site, axis + 1, -1)
     rows = moved.reshape(len(site), -1, moved.shape[-1])
     turned = np.empty(rows.shape, site.dtype)
@@ -312,7 +307,7 @@ def turn(site: np.ndarray, axis: int, turns: np.ndarray) -> np.ndarray:
 def relabel(
     site: np.ndarray, axis: int, order: np.ndarray, signs: np.ndarray | None = None
 ) -> np.ndarray:
-    """The components along one axis (not counting the draws) in each draw's own order, and sign."""
+    """Components along one axis (not counting the axis of draws) in each draw's order, with its signs."""
     shape = [len(site), *[1] * (site.ndim - 1)]
     shape[axis + 1] = -1
     moved = np.take_along_axis(site, order.reshape(shape), axis + 1)

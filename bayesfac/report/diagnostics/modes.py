@@ -1,7 +1,7 @@
-"""How many explanations a set of aligned draws still holds.
+"""The number of modes among aligned draws.
 
-Alignment removes the copies that the joint density cannot tell apart. What then lies in several heaps,
-with nothing in between, are different explanations of the data: no frame makes one of them the other.
+Alignment removes the symmetries of the joint density. Aligned draws that still lie in several heaps with
+empty space between them are different explanations of the data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,16 @@ import numpy as np
 
 LOOKED = 400  # draws whose pairs are compared
 CHUNK = 2**15  # numbers of each draw that are multiplied at a time
-DIRECTIONS = 5  # principal ones, that are looked along
-LEAST, FEWEST = 0.05, 10  # the share, and the number, of draws on each side of a gap
-# The gap's width, in mean distances of the neighbours about it. One in 5,000 sets of 400 evenly spread draws
-# has one so wide, (1 + 20 / 38)^-38 for each of 360 in 5 directions; two normal heaps of 150 draws have it
-# when they are 7 sds apart.
+DIRECTIONS = 5  # principal directions in which gaps are searched
+LEAST, FEWEST = 0.05, 10  # least share, and least number, of draws on each side of a gap
+# Least width of a gap, in mean distances of the neighbouring draws. One in 5,000 sets of 400 evenly spread
+# draws has such a gap, (1 + 20 / 38)^-38 for each of 360 in 5 directions; two normal heaps of 150 draws have
+# such a gap when they are 7 sds apart.
 WIDE = 20.0
 
 
 def heaps(sites: Sequence[np.ndarray]) -> np.ndarray:
-    """The number of the heap of every draw, the largest first; all 0 where there is but one.
+    """The heap of every draw: 0 for the largest heap, 1 for the next, ...
 
     Parameters
     ----------
@@ -35,15 +35,15 @@ def heaps(sites: Sequence[np.ndarray]) -> np.ndarray:
     """
     gram = np.sum([_gram(site) for site in sites], axis=0)
     least = max(FEWEST, int(np.ceil(LEAST * len(gram))))
-    found = sorted(_split(gram, np.arange(len(gram)), least), key=len, reverse=True)
+    parts = sorted(_split(gram, np.arange(len(gram)), least), key=len, reverse=True)
     label = np.empty(len(gram), int)
-    for number, members in enumerate(found):
+    for number, members in enumerate(parts):
         label[members] = number
     return label
 
 
 def _gram(site: np.ndarray) -> np.ndarray:
-    """Products of all pairs of draws, about their mean, in units of the site's own size."""
+    """Inner products of all pairs of centred draws, divided by the site's mean square."""
     flat = site.reshape(len(site), -1)
     total, size = np.zeros((len(flat), len(flat))), 0.0
     for start in range(0, flat.shape[1], CHUNK):
@@ -55,17 +55,14 @@ def _gram(site: np.ndarray) -> np.ndarray:
 
 
 def _split(gram: np.ndarray, members: np.ndarray, least: int) -> Iterator[np.ndarray]:
-    """Halve the members at the widest gap along some direction, as long as there is one."""
+    """Split the members at the widest gap, and the halves again, until no gap is left."""
     here = gram[np.ix_(members, members)]
     here = here - here.mean(0) - here.mean(1)[:, None] + here.mean()
     values, vectors = np.linalg.eigh(here)
     noise = 1e-12 * max(float(np.trace(gram)), np.finfo(float).tiny)
-    gaps = [
-        _gap(vectors[:, -k], least)
-        for k in range(1, min(DIRECTIONS, len(members)) + 1)
-        if values[-k] > noise
-    ]
-    width, below = max(gaps, key=lambda found: found[0], default=(0.0, members < 0))
+    largest = range(1, min(DIRECTIONS, len(members)) + 1)
+    gaps = [_gap(vectors[:, -k], least) for k in largest if values[-k] > noise]
+    width, below = max(gaps, key=lambda gap: gap[0], default=(0.0, members < 0))
     if width < WIDE:
         yield members
     else:
@@ -74,14 +71,13 @@ def _split(gram: np.ndarray, members: np.ndarray, least: int) -> Iterator[np.nda
 
 
 def _gap(score: np.ndarray, least: int) -> tuple[float, np.ndarray]:
-    """The widest gap between neighbours, in mean distances of the `least` neighbours on either side, and who
-    is below it."""
+    """Width of the widest gap, in mean distances of `least` draws on each side, and the draws below it."""
     below = np.zeros(len(score), bool)
     if len(score) < 2 * least:
         return 0.0, below
     order = np.argsort(score)
     x = score[order]
-    at = np.arange(least - 1, len(x) - least)  # the last one below
+    at = np.arange(least - 1, len(x) - least)  # the last draw below a gap
     beside = (x[at] - x[at - least + 1] + x[at + least] - x[at + 1]) / (2 * least - 2)
     beside = np.maximum(beside, 1e-9 * max(x[-1] - x[0], np.finfo(float).tiny))
     widths = (x[at + 1] - x[at]) / beside

@@ -1,4 +1,4 @@
-"""Data drawn from the prior: what a method believes before it has seen any."""
+"""Data sets drawn from the prior of a method, beside the data."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,23 +22,30 @@ from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import number, percent
-from bayesfac.report.plots.figure import Picture, canvas, short
+from bayesfac.report.plots.figure import Picture, colour, panel, short
 
-CELLS = 2**14  # at most, of the data's, at random
+CELLS = 2**14  # the largest number of cells of the data that are drawn
+KINDS = {"Ratings": "ratings", "Tasks": "labels", "Views": "cells"}
+NUMBERS = {
+    "mean": lambda y: y.mean(1),
+    "sd": lambda y: y.std(1),
+    "lowest": lambda y: y.min(1),
+    "highest": lambda y: y.max(1),
+}
 
 
 @dataclass(frozen=True, eq=False)
 class PriorPredictive:
-    """Outcomes that the prior draws at cells of the data.
+    """Outcomes drawn from the prior at cells of the data.
 
     Attributes
     ----------
     outcomes : array
         draws x cells.
     seen : array
-        What the data hold there.
+        The values of the data in these cells.
     scale : (float, float)
-        Where outcomes can lie: half a level beyond the first and the last, or the range of the data.
+        The range of possible outcomes: half a level beyond the end levels, or the range of the data.
     """
 
     name: str
@@ -49,17 +56,19 @@ class PriorPredictive:
 
     @property
     def outside(self) -> float:
-        """The share of outcomes beyond the scale."""
+        """The share of outcomes outside the scale."""
         low, high = self.scale
         return float(((self.outcomes < low) | (self.outcomes > high)).mean())
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Numbers of each draw of data beside the same of the data: quantiles, and `rank`, the share of the
-        draws that lie below it (half of those that tie)."""
+        """Mean, sd, lowest and highest outcome: of the data, and quantiles of the drawn data sets.
+
+        `rank` is the share of drawn data sets below the data; ties count half.
+        """
         rows = {}
-        for what, of in _NUMBERS.items():
-            drawn, here = of(self.outcomes), float(of(self.seen[None])[0])
+        for what, statistic in NUMBERS.items():
+            drawn, here = statistic(self.outcomes), float(statistic(self.seen[None])[0])
             low, middle, high = np.quantile(drawn, [0.05, 0.5, 0.95])
             rank = float((drawn < here).mean() + (drawn == here).mean() / 2)
             rows[what] = {"data": here, "5 %": low, "median": middle, "95 %": high, "rank": rank}
@@ -67,7 +76,7 @@ class PriorPredictive:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Whether the prior knows data like these."""
+        """Whether the range, the mean and the sd of the data are likely under the prior."""
         return _range(self), _centre(self), _spread(self)
 
     @property
@@ -82,60 +91,43 @@ class PriorPredictive:
         return "\n".join([head, *(f"  {f.marked}" for f in self.findings), "", table])
 
     def picture(self) -> Picture:
-        """Distribution functions: the data's among those of the prior's draws."""
+        """Distribution functions of the data and of the data sets drawn from the prior."""
         low, high = np.quantile(self.outcomes, [0.01, 0.99])
         margin = (self.scale[1] - self.scale[0]) / 20
         ends = min(low, self.scale[0] - margin), max(high, self.scale[1] + margin)
         grid = np.linspace(*ends, 401)
         curves = np.stack([_shares(one, grid) for one in self.outcomes])
         below, middle, above = np.quantile(curves, [0.05, 0.5, 0.95], axis=0)
-        with arviz_versions.style():
-            figure, (axes,) = canvas()
-            axes.fill_between(grid, below, above, color=arviz_versions.COLOURS[0], alpha=0.25, lw=0)
-            axes.plot(grid, middle, color=arviz_versions.COLOURS[0], label="drawn from the prior")
-            axes.plot(
-                grid, _shares(self.seen, grid), color=arviz_versions.COLOURS[1], label="the data"
-            )
+        title = short(f"{self.name}: before it sees any data", 60)
+        with panel(title, "outcome", "share at or below", legend="") as (figure, axes):
+            axes.fill_between(grid, below, above, color=colour(0), alpha=0.25, lw=0)
+            axes.plot(grid, middle, color=colour(0), label="drawn from the prior")
+            axes.plot(grid, _shares(self.seen, grid), color=colour(1), label="the data")
             for end in self.scale:
                 axes.axvline(end, color=arviz_versions.GREY, ls=":")
-            axes.set(xlabel="outcome", ylabel="share at or below")
-            axes.set_title(short(f"{self.name}: before it sees any data", 60), loc="left")
             axes.legend(loc="lower center", bbox_to_anchor=(0.66, 0.02))
-        how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data. It should run "
-        how += "through the blue; dotted: where outcomes can lie."
-        here = self.findings[0]
-        return Picture(
-            figure,
-            f"Prior predictive of {self.name}",
-            how,
-            Finding(self.level, f"Here: {here.text}"),
-        )
-
-
-_NUMBERS = {
-    "mean": lambda y: y.mean(1),
-    "sd": lambda y: y.std(1),
-    "lowest": lambda y: y.min(1),
-    "highest": lambda y: y.max(1),
-}
+        how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data, which should "
+        how += "run through the blue; dotted: the range of possible outcomes."
+        finding = Finding(self.level, f"Here: {self.findings[0].text}")
+        return Picture(figure, f"Prior predictive of {self.name}", how, finding)
 
 
 def prior_predictive(
     method: str | Method, data: Any, *, draws: int = 200, seed: int = 0, **hyper: Any
 ) -> PriorPredictive:
-    """Draw data from a method's prior, at the cells of these data.
+    """Draw data sets from a method's prior, at the cells of the data.
 
-    A prior that puts most outcomes where none can lie, or that finds the data extraordinary, has a scale
-    wrong. Hyper-parameters that are not given default to the data, as in a fit, and then fit them by design.
+    If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. As in a fit,
+    missing hyper-parameters are set from the data, so that their prior matches the data by design.
 
     Parameters
     ----------
     method : str
         A name from `bf.methods()`.
     data : Ratings, Views, Tasks, or anything these can read
-        At most 16,384 of its cells are looked at, at random; of views zeros too, of tasks the labels.
+        At most 16,384 random cells are drawn: of views also zeros, of tasks the labels.
     draws : int
-        Data sets to draw.
+        The number of data sets.
     **hyper
         The method's hyper-parameters.
 
@@ -143,8 +135,8 @@ def prior_predictive(
     --------
     >>> import bayesfac as bf
     >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
-    >>> found = bf.prior_predictive("pmf", ratings, draws=50, n_components=2)
-    >>> found.outcomes.shape == (50, len(ratings)), found.level
+    >>> prior = bf.prior_predictive("pmf", ratings, draws=50, n_components=2)
+    >>> prior.outcomes.shape == (50, len(ratings)), prior.level
     (True, 'good')
     >>> bf.prior_predictive("pmf", ratings, draws=50, n_components=2, scale_user=30.0).level
     'care'
@@ -156,42 +148,38 @@ def prior_predictive(
     if why := method.traits.get("no_prior_predictive"):
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
-    where, seen = _cells(data, np.random.default_rng(seed))
+    where, seen = cells_of(data, np.random.default_rng(seed))
     hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
     if isinstance(data, Ratings):
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = Ratings.tree_unflatten(data.host, (query, None))
-    _proper(method, hidden, settled)
+    _check_proper(method, hidden, settled)
     keys = jax.random.split(jax.random.key(seed), draws)
     outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
-    kind = {"Ratings": "ratings", "Tasks": "labels", "Views": "cells"}
-    named = next(kind[c.__name__] for c in type(data).__mro__ if c.__name__ in kind)
-    return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), named)
+    kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)
+    return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), kind)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _draw(method: Method, hyper: Any, keys: jax.Array, hidden: Any, where: Any) -> jax.Array:
-    """draws x cells, one draw after the other: parameters are not kept."""
+    """draws x cells, one draw after the other, so that parameters need not be stored."""
 
     def one(key: jax.Array) -> jax.Array:
         seeded = numpyro.handlers.seed(method.model, key)
-        found = numpyro.handlers.trace(seeded).get_trace(hidden, hyper)
-        return jnp.concatenate([_taken(found[site]["value"], *at) for site, at in where.items()])
+        sites = numpyro.handlers.trace(seeded).get_trace(hidden, hyper)
+        drawn = [(sites[site]["value"], at) for site, at in where.items()]
+        # a vector holds ratings, which were drawn at these cells only
+        return jnp.concatenate([value[at] if value.ndim == 2 else value for value, at in drawn])
 
     return jax.lax.map(one, keys)
 
 
-def _taken(value: jax.Array, row: jax.Array, col: jax.Array) -> jax.Array:
-    """Of a table the cells; ratings were drawn at these cells only."""
-    return value[row, col] if value.ndim == 2 else value
-
-
-def _cells(
+def cells_of(
     data: Any, rng: np.random.Generator
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """{site: rows and columns}, at random among the data's, and what the data hold there."""
+    """{site: rows and columns} of random cells, and the values of the data in these cells."""
     if isinstance(data, Ratings):
         at = _some(len(data), rng)
         return {"rating": (data.user[at], data.item[at])}, data.value[at]
@@ -216,8 +204,8 @@ def _some(n: int, rng: np.random.Generator, views: int = 1) -> np.ndarray:
     return np.sort(rng.choice(n, min(n, CELLS // views), replace=False))
 
 
-def _proper(method: Method, hidden: Any, hyper: Any) -> None:
-    """Refuse priors that are no distributions."""
+def _check_proper(method: Method, hidden: Any, hyper: Any) -> None:
+    """Refuse improper priors, from which nothing can be drawn."""
     flat: list[str] = []
 
     def hold(site: dict[str, Any]) -> jax.Array | None:
@@ -235,7 +223,7 @@ def _proper(method: Method, hidden: Any, hyper: Any) -> None:
     if flat:
         raise BayesfacError(
             f"{method.name} has no prior predictive with these settings: its prior of {', '.join(flat)} is "
-            "flat, which cannot be drawn from"
+            "flat, and a flat prior cannot be drawn from"
         )
 
 
@@ -250,32 +238,28 @@ def _shares(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.sort(values), grid, side="right") / len(values)
 
 
-def _range(found: PriorPredictive) -> Finding:
-    """Most of what the prior expects should be possible."""
-    low, high = found.scale
-    text = f"{percent(found.outside)} of the outcomes lie beyond {number(low)} to {number(high)}."
-    if found.outside > 0.5:
-        return Finding(
-            "care", text, "Most of what the prior expects cannot be: make its scales smaller."
-        )
+def _range(prior: PriorPredictive) -> Finding:
+    """At least half of the outcomes should be possible."""
+    low, high = prior.scale
+    text = f"{percent(prior.outside)} of the outcomes lie beyond {number(low)} to {number(high)}."
+    if prior.outside > 0.5:
+        return Finding("care", text, "The prior is too wide: make its scales smaller.")
     return Finding("good", text)
 
 
-def _centre(found: PriorPredictive) -> Finding:
-    """The data's mean within one standard deviation of what the prior expects of an outcome."""
-    centre, spread, here = found.outcomes.mean(), found.outcomes.std(), found.seen.mean()
-    text = (
-        f"The data's mean is {number(here)}, the prior expects {number(centre)} ± {number(spread)}."
-    )
-    if abs(here - centre) > spread:
-        return Finding("care", text, "The prior is off centre: give it the data's offset.")
+def _centre(prior: PriorPredictive) -> Finding:
+    """The data's mean should lie within one sd of the mean of the outcomes."""
+    centre, sd, mean = prior.outcomes.mean(), prior.outcomes.std(), prior.seen.mean()
+    text = f"The data's mean is {number(mean)}, the prior's is {number(centre)} ± {number(sd)}."
+    if abs(mean - centre) > sd:
+        return Finding("care", text, "The prior is off centre: set the offset to the data's mean.")
     return Finding("good", text)
 
 
-def _spread(found: PriorPredictive) -> Finding:
-    """Data twice as wide as the prior are 4 sd away from it where they are 2 of their own."""
-    here, typical = found.seen.std(), float(np.median(found.outcomes.std(1)))
-    text = f"The data's sd is {number(here)}, that of the prior's draws {number(typical)}."
-    if here > 2 * typical:
+def _spread(prior: PriorPredictive) -> Finding:
+    """The data's sd should be at most twice the sd of a drawn data set."""
+    sd, typical = prior.seen.std(), float(np.median(prior.outcomes.std(1)))
+    text = f"The data's sd is {number(sd)}, that of the prior's draws {number(typical)}."
+    if sd > 2 * typical:
         return Finding("care", text, "The prior is too narrow: make its scales larger.")
     return Finding("good", text)

@@ -1,10 +1,10 @@
-"""How much the prior, and how much the data, decide a fit's answers: power scaling.
+"""How strongly predictions depend on the prior and on the likelihood: power scaling.
 
 Kallioinen, Paananen, Burkner & Vehtari, "Detecting and diagnosing prior and likelihood sensitivity with
-power-scaling", Statistics and Computing 2024. Prior or likelihood are raised to a power alpha near 1; draws
-are weighted for it, by Pareto-smoothed importance sampling, and not drawn again. What is measured is how far
-the distribution of a prediction (or of another identified number) moves: the cumulative Jensen-Shannon
-distance, per doubling of alpha.
+power-scaling", Statistics and Computing 2024. The prior or the likelihood is raised to a power alpha near 1,
+and the draws are reweighted by Pareto-smoothed importance sampling. The sensitivity of a prediction (or of
+another identified quantity) is the cumulative Jensen-Shannon distance between its two distributions, per
+doubling of alpha.
 """
 
 from collections.abc import Mapping
@@ -17,40 +17,44 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference import pointwise
 from bayesfac.inference.predict import param_blocks
+from bayesfac.inference.unconstrained import sites_of_model
 from bayesfac.report.diagnostics import findings, psis
-from bayesfac.report.diagnostics.diagnose import identified, row_names
+from bayesfac.report.diagnostics.diagnose import identified, prediction_names, row_names
 from bayesfac.report.diagnostics.findings import Finding
-from bayesfac.report.diagnostics.loo import sampled
+from bayesfac.report.diagnostics.loo import draws_and_data
 from bayesfac.report.pages.templates import number
 
 LIMIT = 0.05  # the paper's: a normal mean that moves by 0.3 of its sd when alpha doubles
 MEMORY = 2**30
-FEW = 0.1  # of the draws left effective: fewer show no distribution
+FEW = 0.1  # least share of effective draws that shows a distribution
 FINE, STRONG, CONFLICT = "-", "strong prior / weak likelihood", "prior-data conflict"
 
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """What the prior decides, and what the data decide.
+    """Sensitivity of a fit to its prior and to its likelihood.
 
     Attributes
     ----------
     table : DataFrame
-        One row per prediction and identified number: how far it moves with the `prior`, with the
-        `likelihood`, and the `diagnosis` in the paper's words.
+        One row per identified quantity: its sensitivity to the `prior` and to the `likelihood`, and the
+        `diagnosis` in the paper's words.
     scaled : list
-        The sites whose priors were scaled: of a hierarchy its top.
+        The sites whose priors were scaled; in a hierarchy those at the top.
     pareto_k : dict
-        component -> the tail shapes of its weights at the lower and at the upper alpha.
+        "prior" or "likelihood" -> the tail shapes of the weights at the lower and the upper alpha.
     effective : float
-        The least share of the draws that any weights leave effective.
+        The smallest share of effective draws among all weights.
     alpha : (float, float)
         The powers.
+    draws : int
+        The number of draws.
+    nearer : float
+        A lower alpha nearer to 1, for weights that can be trusted.
     """
 
     name: str
@@ -64,13 +68,13 @@ class Sensitivity:
 
     @property
     def trusted(self) -> bool:
-        """Whether the weights hold, and leave enough draws to see a distribution."""
+        """Whether the weights can be trusted and leave enough effective draws."""
         largest = max(max(pair) for pair in self.pareto_k.values())
         return largest <= psis.threshold(self.draws) and self.effective >= FEW
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What to think of it, and what to do next."""
+        """Whether the weights can be trusted; if so, which quantities depend on the prior."""
         return (_weights(self), *(_diagnoses(self.table) if self.trusted else ()))
 
     @property
@@ -79,10 +83,8 @@ class Sensitivity:
         return findings.worst(self.findings)
 
     def __repr__(self) -> str:
-        low, high = self.alpha
-        head = (
-            f"Sensitivity of {self.name} to its prior and to its data (powers {low:g} and {high:g})"
-        )
+        powers = "powers {:g} and {:g}".format(*self.alpha)
+        head = f"Sensitivity of {self.name} to its prior and to its data ({powers})"
         lines = [head, *(f"  {f.marked}" for f in self.findings), ""]
         most = self.table.sort_values("prior", ascending=False).head(5)
         return "\n".join([*lines, most.to_string(float_format=lambda x: f"{x:.3f}")])
@@ -99,27 +101,24 @@ def sensitivity(
     low, high = alpha
     if not 0 < low < 1 < high < np.inf:
         raise ValueError(f"Expected alpha as two powers below and above 1, got {alpha!r}")
-    draws = sampled(fit)
+    draws, data = draws_and_data(fit, data)
     chains, length = next(iter(draws.values())).shape[:2]
-    psis.enough(chains * length)
-    data = fit.method.ready(data, fit.hyper)
-    check_same(fit.data, data)
     prior, likelihood = log_parts(fit, data, draws, memory)
     top = top_of_hierarchy(fit, data, draws)
     logs = {"prior": np.sum([prior[site] for site in top], 0), "likelihood": likelihood}
-    found, names = _quantities(fit, query)
+    quantities, names = _quantities(fit, query)
     weights, k, effective = {}, {}, 1.0
     for part, log in logs.items():
         weights[part], k[part] = scaled(log, alpha)
         effective = min(effective, *(1 / (w**2).sum() / w.size for w in weights[part]))
     rows: dict[str, dict[str, float]] = {name: {} for name in sum(names.values(), [])}
-    for what, values in found.items():
+    for what, values in quantities.items():
         step = _stride(length, values.shape[1])
         flat = values.reshape(chains * values.shape[1], -1)
         for part, pair in weights.items():
             kept = [w[:, ::step] for w in pair]
-            for name, moved in zip(names[what], moves(flat, kept, alpha), strict=True):
-                rows[name][part] = moved
+            for name, change in zip(names[what], moves(flat, kept, alpha), strict=True):
+                rows[name][part] = change
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("quantity")
     table = table.assign(diagnosis=[_diagnosis(*pair) for pair in table.to_numpy()])
     widest = max(float(log.std()) for log in logs.values())
@@ -132,45 +131,47 @@ def log_parts(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The log prior of every site, and the log likelihood, of every draw (chain, draw).
 
-    What the model observes is likelihood, all else is prior, penalties too. Ratings go by in blocks.
+    Observed sites are likelihood, all others prior (penalties too). Ratings are processed in blocks.
     """
     method, hyper = fit.method, fit.hyper
     shape = next(iter(draws.values())).shape[:2]
-    seen: Any = None
-    if isinstance(data, Ratings) and "no_minibatch" not in method.traits:
-        cells = pointwise.told(method, data, fit.data.locate(data)[0], fit.data.levels)
-        seen = pointwise.log_likelihoods(method, hyper, draws, cells, memory)
-    one = prior_data(fit, data)
     blocks = param_blocks(method, draws, 1, memory // 4)
-    found = [jax.device_get(_by_site(method, hyper, p, one)) for p in blocks]
-    logs = {n: np.concatenate([f[n] for f in found]).astype(float) for n in found[0]}
+    one = prior_data(fit, data)
+    parts = [jax.device_get(_by_site(method, hyper, p, one)) for p in blocks]
+    logs = {n: np.concatenate([p[n] for p in parts]).astype(float) for n in parts[0]}
     prior = {n: log.reshape(shape) for n, log in logs.items() if not _observed(n)}
-    if seen is None:
-        seen = sum(log.reshape(shape) for n, log in logs.items() if _observed(n))
-    return prior, seen
+    if (cells := _cells(fit, data)) is not None:
+        return prior, pointwise.log_likelihoods(method, hyper, draws, cells, memory)
+    likelihood: Any = sum(log.reshape(shape) for n, log in logs.items() if _observed(n))
+    return prior, likelihood
 
 
 def prior_data(fit: Any, data: Any) -> Any:
-    """Data that the model can be asked about its prior with: of ratings one is enough."""
+    """The smallest data for which the model can be run: a single rating, or all data of other kinds."""
+    cells = _cells(fit, data)
+    return data if cells is None else pointwise.only(cells, slice(0, 1))
+
+
+def _cells(fit: Any, data: Any) -> pointwise.Told | None:
+    """The ratings as cells that the likelihood divides into; None for other data and likelihoods."""
     if not isinstance(data, Ratings) or "no_minibatch" in fit.method.traits:
-        return data
-    cells = pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
-    return pointwise.only(cells, slice(0, 1))
+        return None
+    return pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
 
 
 def top_of_hierarchy(fit: Any, data: Any, draws: Mapping[str, np.ndarray]) -> list[str]:
-    """The sites whose priors are scaled: all, but not rows (of users, items, ...) whose prior is itself
-    learned. To scale these too would scale how much the rows tell of their common prior.
+    """The sites whose priors are scaled: all except rows (of users, items, ...) with a learned prior.
 
-    A prior depends on a site if its density changes where that site alone takes the value of another draw.
+    Scaling such rows too would scale the information that the rows have about their common prior. A prior
+    depends on a site if its density changes when only this site takes the value of another draw.
     """
     method, one = fit.method, prior_data(fit, data)
     here, other = ({s: np.asarray(v[0, at]) for s, v in draws.items()} for at in (0, -1))
 
     def logs(values: Mapping[str, np.ndarray]) -> dict[str, float]:
         params = jax.tree.map(lambda x: x[None], from_sites(method, values))
-        told = _by_site(method, fit.hyper, params, one)
-        return {n: float(log[0]) for n, log in told.items() if not _observed(n)}
+        densities = _by_site(method, fit.hyper, params, one)
+        return {n: float(log[0]) for n, log in densities.items() if not _observed(n)}
 
     before = logs(here)
     learned: set[str] = set()
@@ -184,8 +185,8 @@ def top_of_hierarchy(fit: Any, data: Any, draws: Mapping[str, np.ndarray]) -> li
 @partial(jax.jit, static_argnums=(0, 1))
 def _by_site(method: Method, hyper: Any, params: Any, data: Any) -> dict[str, jax.Array]:
     def one(p: Any) -> dict[str, jax.Array]:
-        found = pointwise.sites_of_model(method, data, hyper, p)
-        return {n: jnp.sum(site["fn"].log_prob(site["value"])) for n, site in found.items()}
+        sites = sites_of_model(method, data, hyper, p)
+        return {n: jnp.sum(site["fn"].log_prob(site["value"])) for n, site in sites.items()}
 
     return jax.lax.map(one, params)
 
@@ -208,14 +209,15 @@ def scaled(
 
 
 def moves(values: np.ndarray, weights: list[np.ndarray], alpha: tuple[float, float]) -> np.ndarray:
-    """How far each quantity (draws x quantities) moves per doubling of alpha, the mean of both ways."""
+    """Change of each quantity (draws x quantities) per doubling of alpha, mean of both powers."""
     low, high = (distance(values, w.ravel()) for w in weights)
     return (-low / np.log2(alpha[0]) + high / np.log2(alpha[1])) / 2
 
 
 def distance(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Cumulative Jensen-Shannon distance between draws as they are and as weighted, of each column; 0 for
-    what never moves. Of the two ways to accumulate, from below and from above, the larger.
+    """Cumulative Jensen-Shannon distance between unweighted and weighted draws, of each column.
+
+    The larger of the distances of the distribution functions from below and from above; 0 for constants.
 
     >>> x = np.arange(100.0)[:, None]
     >>> distance(x, np.ones(100)).round(6), bool(distance(x, x[:, 0])[0] > 0.1)
@@ -241,22 +243,21 @@ def _one_sided(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _quantities(fit: Any, query: Any) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """Predictions, and identified numbers that were computed from evenly spaced draws; with their names."""
+    """Predictions and other identified quantities whose spacing of draws is known, with their names."""
     length = next(iter(fit.draws.values())).shape[1]
-    found = identified(fit)
-    found.pop("lp", None)
-    names = {what: row_names(what, fit, values.shape[2:]) for what, values in found.items()}
+    quantities = identified(fit)
+    quantities.pop("lp", None)
+    names = {what: row_names(what, fit, values.shape[2:]) for what, values in quantities.items()}
     if query is not None:
-        asked = fit.predict(query)
-        found["probe"] = asked.draws_of_mean()
-        rows = asked.labels.itertuples(index=False)
-        names["probe"] = [f"prediction ({', '.join(map(str, row))})" for row in rows]
-    kept = {what: v for what, v in found.items() if _stride(length, v.shape[1])}
+        prediction = fit.predict(query)
+        quantities["probe"] = prediction.draws_of_mean()
+        names["probe"] = prediction_names(prediction.labels)
+    kept = {what: v for what, v in quantities.items() if _stride(length, v.shape[1])}
     return kept, {what: names[what] for what in kept}
 
 
 def _stride(length: int, kept: int) -> int:
-    """Every how many-th of `length` draws are these; 0 where that cannot be told."""
+    """The step that selects `kept` of `length` draws; 0 if several steps do."""
     steps = [step for step in range(1, length + 1) if -(-length // step) == kept]
     return steps[0] if len(steps) == 1 else 0
 
@@ -267,30 +268,31 @@ def _diagnosis(prior: float, likelihood: float) -> str:
     return CONFLICT if likelihood >= LIMIT else STRONG
 
 
-def _weights(found: Sensitivity) -> Finding:
-    """Whether the powers are near enough to 1 for draws to be weighted."""
-    limit, largest = psis.threshold(found.draws), max(max(k) for k in found.pareto_k.values())
-    held = f"Pareto k up to {number(largest)} ({limit:.2f} is fine), {found.effective:.0%} of the draws "
-    held += "effective"
-    if found.trusted:
-        return Finding("good", f"The weights hold: {held}.")
-    near = found.nearer
-    advice = f"Take powers nearer 1: alpha=({near:.4g}, {1 / near:.4g})."
-    return Finding("bad", f"The weights fail: {held}. These numbers cannot be trusted.", advice)
+def _weights(result: Sensitivity) -> Finding:
+    """Whether the powers are near enough to 1 for the weights."""
+    limit, largest = psis.threshold(result.draws), max(max(k) for k in result.pareto_k.values())
+    facts = f"Pareto k up to {number(largest)} ({limit:.2f} is fine), {result.effective:.0%} of the draws "
+    facts += "effective"
+    if result.trusted:
+        return Finding("good", f"The weights can be trusted: {facts}.")
+    near = result.nearer
+    advice = f"Take powers nearer to 1: alpha=({near:.4g}, {1 / near:.4g})."
+    return Finding("bad", f"The weights and the table cannot be trusted: {facts}.", advice)
 
 
 def _diagnoses(table: pd.DataFrame) -> list[Finding]:
-    """How many quantities the prior decides, and what that may mean."""
-    said = []
+    """The number of quantities that depend on the prior, and possible reasons."""
+    results = []
     advice = {
-        CONFLICT: "Prior and data pull at them from different sides: compare their scales.",
-        STRONG: "The data say little of them: what you read there is mostly the prior.",
+        CONFLICT: "Prior and data disagree about these quantities: compare the scales of both.",
+        STRONG: "The data say little about these quantities: their values come mostly from the prior.",
     }
     for what, next_step in advice.items():
         rows = table.index[table["diagnosis"] == what]
         if len(rows):
             text = f"{what[0].upper()}{what[1:]}: {len(rows)} of {len(table)}, such as {rows[0]}."
-            said.append(Finding("care", text, next_step))
-    if not said:
-        said.append(Finding("good", f"None of {len(table)} quantities depends on the prior much."))
-    return said
+            results.append(Finding("care", text, next_step))
+    if not results:
+        text = f"None of {len(table)} quantities depends strongly on the prior."
+        results.append(Finding("good", text))
+    return results

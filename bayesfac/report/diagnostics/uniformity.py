@@ -1,8 +1,8 @@
-"""Whether ranks 0..L are uniform: a chi-square test, and one of the whole distribution function at once.
+"""Whether ranks 0..L are uniform: a chi-square test, and a test of the whole distribution function.
 
 Sailynoja, Buerkner & Vehtari, "Graphical test for discrete uniformity and its applications in goodness-of-fit
-evaluation and multiple sample comparison", Statistics and Computing 2022: the smallest of all pointwise
-binomial p-values is itself the statistic, and what it would be by chance is simulated.
+evaluation and multiple sample comparison", Statistics and Computing 2022: the statistic is the smallest
+pointwise binomial p-value; its distribution for uniform ranks is simulated.
 """
 
 from functools import cache
@@ -11,11 +11,11 @@ import numpy as np
 from scipy.stats import binom, chi2
 
 CHANCE = 10_000  # simulated sets of ranks
-EXPECTED = 5  # ranks in a bin of the chi-square test, at least
+EXPECTED = 5  # least expected number of ranks in a bin of the chi-square test
 
 
 def bins_for(count: int, draws: int) -> int:
-    """How many bins of equal width hold the L + 1 ranks with enough in each; 20 at most.
+    """The number of bins of the chi-square test: a divisor of L + 1, at most 20.
 
     >>> bins_for(500, 99), bins_for(60, 99)
     (20, 10)
@@ -25,7 +25,7 @@ def bins_for(count: int, draws: int) -> int:
 
 
 def chi_square(ranks: np.ndarray, draws: int) -> float:
-    """p-value of the histogram; 1 where the number of ranks has no divisor to make bins of.
+    """p-value of the chi-square test; 1 if L + 1 has no divisor for at least 2 bins.
 
     >>> chi_square(np.arange(100), 99), chi_square(np.zeros(100, int), 99) < 1e-6
     (1.0, True)
@@ -39,12 +39,12 @@ def chi_square(ranks: np.ndarray, draws: int) -> float:
 
 
 def below(ranks: np.ndarray, draws: int) -> np.ndarray:
-    """How many ranks are below 1, ..., L."""
+    """The numbers of ranks below 1, ..., L."""
     return np.cumsum(np.bincount(ranks, minlength=draws + 1))[:-1]
 
 
 def smallest(counts: np.ndarray, total: int) -> np.ndarray:
-    """The smallest two-sided pointwise p-value of cumulated counts (..., L)."""
+    """The smallest two-sided pointwise p-value of cumulative counts (..., L)."""
     draws = counts.shape[-1]
     at = np.arange(1, draws + 1) / (draws + 1)
     low, high = binom.cdf(counts, total, at), binom.sf(counts - 1, total, at)
@@ -53,7 +53,7 @@ def smallest(counts: np.ndarray, total: int) -> np.ndarray:
 
 @cache
 def chance(total: int, draws: int) -> np.ndarray:
-    """Sorted values of `smallest` for uniform ranks."""
+    """Sorted simulated values of `smallest` for uniform ranks."""
     rng = np.random.default_rng(0)
     one = np.full(draws + 1, 1 / (draws + 1))
     parts = [
@@ -64,7 +64,7 @@ def chance(total: int, draws: int) -> np.ndarray:
 
 
 def ecdf(ranks: np.ndarray, draws: int) -> float:
-    """p-value of the whole distribution function: how often chance alone goes as far.
+    """p-value of the test of the whole distribution function.
 
     >>> ecdf(np.arange(100), 99) > 0.9, ecdf(np.arange(100) // 2, 99) < 0.001
     (True, True)
@@ -75,20 +75,20 @@ def ecdf(ranks: np.ndarray, draws: int) -> float:
 
 
 def band(total: int, draws: int, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper cumulated counts that uniform ranks stay within everywhere, so often."""
+    """Lower and upper cumulative counts; uniform ranks lie within everywhere with probability `level`."""
     tail = np.quantile(chance(total, draws), 1 - level) / 2
     at = np.arange(1, draws + 1) / (draws + 1)
     return binom.ppf(tail, total, at), binom.isf(tail, total, at)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's correction: of all these tests together.
+    """Holm's correction of p-values for the number of tests.
 
     >>> holm(np.array([0.01, 0.5, 0.02])).round(3).tolist()
     [0.03, 0.5, 0.04]
     """
     order = np.argsort(p)
     scaled = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    found = np.empty(len(p))
-    found[order] = np.minimum(scaled, 1)
-    return found
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(scaled, 1)
+    return corrected

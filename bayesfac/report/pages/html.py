@@ -1,48 +1,39 @@
-"""One self-contained page: for a comparison, or for one fit."""
+"""One self-contained page for a fit, or for a comparison of fits."""
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims, sites
-from bayesfac.report.compare import Comparison, show
-from bayesfac.report.diagnostics import findings as words
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
+from bayesfac.report.diagnostics.findings import judge_point
 from bayesfac.report.diagnostics.held_out import WORDS
-from bayesfac.report.pages.templates import duration, number, percent, render
+from bayesfac.report.pages.templates import duration, number, percent, render, score
 from bayesfac.report.plots.chain_plots import posterior_pictures
-from bayesfac.report.plots.figure import Picture
 from bayesfac.report.plots.held_out_plots import held_out
 from bayesfac.report.plots.trace_plot import objective
 
-CONTENTS = [
-    ("verdict", "Verdict"),
-    ("data", "Data"),
-    ("scores", "Point beside posterior"),
-    ("calibration", "Held-out quality"),
-    ("convergence", "Convergence"),
-    ("making", "How it was made"),
-]
+if TYPE_CHECKING:
+    from bayesfac.report.compare import Comparison
+
+CONTENTS = {
+    "verdict": "Verdict",
+    "data": "Data",
+    "scores": "Point beside posterior",
+    "calibration": "Held-out quality",
+    "convergence": "Convergence",
+    "making": "Settings and versions",
+}
 
 
-@dataclass(frozen=True, eq=False)
-class Chapter:
-    """One fit's own convergence."""
-
-    name: str
-    worst: pd.DataFrame | None
-    pictures: list[Picture]
-
-
-def to_html(source: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a comparison, or one fit, as one HTML file that needs nothing else.
+def to_html(fit: Any, path: str | os.PathLike[str]) -> Path:
+    """Write the report on a fit as one HTML file that needs no other file.
 
     Examples
     --------
@@ -54,81 +45,141 @@ def to_html(source: Any, path: str | os.PathLike[str]) -> Path:
     >>> page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     True
     """
-    text = page(source)
+    return write(fit_page(fit), path)
+
+
+def write(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a page; a failed write leaves an older file as it was."""
     with atomic(path) as part:
         part.write_text(text, encoding="utf-8")
     return Path(path)
 
 
-def page(source: Any) -> str:
-    """The page as text."""
-    if isinstance(source, Comparison):
-        return render("report.html.j2", **_comparison_page(source))
-    return render("report.html.j2", **_fit_page(source))
-
-
 def fit_html(fit: Any) -> str:
-    """A fit in a notebook: what it is, in a few lines, without computing anything."""
-    shapes = _shapes(fit)
-    found = [
-        {
-            "name": s,
-            "axes": " × ".join(site_dims(fit.method, s)) or "–",
-            "shape": " × ".join(map(str, n)) or "–",
-        }
-        for s, n in shapes.items()
-    ]
+    """A fit in a notebook: a short description without diagnostics."""
     if fit.is_point:
-        what, findings = "a point", words.judge_point(fit)
+        what, findings = "a point", judge_point(fit)
+        shapes = {name: np.shape(value) for name, value in sites(fit.params).items()}
         hint = ".params has the estimate, .predict(query) predicts, .to_html(path) writes a report."
     else:
         chains, draws = next(iter(fit.draws.values())).shape[:2]
         what, findings = f"{chains} chain{'s' * (chains > 1)} of {draws} draws", []
+        shapes = {name: tuple(values.shape[2:]) for name, values in fit.draws.items()}
         hint = ".diagnostics() judges it, .posterior has the draws, .predict(query) predicts."
-    engine = type(fit.engine).__name__
-    return render(
-        "fit.html.j2", fit=fit, engine=engine, what=what, findings=findings, sites=found, hint=hint
+    rows = [
+        {
+            "name": site,
+            "axes": " × ".join(site_dims(fit.method, site)) or "–",
+            "shape": " × ".join(map(str, shape)) or "–",
+        }
+        for site, shape in shapes.items()
+    ]
+    texts = {"engine": type(fit.engine).__name__, "what": what, "hint": hint}
+    return render("fit.html.j2", fit=fit, findings=findings, sites=rows, **texts)
+
+
+# -- pages --------------------------------------------------------------------------------------
+def comparison_page(source: "Comparison") -> str:
+    """The page of a comparison as text."""
+    methods = list(dict.fromkeys(fit.name for fit in source.fits.values()))
+    *names, last = source.fits
+    joined = f"{', '.join(names)} and {last}" if names else last
+    return _page(
+        source.fits,
+        source.diagnoses,
+        source.test,
+        title=f"{', '.join(methods)}: {joined}",
+        lead=lead(source),
+        tested=f"Tested on {source.spread}",
+        rows=score_rows(source),
+        differences=source.sentences(),
+        held_out=held_out(source.fits, source.scores, source.test),
+        activity=source.by_activity.set_axis([", ".join(i) for i in source.by_activity.index]),
+        contents=CONTENTS,
     )
 
 
-# -- a comparison -------------------------------------------------------------------------------
-def _comparison_page(source: Comparison) -> dict[str, Any]:
-    first = next(iter(source.fits.values()))
-    methods = list(dict.fromkeys(fit.name for fit in source.fits.values()))
-    activity = source.by_activity.set_axis([", ".join(i) for i in source.by_activity.index])
-    chapters = [
-        _chapter(n, fit, source.diagnoses[n], source.test) for n, fit in source.fits.items()
-    ]
+def fit_page(fit: Any) -> str:
+    """The page of a fit as text."""
+    name = type(fit.engine).__name__
+    contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "calibration")}
+    empty = {"lead": [], "tested": "", "rows": [], "differences": [], "held_out": []}
+    fits, diagnoses = {name: fit}, {name: diagnostics(fit)}
+    texts = {"title": f"{fit.name} by {name}", "contents": contents}
+    return _page(fits, diagnoses, None, activity=None, **texts, **empty)
+
+
+def _page(
+    fits: Mapping[str, Any], diagnoses: Mapping[str, Diagnostics], test: Any, **parts: Any
+) -> str:
+    """The parts that all pages share: data, convergence, settings, subtitle and footer."""
+    first = next(iter(fits.values()))
+    card = {str(key): number(value) for key, value in first.data.summary.items()}
+    if first.data.levels:
+        card["levels"] = f"{first.data.levels[0]:g} to {first.data.levels[-1]:g}"
+    facts = [_facts(fit) for fit in fits.values()]
+    version = first.info.get("versions", {}).get("bayesfac", "")
+    return render(
+        "report.html.j2",
+        columns=list(fits),
+        diagnoses=diagnoses,
+        card=card,
+        chapters={name: _chapter(name, fit, diagnoses[name], test) for name, fit in fits.items()},
+        making={name: [each[name] for each in facts] for name in facts[0]},
+        subtitle=f"{first.data.kind}; {facts[-1]['finished']}; bayesfac {version}",
+        footer=f"Made by bayesfac {version}. This file loads no other files.",
+        **parts,
+    )
+
+
+def _chapter(name: str, fit: Any, diagnosis: Diagnostics, test: Any) -> dict[str, Any]:
+    """The worst numbers of a fit's diagnostics, and the pictures of its convergence."""
+    sampler = diagnosis.kind == "sampler"
+    pictures = [] if sampler else [objective(name, fit, diagnosis)]
+    if fit.draws is not None:
+        pictures += posterior_pictures(name, fit, diagnosis, test)
+    return {"worst": diagnosis.worst if sampler else None, "pictures": pictures}
+
+
+def _facts(fit: Any) -> dict[str, str]:
+    """Method, settings, time, versions and seed of a fit."""
+    info = fit.info
+    versions = ", ".join(f"{name} {v}" for name, v in info.get("versions", {}).items())
+    stamp = r"^(\S+)T(\d\d:\d\d):\d\d(?:\+00:00|Z)$"  # 2026-11-21T06:01:21+00:00
     return {
-        "title": f"{', '.join(methods)}: {_and(list(source.fits))}",
-        "lead": lead(source),
-        "diagnoses": source.diagnoses,
-        "card": _card(first),
-        "tested": f"Tested on {source.spread}",
-        "columns": list(source.fits),
-        "rows": score_rows(source),
-        "differences": source.sentences(),
-        "held_out": held_out(source),
-        "activity": activity,
-        "chapters": chapters,
-        **_making(source.fits),
-        "contents": CONTENTS,
+        "method": f"{fit.name}: {fit.method.paper}",
+        "engine": f"{type(fit.engine).__name__}({_settings(asdict(fit.engine))})",
+        "hyper-parameters": _settings(fit.hyper._asdict()),
+        "seed": str(fit.seed),
+        "time": duration(fit.seconds),
+        "finished": re.sub(stamp, r"\1 \2 UTC", info.get("when", "–")),
+        "machine": f"{info.get('device', '–')}, {info.get('precision', '–')}",
+        "versions": versions or "–",
     }
 
 
-def lead(source: Comparison) -> list[str]:
-    """What a reader in a hurry takes away."""
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={number(v, 6) if isinstance(v, float) else v}"
+        for name, v in settings.items()
+        if v is not None
+    )
+
+
+# -- scores of a comparison ---------------------------------------------------------------------
+def lead(source: "Comparison") -> list[str]:
+    """A summary of the comparison in three sentences."""
     table = source.table
     main = "RMSE" if "RMSE" in table else "perplexity"
     order = table[main].sort_values()
-    said = [f"{name} {show(main, value)}" for name, value in order.items()]
-    lines = [f"Held-out {main}, best first: {', '.join(said)}."]
+    values = [f"{name} {score(value, main)}" for name, value in order.items()]
+    lines = [f"Held-out {main}, best first: {', '.join(values)}."]
     if "covers 90 %" in table:
-        held = [f"{name} {percent(value)}" for name, value in table["covers 90 %"].items()]
+        shares = [f"{name} {percent(value)}" for name, value in table["covers 90 %"].items()]
         what = WORDS[next(iter(source.fits.values())).data.kind].what.capitalize()
-        lines.append(f"{what} inside the 90 % predictive intervals: {', '.join(held)}.")
-    took = [f"{name} {duration(value)}" for name, value in table["seconds"].items()]
-    return [*lines, f"Time: {', '.join(took)}."]
+        lines.append(f"{what} inside the 90 % predictive intervals: {', '.join(shares)}.")
+    times = [f"{name} {duration(value)}" for name, value in table["seconds"].items()]
+    return [*lines, f"Time: {', '.join(times)}."]
 
 
 HINTS = {
@@ -137,7 +188,7 @@ HINTS = {
     "MAE": "lower is better",
     "MAE of level": "lower is better",
     "NMAE": "1 is a guess at random",
-    "zero-one": "levels missed, as a share",
+    "zero-one": "share of wrong levels",
     "log score": "higher is better",
     "ordinal log score": "higher is better",
     "CRPS": "lower is better",
@@ -148,101 +199,16 @@ HINTS = {
 }
 
 
-def score_rows(source: Comparison) -> list[dict[str, Any]]:
-    """The comparison's table on its side: one row a score, one column a fit."""
-    by_fit = source.cells()
+def score_rows(source: "Comparison") -> list[dict[str, Any]]:
+    """The table of a comparison transposed: one row per score, one cell per fit."""
     kind = next(iter(source.fits.values())).data.kind
     tested = WORDS[kind].what if "RMSE" in source.table else "tokens"
     rows = []
-    for i, column in enumerate(source.table.columns):
-        cells = [{"text": cells[i][1], "best": cells[i][2]} for _, cells in by_fit]
-        hint = "nearest is best" if column.startswith("covers") else HINTS.get(column, "")
+    for column in source.table.columns:
+        texts = {fit: score(value, column) for fit, value in source.table[column].items()}
+        top = texts.get(source.best.get(column))
+        hint = "nearest to the level is best" if "covers" in column else HINTS.get(column, "")
         name = {"n": tested, "width": "interval width"}.get(column, column)
+        cells = [{"text": text, "best": text == top} for text in texts.values()]
         rows.append({"name": name, "hint": hint, "cells": cells})
     return rows
-
-
-# -- one fit ------------------------------------------------------------------------------------
-def _fit_page(fit: Any) -> dict[str, Any]:
-    found = diagnostics(fit)
-    name = type(fit.engine).__name__
-    return {
-        "title": f"{fit.name} by {name}",
-        "lead": [],
-        "diagnoses": {name: found},
-        "card": _card(fit),
-        "tested": "",
-        "columns": [name],
-        "rows": [],
-        "differences": [],
-        "held_out": [],
-        "activity": None,
-        "chapters": [_chapter(name, fit, found, None)],
-        **_making({name: fit}),
-        "contents": [entry for entry in CONTENTS if entry[0] not in ("scores", "calibration")],
-    }
-
-
-def _chapter(name: str, fit: Any, found: Diagnostics, test: Any) -> Chapter:
-    pictures = [] if found.kind == "sampler" else [objective(name, fit, found)]
-    if fit.draws is not None:
-        pictures += posterior_pictures(name, fit, found, test)
-    worst = found.worst if found.kind == "sampler" else None
-    return Chapter(name, worst, pictures)
-
-
-def _card(fit: Any) -> dict[str, str]:
-    card = {str(key): number(value) for key, value in fit.data.summary.items()}
-    if fit.data.levels:
-        card["levels"] = f"{fit.data.levels[0]:g} to {fit.data.levels[-1]:g}"
-    return card
-
-
-def _making(fits: Mapping[str, Any]) -> dict[str, Any]:
-    """Method, settings, time, versions and seed of every fit; the subtitle and the footer."""
-    rows: dict[str, list[str]] = {}
-    for fit in fits.values():
-        info = fit.info
-        versions = ", ".join(f"{name} {v}" for name, v in info.get("versions", {}).items())
-        facts = {
-            "method": f"{fit.name}: {fit.method.paper}",
-            "engine": f"{type(fit.engine).__name__}({_settings(asdict(fit.engine))})",
-            "hyper-parameters": _settings(fit.hyper._asdict()),
-            "seed": str(fit.seed),
-            "time": duration(fit.seconds),
-            "finished": _time(info.get("when", "–")),
-            "machine": f"{info.get('device', '–')}, {info.get('precision', '–')}",
-            "versions": versions or "–",
-        }
-        for name, value in facts.items():
-            rows.setdefault(name, []).append(value)
-    first = next(iter(fits.values()))
-    version = first.info.get("versions", {}).get("bayesfac", "")
-    return {
-        "making": [{"name": name, "cells": cells} for name, cells in rows.items()],
-        "subtitle": f"{first.data.kind}; {rows['finished'][-1]}; bayesfac {version}",
-        "footer": f"Made by bayesfac {version}. One file: it loads nothing from anywhere.",
-    }
-
-
-def _and(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _time(stamp: str) -> str:
-    """2026-11-21T06:01:21+00:00 for a reader; anything else as it is."""
-    return re.sub(r"^(\S+)T(\d\d:\d\d):\d\d(?:\+00:00|Z)$", r"\1 \2 UTC", stamp)
-
-
-def _settings(given: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name}={number(v, 6) if isinstance(v, float) else v}"
-        for name, v in given.items()
-        if v is not None
-    )
-
-
-def _shapes(fit: Any) -> dict[str, tuple[int, ...]]:
-    if fit.is_point:
-        return {name: np.shape(value) for name, value in sites(fit.params).items()}
-    return {name: tuple(draws.shape[2:]) for name, draws in fit.draws.items()}

@@ -1,4 +1,4 @@
-"""ArviZ's pictures of a sampled fit, of identified quantities only."""
+"""ArviZ's plots of a fit with draws; only identified quantities are drawn."""
 
 from typing import Any
 
@@ -12,28 +12,29 @@ from matplotlib.ticker import MaxNLocator
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.diagnose import Diagnostics
-from bayesfac.report.diagnostics.findings import ESS, GROUPS, LEVELS, RHAT, Finding
-from bayesfac.report.plots.figure import Picture, short
+from bayesfac.report.diagnostics.findings import BFMI, ESS, GROUPS, LEVELS, Finding, judge_rhat
+from bayesfac.report.plots.figure import SIZE, Picture, short
 
 GRID = (5.4, 4.4)
 PANELS = 4
-ROWS = 400  # held-out ratings behind the posterior predictive check
+WIDTH = 28  # characters of a panel's title
+ROWS = 400  # held-out ratings in the posterior predictive check
 STRATA = 20
 REPLICATES = 50
 
 
-def posterior_pictures(name: str, fit: Any, found: Diagnostics, test: Any = None) -> list[Picture]:
-    """Trace, ranks, effective sample size, distributions, energy, predictive check."""
-    if found.quantities["probe"].shape[1] < arviz_versions.SHORTEST:
+def posterior_pictures(
+    name: str, fit: Any, diagnosis: Diagnostics, test: Any = None
+) -> list[Picture]:
+    """Trace, ranks, effective sample size, distributions, energy and posterior predictive check."""
+    if diagnosis.quantities["probe"].shape[1] < arviz_versions.SHORTEST:
         return []  # too few draws for any curve
-    tree = spotlight(found)
+    tree = spotlight(diagnosis)
     pictures = []
-    if found.kind == "sampler":
-        pictures += [
-            trace(name, tree, found),
-            ranks(name, tree, found),
-            ess_growth(name, tree, found),
-        ]
+    if diagnosis.kind == "sampler":
+        rows = diagnosis.table
+        rows = rows[[short(label, WIDTH) in tree["posterior"] for label in rows.index]]
+        pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
     pictures.append(distributions(name, tree))
     if "energy" in fit.stats:
         pictures.append(energy(name, fit))
@@ -42,25 +43,25 @@ def posterior_pictures(name: str, fit: Any, found: Diagnostics, test: Any = None
     return pictures
 
 
-def spotlight(found: Diagnostics) -> xr.DataTree:
-    """Four telling quantities as a DataTree: log joint, scalars, slowest prediction, spectrum.
+def spotlight(diagnosis: Diagnostics) -> xr.DataTree:
+    """Four quantities as a DataTree: log joint, scalars, slowest prediction, largest singular value.
 
-    Where some were only computed from every n-th draw, typical predictions fill their places.
+    Quantities that were computed from every n-th draw only are replaced by predictions of middling R-hat.
     """
-    length = max(values.shape[1] for values in found.quantities.values())
+    length = max(values.shape[1] for values in diagnosis.quantities.values())
     chosen: dict[str, np.ndarray] = {}
     for fill in (False, True):
-        for name, draws in found.quantities.items():
+        for name, draws in diagnosis.quantities.items():
             flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
-            rows = found.table[found.table["source"] == name]
-            for at in _telling(name, rows["r_hat"].to_numpy(), fill):
+            rows = diagnosis.table[diagnosis.table["source"] == name]
+            for at in _entries(name, rows["r_hat"].to_numpy(), fill):
                 if flat.shape[1] == length and arviz_versions.moves(flat[:, :, [at]])[0]:
-                    chosen.setdefault(short(rows.index[at], 28), flat[:, :, at])
+                    chosen.setdefault(short(rows.index[at], WIDTH), flat[:, :, at])
     return arviz_base.from_dict({"posterior": dict(list(chosen.items())[:PANELS])})
 
 
-def _telling(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
-    """Which entries to show: the first, or the slowest prediction; to fill up, middling ones."""
+def _entries(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
+    """Entries to show: the slowest prediction (middling ones if `fill`), of other quantities the first."""
     if name != "probe":
         return [] if fill else [0]
     order = np.argsort(np.nan_to_num(r_hat, nan=0.0), kind="stable")[::-1]
@@ -68,18 +69,23 @@ def _telling(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
     return [int(at) for at in (order[middle : middle + PANELS] if fill else order[:1])]
 
 
-def trace(name: str, tree: xr.DataTree, found: Diagnostics) -> Picture:
-    """Draws in order, one colour a chain."""
-    figure = arviz_versions.figure(
-        "trace", tree, GRID, col_wrap=2, visuals={"trace": {"width": 0.6}}
-    )
+def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
+    """Draws in order, one colour per chain; `rows` of the table of diagnostics belong to the panels."""
+    thin_lines = {"trace": {"width": 0.6}}
+    figure = arviz_versions.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
     _label(figure, "draw", "value")
     how = "Chains (colours) should overlap like one band of noise, with no slope and no jump."
-    return Picture(figure, f"Trace of {name}", how, _agreement(_shown(tree, found)))
+    r_hat = rows["r_hat"]
+    levels = [
+        judge_rhat(g, r_hat[belongs(rows["quantity"])].max()) for g, belongs in GROUPS.items()
+    ]
+    text = f"Here: the largest R-hat of these is {r_hat.max():.3f}."
+    finding = Finding(max(levels, key=LEVELS.index), text)
+    return Picture(figure, f"Trace of {name}", how, finding)
 
 
-def ranks(name: str, tree: xr.DataTree, found: Diagnostics) -> Picture:
-    """How far each chain's ranks are from uniform, with Kolmogorov's 95 % band for its ESS."""
+def ranks(name: str, tree: xr.DataTree) -> Picture:
+    """Distance of each chain's ranks from uniform, with Kolmogorov's 95 % band for the chain's ESS."""
     figure = arviz_versions.figure("rank", tree, GRID, col_wrap=2)
     outside = 0
     variables = list(tree["posterior"].data_vars)
@@ -94,77 +100,59 @@ def ranks(name: str, tree: xr.DataTree, found: Diagnostics) -> Picture:
             axes.set_ylim(-1.3 * max(band, reach), 1.3 * max(band, reach))
     _label(figure, "fractional rank", "ECDF difference")
     how = "Each line compares one chain with all chains together; it should stay in the grey band."
-    text = f"Here: {outside} of {len(variables)} leave it." if outside else "Here: all stay inside."
+    text = "Here: all lines stay inside."
+    if outside:
+        text = f"Here: lines leave the band in {outside} of {len(variables)} panels."
     return Picture(figure, f"Ranks of {name}", how, Finding("care" if outside else "good", text))
 
 
-def ess_growth(name: str, tree: xr.DataTree, found: Diagnostics) -> Picture:
+def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     """Effective sample size by number of draws."""
-    figure = arviz_versions.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=ESS[1])
+    few, enough = ESS
+    figure = arviz_versions.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=enough)
     for axes in figure.axes:
         for points in axes.findobj(PathCollection):
             points.set_sizes([14])
     _label(figure, "draws in all", "ESS")
     how = (
-        f"Bulk (blue) and tail (orange) should grow in a straight line and pass {ESS[1]} (dashed)."
+        f"Bulk (blue) and tail (orange) should grow in a straight line and pass {enough} (dashed)."
     )
-    least = float(_shown(tree, found)[["ess_bulk", "ess_tail"]].to_numpy().min())
-    level = "good" if least >= ESS[1] else "care" if least >= ESS[0] else "bad"
-    return Picture(
-        figure,
-        f"Growth of the ESS of {name}",
-        how,
-        Finding(level, f"Here: the smallest of these is {least:.0f}."),
-    )
+    least = float(rows[["ess_bulk", "ess_tail"]].to_numpy().min())
+    level = "good" if least >= enough else "care" if least >= few else "bad"
+    finding = Finding(level, f"Here: the smallest ESS of these is {least:.0f}.")
+    return Picture(figure, f"Growth of the ESS of {name}", how, finding)
 
 
 def distributions(name: str, tree: xr.DataTree) -> Picture:
-    """The posterior of the same quantities."""
-    ours = (
-        "point_estimate",
-        "point_estimate_text",
-        "credible_interval",
-    )  # 0.8 rounds where it puts them
-    figure = arviz_versions.figure(
-        "dist", tree, GRID, col_wrap=2, visuals=dict.fromkeys(ours, False)
-    )
+    """The posterior distribution of the same quantities."""
+    # drawn below, as version 0.8 of ArviZ rounds their places
+    ours = ("point_estimate", "point_estimate_text", "credible_interval")
+    visuals = dict.fromkeys(ours, False)
+    figure = arviz_versions.figure("dist", tree, GRID, col_wrap=2, visuals=visuals)
+    bar: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 3, "solid_capstyle": "butt"}
     with arviz_versions.style():
         for axes, values in zip(figure.axes, tree["posterior"].data_vars.values(), strict=False):
-            axes.plot(
-                np.quantile(values, [0.05, 0.95]),
-                [0, 0],
-                color=arviz_versions.GREY,
-                lw=3,
-                solid_capstyle="butt",
-            )
+            axes.plot(np.quantile(values, [0.05, 0.95]), [0, 0], **bar)
             axes.plot(float(values.mean()), 0, "o", color="black", ms=5)
     _label(figure, "value", "")
     how = "Line: density of the draws; dot and bar: mean and central 90 % interval."
-    text = "Two humps would say that the chains found two explanations."
+    text = "Two humps would mean that the chains found two explanations."
     return Picture(figure, f"Posterior of {name}", how, Finding("good", text))
 
 
 def energy(name: str, fit: Any) -> Picture:
     """Marginal and transition energy of a Hamiltonian sampler."""
-    tree = arviz_base.from_dict(
-        {
-            "posterior": {"energy": fit.stats["energy"]},
-            "sample_stats": {"energy": fit.stats["energy"]},
-        }
-    )
-    figure = arviz_versions.figure("energy", tree, (5.4, 3.5), visuals={"title": False})
+    values = {"energy": fit.stats["energy"]}
+    tree = arviz_base.from_dict({"posterior": values, "sample_stats": values})
+    figure = arviz_versions.figure("energy", tree, SIZE, visuals={"title": False})
     left, right = figure.axes[:2]
     left.set(xlabel="E-BFMI", ylabel="chain", title="E-BFMI")
     left.set_yticks(range(len(fit.stats["energy"])))
     right.set(xlabel="energy, centred (nats)", title="Energy")
     low = float(arviz_versions.bfmi(fit.stats["energy"]).min())
-    how = (
-        "Right: both humps should be alike. Left: every chain should lie right of the dashed line."
-    )
-    text = f"Here: E-BFMI at least {low:.2f}."
-    return Picture(
-        figure, f"Energy of {name}", how, Finding("good" if low >= 0.3 else "care", text)
-    )
+    how = "Right: both humps should be alike. Left: all chains should lie right of the dashed line."
+    finding = Finding("good" if low >= BFMI else "care", f"Here: E-BFMI at least {low:.2f}.")
+    return Picture(figure, f"Energy of {name}", how, finding)
 
 
 def predictive(name: str, fit: Any, test: Any) -> Picture:
@@ -173,26 +161,27 @@ def predictive(name: str, fit: Any, test: Any) -> Picture:
     rows = np.sort(rng.permutation(len(test))[:ROWS])
     part = test.take(rows)
     drawn = replicates(fit.predict(part), rng)
-    tree = arviz_base.from_dict(
-        {"posterior_predictive": {"rating": drawn[None]}, "observed_data": {"rating": part.value}},
-        dims={"rating": ["cell"]},
+    groups = {
+        "posterior_predictive": {"rating": drawn[None]},
+        "observed_data": {"rating": part.value},
+    }
+    tree = arviz_base.from_dict(groups, dims={"rating": ["cell"]})
+    figure = arviz_versions.figure(
+        "ppc_dist", tree, SIZE, kind="ecdf", num_samples=REPLICATES, visuals={"remove_axis": False}
     )
-    figure = arviz_versions.figure("ppc_dist", tree, (5.4, 3.5), kind="ecdf", num_samples=REPLICATES,
-                       visuals={"remove_axis": False})  # fmt: skip
     _label(figure, "rating", "share at or below")
     mean, sd = part.value.mean(), part.value.std()
     off = abs(drawn.mean() - mean) > 3 * sd / np.sqrt(len(rows))
-    how = f"Thin: {REPLICATES} replications of {len(rows)} held-out ratings; thick: what came. "
-    how += "It should run among them."
+    how = f"Thin: {REPLICATES} replications of {len(rows)} held-out ratings; thick: the held-out ratings. "
+    how += "The thick line should run among the thin ones."
     text = f"Here: replicated mean {drawn.mean():.2f}, sd {drawn.std():.2f}; "
     text += f"observed {mean:.2f}, {sd:.2f}."
-    return Picture(
-        figure, f"Posterior predictive of {name}", how, Finding("care" if off else "good", text)
-    )
+    finding = Finding("care" if off else "good", text)
+    return Picture(figure, f"Posterior predictive of {name}", how, finding)
 
 
 def replicates(prediction: Any, rng: np.random.Generator) -> np.ndarray:
-    """(replicate, cell) outcomes: the predictive distribution's quantiles, by random strata."""
+    """(replicate, cell) outcomes: quantiles of the predictive distribution, of random strata."""
     tails = (np.arange(STRATA // 2) + 0.5) / STRATA
     ends = [prediction.interval(1 - 2 * tail) for tail in tails]
     quantiles = np.stack([end[0] for end in ends] + [end[1] for end in ends])
@@ -200,26 +189,8 @@ def replicates(prediction: Any, rng: np.random.Generator) -> np.ndarray:
     return np.take_along_axis(quantiles, which, 0)
 
 
-def _shown(tree: xr.DataTree, found: Diagnostics) -> pd.DataFrame:
-    """The rows of the table that are in the picture."""
-    return found.table[[short(name, 28) in tree["posterior"] for name in found.table.index]]
-
-
-def _agreement(rows: pd.DataFrame) -> Finding:
-    """By the limits of the verdict: a picture does not contradict it."""
-    levels = ["good"]
-    for group, belongs in GROUPS.items():
-        largest = rows.loc[belongs(rows["quantity"]), "r_hat"].max()
-        fine, limit = RHAT["prediction" if group == "Predictions" else "else"]
-        if round(largest, 3) > fine:  # not where nothing could be compared: NaN
-            levels.append("bad" if largest > limit and not group.startswith("Hyper") else "care")
-    level = max(levels, key=LEVELS.index)
-    largest = rows["r_hat"].max()
-    return Finding(level, f"Here: the largest R-hat of these is {largest:.3f}.")
-
-
 def _label(figure: Figure, x: str, y: str) -> None:
-    """Axis names; "value" becomes the unit of what the panel's title names."""
+    """Name the axes; "value" becomes "nats" in the panel of the log joint."""
     for axes in figure.axes:
         if not axes.has_data():
             continue

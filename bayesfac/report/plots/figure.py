@@ -1,10 +1,14 @@
-"""A figure with its caption: how to read it, and whether this one is good."""
+"""A figure with a caption that explains how to read the figure and judges this one."""
 
 import base64
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesfac.report import arviz_versions
@@ -16,7 +20,7 @@ DOTS = 110
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A figure that explains itself. `finding` holds the caption's judgement on this very one."""
+    """A figure, how to read the figure, and the finding about this one."""
 
     figure: Figure
     title: str
@@ -25,11 +29,11 @@ class Picture:
 
     @property
     def caption(self) -> str:
-        """One sentence on how to read it, one on this one."""
+        """How to read the figure, then the finding."""
         return f"{self.how} {self.finding}"
 
     def png(self) -> bytes:
-        """The picture as a PNG file's bytes."""
+        """The bytes of a PNG file."""
         target = io.BytesIO()
         with arviz_versions.style():
             self.figure.savefig(target, format="png", dpi=DOTS)
@@ -53,11 +57,30 @@ class Picture:
 def canvas(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = SIZE
 ) -> tuple[Figure, np.ndarray]:
-    """An empty figure of our style that pyplot knows nothing of, and its axes as a flat array."""
+    """An empty figure outside pyplot, and its axes as a flat array."""
     figure = Figure(figsize=size, layout="constrained")
     return figure, np.ravel(figure.subplots(rows, columns, squeeze=False))
 
 
+@contextmanager
+def panel(
+    title: str, x: str, y: str, legend: str = "best", **limits: Any
+) -> Iterator[tuple[Figure, Axes]]:
+    """A figure with one pair of axes; title, labels, limits and legend are set after the body."""
+    with arviz_versions.style():
+        figure, (axes,) = canvas()
+        yield figure, axes
+        axes.set(xlabel=x, ylabel=y, **limits)
+        axes.set_title(title, loc="left")
+        if legend:
+            axes.legend(loc=legend)
+
+
+def colour(number: int) -> str:
+    """The colour of the n-th fit or chain."""
+    return arviz_versions.COLOURS[number % len(arviz_versions.COLOURS)]
+
+
 def short(label: str, width: int = 30) -> str:
-    """A label that fits above a panel."""
+    """The label, cut to at most `width` characters."""
     return label if len(label) <= width else label[: width - 1] + "…"

@@ -1,51 +1,41 @@
-"""The picture of a fit's way to its answer."""
+"""The picture of how a fit's objective, ELBO or log joint developed."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.findings import Finding
-from bayesfac.report.plots.figure import Picture, canvas, short
+from bayesfac.report.plots.figure import Picture, colour, panel, short
 
 
-def objective(name: str, fit: Any, found: Any) -> Picture:
+def objective(name: str, fit: Any, diagnosis: Any) -> Picture:
     """The objective by iteration, minus the ELBO by step, or minus the log joint by draw."""
-    sampled = fit.draws is not None and type(fit.engine).__name__ != "SVI"
-    what = "minus log joint" if sampled else "minus ELBO" if fit.draws is not None else "objective"
-    with arviz_versions.style():
-        figure, (axes,) = canvas()
-        if sampled:
+    if fit.draws is None:
+        what, step = "objective", "iteration"
+    elif type(fit.engine).__name__ == "SVI":
+        what, step = "minus ELBO", "step"
+    else:
+        what, step = "minus log joint", "draw after warm-up"
+    title = short(f"{name}: {what}", 60)
+    with panel(title, step, f"{what} (nats)", legend="") as (figure, axes):
+        if what == "minus log joint":
+            how = "Chains should overlap like one band of noise, with no slope."
             chains = next(iter(fit.draws.values())).shape[0]
             for number, part in enumerate(np.array_split(fit.trace, chains)):
-                axes.plot(
-                    part,
-                    lw=0.7,
-                    label=f"chain {number}",
-                    color=arviz_versions.COLOURS[number % len(arviz_versions.COLOURS)],
-                )
+                axes.plot(part, lw=0.7, label=f"chain {number}", color=colour(number))
             axes.legend(ncols=min(chains, 4), loc="upper right")
         else:
-            axes.plot(fit.trace, color=arviz_versions.COLOURS[0])
-            cut = _focus(axes, fit.trace)
-        step = "draw after warm-up" if sampled else "step" if fit.draws is not None else "iteration"
-        axes.set(xlabel=step, ylabel=f"{what} (nats)")
-        axes.set_title(short(f"{name}: {what}", 60), loc="left")
-    how = "The curve should fall and then lie flat"
-    how += "; its steep beginning is cut off." if not sampled and cut else "."
-    if sampled:
-        how = "Chains should overlap like one band of noise, with no slope."
-    return Picture(figure, f"{what[0].upper()}{what[1:]} of {name}", how, _here(found))
-
-
-def _here(found: Any) -> Finding:
-    first = found.findings[0]
-    return Finding(first.level, f"Here: {first.text[0].lower()}{first.text[1:]}")
+            axes.plot(fit.trace, color=colour(0))
+            cut = "; its steep beginning is cut off" if _focus(axes, fit.trace) else ""
+            how = f"The curve should fall and then lie flat{cut}."
+    first = diagnosis.findings[0]
+    finding = Finding(first.level, f"Here: {first.text[0].lower()}{first.text[1:]}")
+    return Picture(figure, f"{what[0].upper()}{what[1:]} of {name}", how, finding)
 
 
 def _focus(axes: Axes, trace: np.ndarray) -> bool:
-    """Let the end of a falling curve be seen; whether the first steep steps left the picture."""
+    """Zoom in on the end of a falling curve; return whether the steep beginning was cut off."""
     finite = trace[np.isfinite(trace)]
     if len(finite) < 20:
         return False

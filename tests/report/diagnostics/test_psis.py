@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.report.diagnostics import psis
-from bayesfac.report.diagnostics.loo import left_out
+from bayesfac.report.diagnostics.psis import left_out
 
 
 # ArviZ 1.x does not fit a tail of five, which is what 25 draws have

@@ -8,7 +8,7 @@ import pytest
 from bayesfac.core.method import Permutation
 from bayesfac.report.diagnostics.align import align
 from bayesfac.report.diagnostics.diagnose import diagnostics, identified, shares, singular_values
-from tests.report import fake_topics, fakes
+from tests.report import fakes
 
 
 def text_of(found) -> str:
@@ -73,7 +73,7 @@ def test_eigenvalues_are_those_of_the_precision() -> None:
 
 
 def test_shares_of_components_survive_label_switching() -> None:
-    fit = fake_topics.sampled_views()
+    fit = fakes.sampled_views()
     found = identified(fit)
     assert found["share.cluster"].shape == (2, 60, 3) and found["share.topic.pix"].shape == (
         2,
@@ -121,7 +121,9 @@ def test_slow_hyper_parameters_do_not_spoil_predictions() -> None:
     alpha = 4 + 0.1 * np.cumsum(np.random.default_rng(0).normal(size=(4, 200)), axis=1)
     found = diagnostics(replace(fit, draws={**fit.draws, "alpha": alpha}))
     assert found.level == "care" and found.ok
-    assert "(alpha). Predict with this, but do not read these numbers yet." in text_of(found)
+    assert "(alpha). Predict with this fit, but do not interpret these numbers yet." in text_of(
+        found
+    )
 
 
 def test_one_chain_says_what_it_cannot_know() -> None:

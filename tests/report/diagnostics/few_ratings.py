@@ -1,4 +1,4 @@
-"""What the tests of leaving one out are about: few ratings of one factor, and how they are fitted."""
+"""A few ratings with one factor, and the settings of their fits, for tests of leave-one-out scores."""
 
 import numpy as np
 

@@ -9,7 +9,7 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.report.diagnostics.loo_users import own_site
-from tests.report.loo_data import GIBBS, PMF
+from tests.report.diagnostics.few_ratings import GIBBS, PMF
 
 
 # -- users ----------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ def marginals(data, V, mu, cov, noise, offset):
 
 @pytest.mark.parametrize("memory", [2**31, 2**16])
 def test_a_users_own_factors_are_integrated_out_exactly(data, memory):
-    from bayesfac.report.diagnostics.loo import left_out
+    from bayesfac.report.diagnostics.psis import left_out
 
     fit = bf.fit("bpmf", data, bf.Gibbs(30, 30, 1), n_components=2, progress=False)
     found = fit.loo(data, by="user", memory=memory)

@@ -89,7 +89,7 @@ def test_few_cells_of_many(monkeypatch):
     found = bf.prior_predictive("pmf", data, draws=4, n_components=1)
     assert found.outcomes.shape == (4, 50) and np.isin(found.seen, data.value).all()
     views = bf.Views({"a": np.eye(12), "b": np.ones((12, 9))})
-    where, seen = prior_predictive._cells(views, np.random.default_rng(0))
+    where, seen = prior_predictive.cells_of(views, np.random.default_rng(0))
     assert {name: len(row) for name, (row, _) in where.items()} == {"view.a": 25, "view.b": 25}
     np.testing.assert_array_equal(seen[:25], np.equal(*where["view.a"]))
     assert (seen[25:] == 1).all()
