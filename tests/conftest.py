@@ -33,10 +33,17 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 import bayesfac.models  # noqa: E402, F401  # registers every method
 from bayesfac.core.method import REGISTRY  # noqa: E402
+from tests.kinds import KINDS, quick_for  # noqa: E402
 
 
 @pytest.fixture(params=sorted(REGISTRY), ids=str)
 def method(request):
+    return REGISTRY[request.param]
+
+
+@pytest.fixture(params=quick_for(KINDS), ids=str)
+def sampled_method(request):
+    """Every method, of which the quick tests take one of each kind: for properties of an engine."""
     return REGISTRY[request.param]
 
 
