@@ -15,17 +15,17 @@ from bayesfac.core.gauge import moved, random_move
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
 from bayesfac.inference.result import replace_sites
-from bayesfac.testing.tools import axes, example, likelihood, listed, points, require, same
+from bayesfac.testing.tools import axes, example, likelihood, listed, require, same
 
 
 @listed
 def check_mask(method: Method, key: jax.Array) -> str | None:
     """Cells that nobody observed change nothing: the rows of a user and of an item without any
     rating may hold what they like, as far as the data are concerned."""
-    data, hyper = method.example(key)
+    case = example(method, key)
+    data, hyper, (p, other) = case.data, case.hyper, case.points[:2]
     require(isinstance(data, Ratings), "only Ratings have missing cells: waive `mask`")
     data = data.take((data.user != 0) & (data.item != 0))
-    p, other = points(method, key, data, hyper, 2)
     spoiled = {}
     for name, value in sites(p).items():
         for at, axis in enumerate(site_dims(method, name)):
