@@ -58,16 +58,18 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
         return node._replace(chunk=jnp.where(node.chunk < 0, -3, node.chunk))
 
     padded = jax.tree.map(spoil, data, is_leaf=lambda node: isinstance(node, Rows))
-    plain = {"objective": jax.value_and_grad(method.objective), "update": method.update}
-    programs = {"objective": case.objective, "update": case.update}
-    for name, program in programs.items():
-        if program is None:
+    pairs: dict[str, Any] = {
+        "objective": (case.objective, jax.value_and_grad(method.objective)),
+        "update": (case.update, method.update),
+    }
+    for name, (program, plain) in pairs.items():
+        if plain is None:
             continue
         in_jax = program(p, data)
         same(program(p, padded), in_jax, f"{name} with other padding of short rows")
-        if sparse.needs_loops(lambda p, f=plain[name]: f(p, data, hyper), p):
+        if sparse.needs_loops(lambda p, f=plain: f(p, data, hyper), p):
             with sparse.use("numba"):
-                same(in_jax, plain[name](p, data, hyper), f"{name} under JAX and under Numba")
+                same(in_jax, plain(p, data, hyper), f"{name} under JAX and under Numba")
     return None
 
 
@@ -153,6 +155,6 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
         if isinstance(part, Permutation):  # a random order may be the old one
             R, signs = jnp.roll(jnp.eye(len(R)), 1, 0), jnp.where(jnp.arange(len(R)) % 2, 1.0, -1.0)
         turned = replace_sites(p, moved(part, flat, R, signs))
-        costs = [case.objective(at, case.data)[0] for at in (p, turned)]
-        same(*costs, f"the objective knows {part}")
+        before, after = (case.objective(at, case.data)[0] for at in (p, turned))
+        same(before, after, f"the objective knows {part}")
     return None if gauge else "it declares no gauge"

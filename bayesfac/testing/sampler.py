@@ -25,7 +25,9 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
 
     @jax.jit
     def auxiliary(p: Any) -> jax.Array:
-        return jnp.sum(method.augment(p, data, hyper).log_prob(w[0])) if method.augment else 0.0
+        if method.augment is None:
+            return jnp.zeros(())
+        return jnp.sum(method.augment(p, data, hyper).log_prob(w[0]))
 
     def joint(p: Any) -> jax.Array:
         return case.joint(p, data)[0] + auxiliary(p)
