@@ -9,8 +9,6 @@ DOCS   := $(VENV)/.docs
 QUICK  := not slow and not notebook
 
 export MPLBACKEND = Agg
-# With the byte code of the tests kept, the second run collects them in half the time.
-test test-all coverage: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo test test-all lint format coverage notebooks nbmake readme docs bench clean
 .DELETE_ON_ERROR:
@@ -42,6 +40,9 @@ setup: $(READY)  ## install into .venv (every target does so when needed)
 
 demo: $(READY)  ## fit a point and a posterior, write a report
 	@$(BIN)/bayesfac demo
+
+# With the byte code of the tests kept, the second run collects them in half the time.
+test test-all coverage: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY)  ## the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
