@@ -82,5 +82,5 @@ _run = iter(range(1, 1_000_000))
 def _forget_programs():
     """Every method compiles its own programs; kept until the end they would fill gigabytes."""
     yield
-    if next(_run) % 40 == 0:
+    if next(_run) % 100 == 0:
         jax.clear_caches()
