@@ -41,6 +41,9 @@ setup: $(READY)  ## install into .venv (every target does so when needed)
 demo: $(READY)  ## fit a point and a posterior, write a report
 	@$(BIN)/bayesfac demo
 
+# With the byte code of the tests kept, the second run collects them in half the time.
+test test-all coverage: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY)  ## the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
 

@@ -9,7 +9,7 @@ import numpy as np
 from bayesfac.core.method import Method
 from bayesfac.inference import MAP
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
-from bayesfac.testing.tools import listed, optimum, points, require, run, same, within
+from bayesfac.testing.tools import example, listed, require, run, same, within
 
 NO_UPDATE = "the gradient engine solves it"
 
@@ -17,15 +17,14 @@ NO_UPDATE = "the gradient engine solves it"
 @listed
 def check_tree(method: Method, key: jax.Array) -> str | None:
     """`update` keeps fields, shapes, dtypes and supports."""
-    update = method.update
-    if update is None:
+    case = example(method, key)
+    if case.update is None:
         return NO_UPDATE
-    data, hyper = method.example(key)
-    start = points(method, key, data, hyper, 1)[0]
-    new = jax.jit(lambda p: update(p, data, hyper))(start)
+    start = case.points[0]
+    new = case.update(start, case.data)
     kinds = [jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), p) for p in (start, new)]
     require(kinds[0] == kinds[1], f"update turns {kinds[0]} into {kinds[1]}")
-    for name, inside in within(method, new, data, hyper).items():
+    for name, inside in within(method, new, case.data, case.hyper).items():
         require(inside, f"update leaves the support of {name}")
     return None
 
@@ -33,22 +32,15 @@ def check_tree(method: Method, key: jax.Array) -> str | None:
 @listed
 def check_descent(method: Method, key: jax.Array) -> str | None:
     """The objective never rises over 100 updates and falls overall, from any admissible start."""
-    update = method.update
-    if update is None:
+    case = example(method, key)
+    if case.update is None:
         return NO_UPDATE
-    data, hyper = method.example(key)
-
-    @jax.jit
-    def descend(start: Any) -> jax.Array:
-        def step(p: Any, _: None) -> tuple[Any, jax.Array]:
-            p = update(p, data, hyper)
-            return p, method.objective(p, data, hyper)
-
-        trace = jax.lax.scan(step, start, None, length=100)[1]
-        return jnp.append(method.objective(start, data, hyper), trace)
-
-    for start in (method.init(key, data, hyper), *points(method, key, data, hyper, 2)):
-        trace = np.asarray(descend(start))
+    for p in (case.start, *case.points[:2]):
+        costs = [case.objective(p, case.data)[0]]
+        for _ in range(100):
+            p = case.update(p, case.data)
+            costs.append(case.objective(p, case.data)[0])
+        trace = np.asarray(costs)
         require(np.isfinite(trace).all(), "the objective is not finite")
         rise = np.diff(trace) / (1 + np.abs(trace[1:]))
         told = f"the objective rose by {rise.max():.3g} (relative) in update {rise.argmax() + 1}"
@@ -60,14 +52,15 @@ def check_descent(method: Method, key: jax.Array) -> str | None:
 @listed
 def check_optimum(method: Method, key: jax.Array) -> str | None:
     """Where the solver stands still, the gradient in unconstrained coordinates is zero."""
-    data, hyper = method.example(key)
-    p = optimum(method, key, data, hyper)
-    transforms = supports(method, data, hyper, p)
+    case = example(method, key)
+    p = case.optimum
+    transforms = supports(method, case.data, case.hyper, p)
 
-    def objective(free: dict[str, jax.Array]) -> jax.Array:
-        return method.objective(constrain(method, transforms, free), data, hyper)
+    @jax.jit
+    def pulled(free: dict[str, jax.Array], gradient: Any) -> Any:
+        return jax.vjp(lambda free: constrain(method, transforms, free), free)[1](gradient)[0]
 
-    slope = jax.jit(jax.grad(objective))(unconstrain(transforms, p))
+    slope = pulled(unconstrain(transforms, p), case.objective(p, case.data)[1])
     worst = {name: float(jnp.abs(g).max()) for name, g in slope.items()}
     require(max(worst.values()) < 1e-5, f"the solver stops where the objective slopes: {worst}")
     return None
@@ -76,11 +69,11 @@ def check_optimum(method: Method, key: jax.Array) -> str | None:
 @listed
 def check_map(method: Method, key: jax.Array) -> str | None:
     """The gradient engine on the model, started at the solver's optimum, stays there."""
-    data, hyper = method.example(key)
-    p = optimum(method, key, data, hyper)
+    case = example(method, key)
+    p = case.optimum
     engine = MAP(steps=200, learning_rate=1e-4, patience=False)
-    found = run(engine, method, data, hyper, key, p).params
+    found = run(engine, method, case.data, case.hyper, key, p).params
     same(found, p, "MAP leaves the solver's optimum", 1e-3)
-    objective = jax.jit(lambda p: method.objective(p, data, hyper))
-    same(objective(found), objective(p), "MAP ends at another objective", 1e-6)
+    ended, stood = (case.objective(at, case.data)[0] for at in (found, p))
+    same(ended, stood, "MAP ends at another objective", 1e-6)
     return None

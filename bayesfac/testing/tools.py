@@ -1,7 +1,7 @@
 """What the checks are made of."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, lru_cache, wraps
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from numpyro.infer.util import log_density
 
 from bayesfac.core.kernels import sparse
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import Method, log_joint, sites
 from bayesfac.inference import LBFGS
 from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
@@ -87,23 +87,62 @@ def run(engine: Any, method: Method, data: Any, hyper: Any, key: jax.Array, star
     return engine.run(Job(method, data, hyper, key, None if start is None else sites(start)))
 
 
-def optimum(method: Method, key: jax.Array, data: Any, hyper: Any) -> Any:
-    """Where the method's own solver ends, with patience."""
-    start = method.init(key, data, hyper)
-    update = method.update
-    if update is None:
-        return run(LBFGS(max_iter=20_000, tol=0), method, data, hyper, key, start).params
+class Example:
+    """A method's example for one key, its points, and programs that are compiled once for all checks.
 
-    def step(state: tuple) -> tuple:
-        p, _, count = state
-        new = update(p, data, hyper)
-        gaps = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), new, p)
-        return new, jnp.max(jnp.stack(jax.tree.leaves(gaps))), count + 1
+    `objective` and `joint` give a value and its gradient, `seen` the likelihood, `update` one sweep;
+    all four take (params, data), so that a check may pass other data of the same shape.
+    """
 
-    def moving(state: tuple) -> jax.Array:
-        return (state[1] > 1e-13) & (state[2] < 50_000)
+    def __init__(self, method: Method, key: jax.Array) -> None:
+        self.method, self.key = method, key
+        data, hyper = self.data, self.hyper = method.example(key)
+        self.start = jax.jit(lambda key: method.init(key, data, hyper))(key)
 
-    return jax.jit(lambda p: jax.lax.while_loop(moving, step, (p, jnp.inf, 0)))(start)[0]
+        def program(function: Callable[..., Any]) -> Callable[..., Any]:
+            return jax.jit(lambda p, data: function(p, data, hyper))
+
+        self.objective = program(jax.value_and_grad(method.objective))
+        self.joint = program(jax.value_and_grad(lambda *all: log_joint(method, *all)))
+        self.seen = program(lambda *all: likelihood(method, *all))
+        self.update = program(method.update) if method.update else None
+
+    @cached_property
+    def points(self) -> list[Any]:
+        """Five feasible points with nothing left at a default."""
+        return points(self.method, self.key, self.data, self.hyper, 5)
+
+    @cached_property
+    def optimum(self) -> Any:
+        """Where the method's own solver ends, with patience."""
+        data, update = self.data, self.update
+        if update is None:
+            engine = LBFGS(max_iter=20_000, tol=0)
+            return run(engine, self.method, data, self.hyper, self.key, self.start).params
+
+        def step(state: tuple) -> tuple:
+            p, _, count = state
+            new = update(p, data)
+            gaps = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), new, p)
+            return new, jnp.max(jnp.stack(jax.tree.leaves(gaps))), count + 1
+
+        def moving(state: tuple) -> jax.Array:
+            return (state[1] > 1e-13) & (state[2] < 50_000)
+
+        solve = jax.jit(lambda p: jax.lax.while_loop(moving, step, (p, jnp.inf, 0)))
+        return solve(self.start)[0]
+
+
+@lru_cache(maxsize=1)
+def _example(method: Method, bits: bytes, implementation: str) -> Example:
+    words = jnp.asarray(np.frombuffer(bits, np.uint32))
+    return Example(method, jax.random.wrap_key_data(words, impl=implementation))
+
+
+def example(method: Method, key: jax.Array) -> Example:
+    """The Example of a method and a key; that of the last call is kept for the next check."""
+    bits = np.asarray(jax.random.key_data(key)).tobytes()
+    return _example(method, bits, str(jax.random.key_impl(key)))
 
 
 def axes(data: Any) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """The record, and the two versions of a method that must be one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,19 +15,19 @@ from bayesfac.core.method import (
     Method,
     from_sites,
     gauge_of,
-    log_joint,
     moved_sites,
     site_dims,
     sites,
 )
 from bayesfac.inference import LBFGS, FixedPoint
-from bayesfac.testing.tools import CHECKS, axes, listed, points, require, run, same, within
+from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, same, within
 
 
 @listed
 def check_structure(method: Method, key: jax.Array) -> str | None:
     """The record is complete: every axis of every site is named, and the names it uses exist."""
-    data, hyper = method.example(key)
+    case = example(method, key)
+    data, hyper = case.data, case.hyper
     require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
     require(method.cite and method.name.islower(), "no citation, or a name that is not snake_case")
     require(all(method.waived.values()), f"a check is waived without a reason: {method.waived}")
@@ -36,7 +35,7 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
     require(set(method.waived) <= set(CHECKS), f"waived names no check: {sorted(method.waived)}")
     again = method.prepare(data, hyper)
     require(again == hyper, f"prepare changes what it completed: {again}, not {hyper}")
-    p = sites(method.init(key, data, hyper))
+    p = sites(case.start)
     sizes = axes(data)
     for name, value in p.items():
         named = site_dims(method, name)
@@ -54,8 +53,8 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
 def check_sites(method: Method, key: jax.Array) -> str | None:
     """The model's latent sites are the fields of Params, of the same shapes and with `init` in their
     supports; what it observes is called `rating` or `view.NAME`, as the container fills it."""
-    data, hyper = method.example(key)
-    p = sites(method.init(key, data, hyper))
+    case = example(method, key)
+    data, hyper, p = case.data, case.hyper, sites(case.start)
     free: dict[str, Any] = {}
 
     def trace(key: jax.Array) -> None:
@@ -75,21 +74,16 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
     fine = {name for name in observed if name == "rating" or name.startswith("view.")}
     require(observed, "the model observes nothing")
     require(observed == fine, f"observed sites are rating or view.NAME, not {sorted(observed)}")
-    for name, inside in within(method, method.init(key, data, hyper), data, hyper).items():
+    for name, inside in within(method, case.start, data, hyper).items():
         require(inside, f"init leaves the support of {name}")
     return None
 
 
 @listed
 def check_joint(method: Method, key: jax.Array) -> str | None:
-    """Objective + log joint is one number, wherever we look."""
-    data, hyper = method.example(key)
-
-    @jax.jit
-    def both(p: Any) -> tuple[jax.Array, jax.Array]:
-        return method.objective(p, data, hyper), log_joint(method, p, data, hyper)
-
-    several = [both(p) for p in points(method, key, data, hyper, 5)]
+    """The sum of the objective and the log joint is the same number at five points."""
+    case = example(method, key)
+    several = [(case.objective(p, case.data)[0], case.joint(p, case.data)[0]) for p in case.points]
     cost, density = map(np.asarray, zip(*several, strict=True))
     worst = np.ptp(cost + density) / (1 + np.abs(cost).max())
     require(worst <= 1e-9, f"objective + log joint is no constant: it varies by {worst:.3g}")
@@ -98,20 +92,22 @@ def check_joint(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_slopes(method: Method, key: jax.Array) -> str | None:
-    """Along the line between two feasible points both have one slope, and it is the one that the
-    values of the objective show."""
-    data, hyper = method.example(key)
-    p, q = points(method, key, data, hyper, 2)
+    """Along the line between two feasible points the objective and minus the log joint have the same
+    slope, and differences of the objective's values show the same slope."""
+    case = example(method, key)
+    p, q = case.points[:2]
+    ahead = jax.tree.map(lambda a, b: b - a, p, q)
 
-    def along(function: Callable[[Any], jax.Array]) -> Callable[[float], jax.Array]:
-        return jax.jit(lambda t: function(jax.tree.map(lambda a, b: a + t * (b - a), p, q)))
+    def at(t: float) -> Any:
+        return jax.tree.map(lambda a, b: a + t * b, p, ahead)
 
-    objective = along(lambda p: method.objective(p, data, hyper))
-    model = along(lambda p: -log_joint(method, p, data, hyper))
-    slope = jax.grad(objective)(0.5)
-    same(slope, jax.grad(model)(0.5), "slopes of the objective and of the log joint", 1e-8)
-    rise = (objective(0.5 + 1e-5) - objective(0.5 - 1e-5)) / 2e-5
-    same(slope, rise, "the objective's gradient and its own differences", 1e-6)
+    def slope(gradient: Any) -> jax.Array:
+        return sum(map(jnp.vdot, *map(jax.tree.leaves, (gradient, ahead))), jnp.zeros(()))
+
+    cost, density = (slope(f(at(0.5), case.data)[1]) for f in (case.objective, case.joint))
+    same(cost, -density, "slopes of the objective and of the log joint", 1e-8)
+    high, low = (case.objective(at(t), case.data)[0] for t in (0.5 + 1e-5, 0.5 - 1e-5))
+    same(cost, (high - low) / 2e-5, "the objective's gradient and its own differences", 1e-6)
     return None
 
 
@@ -120,10 +116,11 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     """A fit to data drawn from the model runs and descends."""
     if why := method.traits.get("no_prior_predictive"):
         return why
-    data, hyper = method.example(key)
+    case = example(method, key)
+    data, hyper = case.data, case.hyper
     hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
     draws = Predictive(method.model, num_samples=2)(key, hidden, hyper)
-    names = set(sites(method.init(key, data, hyper)))
+    names = set(sites(case.start))
     drawn = {name: value[0] for name, value in draws.items() if name not in names and value.size}
     for name in drawn:
         require(jnp.isfinite(draws[name]).all(), f"the prior predictive of {name} is not finite")
@@ -131,7 +128,8 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     truth = from_sites(method, {name: draws[name][0] for name in names})
     filled = data.fill(drawn)
     hyper = method.prepare(filled, hyper)
-    require(jnp.isfinite(method.objective(truth, filled, hyper)), "infinite at its own truth")
+    cost = jax.jit(lambda p: method.objective(p, filled, hyper))(truth)
+    require(jnp.isfinite(cost), "infinite at its own truth")
     solver = FixedPoint(max_iter=30) if method.update else LBFGS(max_iter=30)
     result = run(solver, method, filled, hyper, key, None)
     require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
@@ -142,8 +140,8 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
 def check_predict(method: Method, key: jax.Array) -> str | None:
     """A prediction is one distribution per cell, the same asked cell by cell or as a block; a label
     that training never saw (-1) has an answer too."""
-    data, hyper = method.example(key)
-    p = points(method, key, data, hyper, 1)[0]
+    case = example(method, key)
+    data, hyper, p = case.data, case.hyper, case.points[0]
     if method.derive:
         p = p._replace(**method.derive(p, data, hyper))
     rows, cols = (np.arange(n) for n in describe(data).shape)

@@ -186,8 +186,9 @@ def test_mean_field_has_the_right_mean_and_its_own_sd(skeleton, batch):
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
-def test_a_minibatch_counts_for_all_it_stands_for(method):
+def test_a_minibatch_counts_for_all_it_stands_for(sampled_method):
     """Averaged over many batches, the weighted log likelihood is that of the data."""
+    method = sampled_method
     if reason := method.traits.get("no_minibatch"):
         pytest.skip(reason)
     data, hyper = method.example(jax.random.key(0))
@@ -386,8 +387,9 @@ def test_looking_at_the_objective_less_often_changes_nothing_else(skeleton):
 
 # -- single precision -----------------------------------------------------------------------------
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
-def test_every_method_works_in_single_precision(method):
-    """What users have unless they ask for more: it converges, and stays what it is."""
+def test_every_method_works_in_single_precision(sampled_method):
+    """Users have single precision unless they ask for more: fits converge and keep the dtype."""
+    method = sampled_method
     with jax.enable_x64(False):
         data, hyper = method.example(jax.random.key(0))
         found = bf.fit(method, data, progress=False, **hyper._asdict())

@@ -1,6 +1,7 @@
 """A run that is cut off and started again gives the draws of one that was not."""
 
 from dataclasses import replace
+from functools import cache
 from unittest.mock import patch
 
 import jax
@@ -39,11 +40,16 @@ def numbers(fit):
     return {"lp": fit.stats["lp"], **{site: np.asarray(v) for site, v in fit.draws.items()}}
 
 
+@cache
+def uninterrupted(name):
+    return numbers(run(ENGINES[name](None)))
+
+
 @pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("saves", [1, 3])
 def test_killed_and_resumed_is_bitwise_uninterrupted(tmp_path, name, saves):
-    whole = numbers(run(ENGINES[name](None)))
+    whole = uninterrupted(name)
     folder, count = str(tmp_path / "run"), 0
     save = Checkpoint.save
 

@@ -17,8 +17,9 @@ from bayesfac.report.datatree import from_netcdf, to_datatree, to_netcdf
 from bayesfac.report.diagnostics.align import align
 from bayesfac.report.diagnostics.diagnose import diagnostics, identified
 from bayesfac.report.pages.html import comparison_page, fit_html
+from tests.kinds import KINDS, quick_for
 
-METHODS = sorted(REGISTRY)
+METHODS = quick_for(KINDS)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 
 
@@ -50,7 +51,7 @@ def fitted(name: str, sampled: bool) -> tuple[Any, Any]:
 
 
 def test_there_is_something_to_test() -> None:
-    assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(METHODS)
+    assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(REGISTRY)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -93,9 +94,7 @@ def test_a_tree_is_aligned_by_the_method_that_it_names(name) -> None:
         np.testing.assert_allclose(other.draws[site], values, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "grople" else n for n in METHODS]
-)  # its example has most to match: half a minute
+@pytest.mark.parametrize("name", METHODS)
 def test_a_posterior_is_turned_to_a_point(name) -> None:
     (point, _), (fit, _) = fitted(name, False), fitted(name, True)
     assert diagnostics(point).kind == "point" and "site" in fit_html(point)

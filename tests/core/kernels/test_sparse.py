@@ -276,9 +276,10 @@ def programs():
 
 
 @pytest.mark.parametrize("what", ["update", "Gibbs"])
-def test_later_sweeps_compile_nothing(method, what, programs):
+def test_later_sweeps_compile_nothing(sampled_method, what, programs):
     """Where Numba runs the sparse loops a sweep is no single program: a `while_loop` over a closure
     would be compiled at every call, thousands of times in a long fit, until memory maps run out."""
+    method = sampled_method
     if not (method.update if what == "update" else method.conditionals):
         pytest.skip(f"{method.name} has no {what}")
     data, hyper = method.example(jax.random.key(0))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.kernels import sparse
 from bayesfac.models.labels import _embedding as embedding
 
 
@@ -19,7 +20,7 @@ def test_every_column_solves_its_own_system(features, backend):
     data, right = Tasks({"v": x}, y), rng.normal(size=(features, 3))
     weight = np.array([1.0, 5.0, 0.0])
     assert (features**2 <= 2 * data["v"].nnz) == (features == 6)  # both ways are taken
-    with embedding.kernels.use(backend):
+    with sparse.use(backend):
         found = embedding.ridge(data, jnp.asarray(right), 0.5, jnp.asarray(weight))
     for w, column, answer in zip(weight, right.T, np.asarray(found).T, strict=True):
         system = w * x[:20].T @ x[:20] + 0.5 * np.eye(features)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -67,22 +66,21 @@ def test_every_command_has_help(capsys, command):
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_examples_in_the_help_can_be_parsed():
-    texts = [options.EXAMPLES, options.FIT_EXAMPLES, options.COMPARE_EXAMPLES, options.SBC_EXAMPLES]
-    lines = [re.split(" {2,}", line.strip())[0].split() for t in texts for line in t.splitlines()]
+@pytest.mark.parametrize("name", ["EXAMPLES", "FIT_EXAMPLES", "COMPARE_EXAMPLES", "SBC_EXAMPLES"])
+def test_the_examples_in_the_help_can_be_parsed(name):
+    text = getattr(options, name)
+    lines = [re.split(" {2,}", line.strip())[0].split() for line in text.splitlines()]
     examples = [words[1:] for words in lines if words[:1] == ["bayesfac"]]
-    assert len(examples) == 17
+    assert examples, "no line of the help begins with the command"
     for words in examples:
         assert options.build_parser().parse_args(words).run
 
 
 def test_help_and_mistakes_load_nothing_heavy():
-    """Help is under 0.1 s on a quiet machine; here: no JAX, and well under a second."""
+    """Without JAX, NumPy and pandas help takes 0.1 s; with JAX a second."""
     heavy = "{'jax', 'numpy', 'pandas'} & set(sys.modules)"
     code = f"import sys; from bayesfac.cli import main; c = main(['fitt']); print(c, {heavy})"
-    begun = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert time.perf_counter() - begun < 2
     assert done.stdout.strip() == "2 set()"
     assert len(done.stderr.splitlines()) == 1
 
