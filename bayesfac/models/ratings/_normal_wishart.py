@@ -17,6 +17,8 @@ from bayesfac.core.laws.distributions import start_factors
 from bayesfac.core.math import metropolis
 from bayesfac.core.method import Rotation
 
+FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
+
 
 class RowAffine(Transform):
     """x = mu + root z for every row at once: one triangular solve, however many rows."""
@@ -209,9 +211,25 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """An exact draw along the gauge u_k -> c_k u_k, v_k -> v_k / c_k, for every component k.
+    """Draw U -> U A, V -> V A^-1 for symmetric A = Q diag(e^t) Q', each t exactly, in random frames Q.
 
-    Likelihood, rows and means keep their density under it, Jacobians included; with t = log c_k only
-    exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) is left of the two Wisharts (Liu & Sabatti 2000).
+    The likelihood, the rows and the means keep their density, Jacobians included. With M = Q' Lambda_U Q and
+    N = Q' Lambda_V Q only exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) is left of the two Wisharts (Liu & Sabatti
+    2000). The axes of one frame alone reach scales but no shears, which then mix slowly.
     """
-    return stretch(p, balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2))
+    K = p.U.shape[1]
+
+    def turn(number: int, state: tuple) -> tuple:
+        Lambda_U, Lambda_V, A, inverse = state
+        frame, scale = jax.random.split(jax.random.fold_in(key, number))
+        Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), p.U.dtype))[0]
+        along = lambda L: jnp.einsum("ak,ab,bk->k", Q, L, Q) / 2  # noqa: E731
+        t = balance(scale, along(Lambda_U), along(Lambda_V))
+        S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
+        return T @ Lambda_U @ T, S @ Lambda_V @ S, A @ S, inverse @ T
+
+    eye = jnp.eye(K, dtype=p.U.dtype)
+    begin = (p.Lambda_U, p.Lambda_V, eye, eye)
+    Lambda_U, Lambda_V, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, begin)
+    p = p._replace(U=p.U @ A, mu_U=p.mu_U @ A, Lambda_U=(Lambda_U + Lambda_U.T) / 2)
+    return p._replace(V=p.V @ inverse, mu_V=p.mu_V @ inverse, Lambda_V=(Lambda_V + Lambda_V.T) / 2)
