@@ -1,7 +1,7 @@
 """The drawing of the package's rooms for the page on architecture: who imports whom, read from the code.
 
-`python docs/rooms.py` writes docs/images/rooms.svg; `make docs` runs it first. A room is a folder or a module at the top
-of the package.
+`python docs/rooms.py` writes docs/images/rooms.svg; `make docs` runs it first. A room is a folder or a
+module at the top of the package.
 """
 
 import ast
@@ -15,7 +15,7 @@ WIDE, HIGH, ACROSS, DOWN = 148, 44, 14, 44  # a box, and the gaps beside and bel
 
 
 def imports() -> dict[str, set[str]]:
-    """{room: the other rooms that its files import}; counts imports inside functions, but not those for types."""
+    """{room: the other rooms that its files import}, counting imports inside functions but not for types."""
     edges: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         room = path.relative_to(PACKAGE).with_suffix("").parts[0]
