@@ -90,6 +90,7 @@ $(DOCS): $(READY)
 
 NOTEBOOKS ?=
 docs: $(DOCS)  ## the site, in build/site; NOTEBOOKS=1 runs the notebooks for it
+	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site

@@ -51,37 +51,37 @@ Numbers = dict[str, Any]
 HEAD = """\
 # Is every sampler right?
 
-Simulation-based calibration (Talts et al. 2018): parameters are drawn from a method's own joint and data
-given these; the engine draws from the posterior of these data, knowing nothing of the parameters; and the
-true value of each quantity is ranked among its draws. If the engine is right, every rank is equally likely,
-whatever the model. The likelihood of the data is among the quantities, as Modrak et al. (2023) advise: it
-sees mistakes that no parameter shows. Factors themselves are not, as they may turn and swap at will:
-predictions, singular values, scalar parameters and sizes of components stand for them.
+Simulation-based calibration (Talts et al. 2018) draws parameters from a method's own prior, and data given
+these parameters. The engine draws from the posterior of these data, without the true parameters. Then the
+true value of each quantity is ranked among the draws. If the engine is right, every rank is equally likely,
+whatever the model. The likelihood of the data is one of the quantities, as Modrak et al. (2023) advise,
+because it shows mistakes that no parameter shows. Factors are left out, because symmetries of the model
+change them: predictions, singular values, scalar parameters and sizes of components take their place.
 
     bayesfac sbc bpmf --engine gibbs        one method
     python benchmarks/calibration.py        all of this page
 
 How to read the tables:
 
-- **p** is the smallest of all p-values of the method, with Holm's correction for their number: of each
-  quantity a chi-square test of the histogram of ranks, and a test of the whole distribution function at
-  once (Sailynoja, Buerkner & Vehtari 2022). Below .01 something is wrong. With as many rows as there are
-  here, one p of a few percent is no news.
+- **p** is the smallest of all p-values of the method, with Holm's correction for their number. Each quantity
+  has two tests: a chi-square test of the histogram of ranks, and a test of the whole distribution function
+  (Sailynoja, Buerkner & Vehtari 2022). A p below .01 means that something is wrong. With as many rows as
+  here, one p of a few percent is expected.
 - **worst** is the quantity with the smallest p (of SVI: the one whose 90 % intervals are farthest off);
-  **50 %** and **90 %** say how many of its central intervals of that level hold the true value, and **its
-  draws are** says which way they are off ("fine": no direction stands out). **Predictions** is the 90 %
-  coverage of the prediction that is farthest off.
-- **effective** is how many independent draws the ranked draws of a replication are worth for the quantity
-  that mixes worst. Correlated draws give false alarms: below half of the draws a small p may mean slow, not
-  wrong.
-- SVI is an approximation and is expected to fail. The question there is by how much: read the coverage,
-  which no other quantity of the method misses by more.
+  **50 %** and **90 %** are the percentages of central intervals of that level that hold the true value. **its
+  draws are** says in which direction the draws are off ("fine": in no direction). **Predictions** is the
+  90 % coverage of the prediction that is farthest off.
+- **effective** is the number of independent draws that the ranked draws of a replication are worth, for the
+  quantity that mixes worst. Correlated draws give false alarms: if the number is below half of the draws, a
+  small p may mean that the sampler is slow, not wrong.
+- SVI is an approximation and is expected to fail. Its rows show by how much: the coverage is that of the
+  quantity that is farthest off.
 
-Sizes are those of each method's tiny `example` (about seven rows and five columns): what is tested is the
-arithmetic, not whether chains of any length reach everything in large data. A loss that is no likelihood
-makes a *generalised* posterior; true values are then drawn from the prior by weight, and settings in the
-last column keep the weights even, and chains moving. A method without any law of its data has nothing to
-be calibrated against, and its reason is below.
+Sizes are those of each method's tiny `example` (about seven rows and five columns): the test covers
+the arithmetic, not the mixing of chains on large data. A loss that is no likelihood gives a *generalised*
+posterior; true values are then drawn from the prior with weights, and the settings in the last column keep
+the weights even and the chains moving. A method without a law of its data cannot be calibrated; the reason
+is given below the tables.
 """
 
 

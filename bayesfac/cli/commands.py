@@ -39,10 +39,10 @@ def demo(args: argparse.Namespace) -> int:
     import bayesfac as bf
 
     _writable(args.out)
-    train, test = bf.split.holdout(bf.datasets.load("ratings"), 0.2, seed=args.seed)
-    sweeps = 100 if args.fast else 400
-    engine = bf.Gibbs(warmup=sweeps, draws=sweeps, chains=2)
-    common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 5}
+    train, test = bf.split.holdout(bf.datasets.load("uneven-ratings"), 0.2, seed=args.seed)
+    warmup, sweeps = (100, 100) if args.fast else (300, 700)
+    engine = bf.Gibbs(warmup=warmup, draws=sweeps, chains=4)
+    common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 4}
     _tell(args, f"{train}\nfitting bpmf as a point (FixedPoint)")
     point = bf.fit("bpmf", train, **common)
     _tell(args, f"fitting bpmf as draws ({engine})")

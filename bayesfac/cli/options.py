@@ -37,8 +37,9 @@ DATA is a file or the name of a data set (bayesfac data list).
   row,view,feature,value."""
 
 DEMO = """\
-Generate ratings as in section 3.6.1 of V. Kumar's thesis, hold out a fifth, fit BPMF as a point
-and as draws (Gibbs), and write one page that shows both. Needs no network; about a minute."""
+Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
+fifth, fit BPMF as a point and as draws (Gibbs), and write one page that compares both. Needs no
+network; takes about a minute."""
 
 FIT = f"""\
 Fit METHOD to DATA, say how it went, and save it as a folder.

@@ -16,7 +16,13 @@ from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators
 from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, views
-from bayesfac.datasets.generators import make_gaussian, make_ratings, make_tasks, make_topics
+from bayesfac.datasets.generators import (
+    make_gaussian,
+    make_ratings,
+    make_tasks,
+    make_topics,
+    make_uneven_ratings,
+)
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
 
 __all__ = [
@@ -27,6 +33,7 @@ __all__ = [
     "make_ratings",
     "make_tasks",
     "make_topics",
+    "make_uneven_ratings",
     "read",
     "read_arff",
     "target",
@@ -96,6 +103,8 @@ def load(
     record = about(name)
     if name == "ratings":
         return generators.embedded_ratings()
+    if name == "uneven-ratings":
+        return generators.embedded_uneven_ratings()
     if name == "digits":
         return generators.embedded_digits()[0]
     arrays = fetch.arrays(record, folder, download, progress)

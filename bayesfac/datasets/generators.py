@@ -78,6 +78,48 @@ def make_ratings(
     return Ratings(user, item, Y[user, item], levels=levels)
 
 
+def make_uneven_ratings(
+    n_users: int = 300,
+    n_items: int = 150,
+    rank: int = 4,
+    levels: int = 10,
+    median: float = 10,
+    *,
+    spread: float = 1.1,
+    signal: float = 1.4,
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Ratings:
+    """Ratings of users who differ in how much they rated: many rated a few items, a few rated many.
+
+    The number of ratings of a user is log-normal: `median` is its median, `spread` the standard deviation of
+    its logarithm. It is at least 2 and at most half of the items; the items are chosen at random. U and V are
+    normal, and U V' has the standard deviation `signal`. A rating is the middle of the scale, plus half a
+    level, plus U V', plus normal noise, rounded to a level: the law of `bpmf`, except for the rounding.
+
+    Examples
+    --------
+    >>> make_uneven_ratings(20, 15, rank=2, median=4)
+    Ratings(20 users x 15 items, 93 ratings, density 0.31, levels 1..10)
+    """
+    _check_sizes(n_users=n_users, n_items=n_items, rank=rank, levels=levels)
+    _check_noise(noise)
+    if not (median > 0 and spread >= 0 and signal > 0):
+        raise ValueError(
+            f"Expected median and signal above 0 and spread of at least 0, got {median}, {signal}, {spread}"
+        )
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((n_users, rank))
+    V = signal / np.sqrt(rank) * rng.standard_normal((n_items, rank))
+    number = np.rint(median * np.exp(spread * rng.standard_normal(n_users)))
+    number = np.clip(number, min(2, n_items), max(2, n_items // 2)).astype(int)
+    user = np.repeat(np.arange(n_users), number)
+    item = np.concatenate([rng.choice(n_items, size, replace=False) for size in number])
+    level = (levels + 1) / 2 + 0.5 + np.sum(U[user] * V[item], axis=1)
+    level += noise * rng.standard_normal(len(user))
+    return Ratings(user, item, np.clip(np.rint(level), 1, levels), levels=levels)
+
+
 def make_gaussian(
     n_users: int, n_items: int, rank: int, noise: float = 0.5, density: float = 0.3, seed: int = 0
 ) -> tuple[Ratings, Gaussian]:
@@ -187,6 +229,11 @@ def make_tasks(
 def embedded_ratings() -> Ratings:
     """The data set `ratings`: 9000 ratings, rank 5 plus noise."""
     return make_ratings(300, 200, rank=5, density=0.15, seed=0, noise=0.6)
+
+
+def embedded_uneven_ratings() -> Ratings:
+    """The data set `uneven-ratings`: users with 2 to 75 ratings each, rank 4."""
+    return make_uneven_ratings()
 
 
 def embedded_digits() -> tuple[Views, np.ndarray]:

@@ -217,7 +217,16 @@ _RATINGS = Record(
     "Factorization. PhD thesis, University of Hyderabad, section 3.6.1",
 )
 
+_UNEVEN_RATINGS = Record(
+    name="uneven-ratings",
+    title="made-up ratings 1..10: many users with a few ratings, a few users with many; rank 4, noise 1",
+    kind="ratings",
+    size="300 users x 150 items, 5001 ratings",
+    licence="none needed: generated",
+    citation="bayesfac.datasets.make_uneven_ratings with its defaults",
+)
+
 RECORDS: dict[str, Record] = {
     record.name: record
-    for record in (_RATINGS, _DIGITS, _MOVIELENS_100K, _MOVIELENS_1M, _HANDWRITTEN)
+    for record in (_RATINGS, _UNEVEN_RATINGS, _DIGITS, _MOVIELENS_100K, _MOVIELENS_1M, _HANDWRITTEN)
 }

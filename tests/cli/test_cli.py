@@ -246,10 +246,10 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
     monkeypatch.setattr(bf, "compare", compare)
     assert run(capsys, "demo", "--fast")[0] == 0
     point, draws, compared = calls
-    assert point[:3] == ("bpmf", 7200, None)
-    assert draws[2] == bf.Gibbs(warmup=100, draws=100, chains=2)
+    assert point[:3] == ("bpmf", 4001, None)
+    assert draws[2] == bf.Gibbs(warmup=100, draws=100, chains=4)
     assert draws[3] is not None, "the draws start from the point"
-    assert compared == ("point", "Gibbs", 1800)
+    assert compared == ("point", "Gibbs", 1000)
     assert (here / "report.html").is_file()
 
 

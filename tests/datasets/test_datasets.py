@@ -58,6 +58,18 @@ def test_noise_is_added_before_the_last_rounding():
     assert np.std((noisy.value - clean.value)[inner]) == pytest.approx(0.55, abs=0.12)
 
 
+def test_users_of_uneven_ratings_differ_in_how_much_they_rated():
+    ratings = datasets.load("uneven-ratings")
+    number = np.bincount(ratings.user)
+    assert ratings.shape == (300, 150)
+    assert number.min() == 2 and number.max() == 75
+    assert np.median(number) == pytest.approx(10, abs=2)
+    assert set(np.unique(ratings.value)) == set(range(1, 11))
+    exact = datasets.make_uneven_ratings(500, 100, 2, levels=1000, median=40, spread=0)
+    assert set(np.bincount(exact.user)) == {40}
+    assert exact.spread == pytest.approx(np.hypot(1.4, 1.0), rel=0.1)  # signal and noise
+
+
 @pytest.mark.parametrize("shape", [(40, 7), (7, 40), (12, 12)])
 def test_every_user_and_item_has_a_rating_however_sparse(shape):
     least = max(shape) / (shape[0] * shape[1])
@@ -105,6 +117,8 @@ def test_digits_are_four_views_of_counts():
         (lambda: datasets.make_ratings(5, 4, rank=2, density=0.1), "density between 0.25"),
         (lambda: datasets.make_ratings(5, 4, rank=2, density=2), "and 1, got 2"),
         (lambda: datasets.make_ratings(5, 4, rank=2, noise=-1), "noise of at least 0"),
+        (lambda: datasets.make_uneven_ratings(median=0), "median and signal above 0"),
+        (lambda: datasets.make_uneven_ratings(noise=-1), "noise of at least 0"),
         (lambda: datasets.make_gaussian(0, 4, rank=2), "at least 1 as n_users, got 0"),
         (lambda: datasets.make_gaussian(5, 4, rank=2, noise=-1), "noise of at least 0"),
         (lambda: datasets.make_topics(length=0), "at least 1 as length"),

@@ -18,6 +18,8 @@ from bayesfac.core.math import metropolis
 from bayesfac.core.method import Rotation
 from bayesfac.models.ratings._margins import start_factors
 
+FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
+
 
 class RowAffine(Transform):
     """x = mu + root z for all rows; the inverse is one triangular solve for all rows."""
@@ -224,9 +226,25 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """Draw c_k from its exact conditional along u_k -> c_k u_k, v_k -> v_k / c_k, for every component k.
+    """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' in several random frames Q.
 
-    Likelihood, rows and means keep their density, with Jacobians. With t = log c_k the two Wisharts leave
-    the density exp(-Lambda_U,kk e^{-2t}/2 - Lambda_V,kk e^{2t}/2) of t (Liu & Sabatti 2000).
+    The likelihood, the rows and the means keep their density, with Jacobians. With M = Q' Lambda_U Q and
+    N = Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of t_k (Liu &
+    Sabatti 2000). A single fixed frame would scale the components but never shear them, and the eigenvalues
+    of Lambda_U would mix slowly.
     """
-    return stretch(p, balance(key, jnp.diag(p.Lambda_U) / 2, jnp.diag(p.Lambda_V) / 2))
+    K = p.U.shape[1]
+
+    def turn(number: int, state: tuple) -> tuple:
+        Lambda_U, Lambda_V, A, inverse = state
+        frame, scale = jax.random.split(jax.random.fold_in(key, number))
+        Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), p.U.dtype))[0]
+        t = balance(scale, jnp.diag(Q.T @ Lambda_U @ Q) / 2, jnp.diag(Q.T @ Lambda_V @ Q) / 2)
+        S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
+        return T @ Lambda_U @ T, S @ Lambda_V @ S, A @ S, inverse @ T
+
+    eye = jnp.eye(K, dtype=p.U.dtype)
+    begin = (p.Lambda_U, p.Lambda_V, eye, eye)
+    Lambda_U, Lambda_V, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, begin)
+    p = p._replace(U=p.U @ A, mu_U=p.mu_U @ A, Lambda_U=(Lambda_U + Lambda_U.T) / 2)
+    return p._replace(V=p.V @ inverse, mu_V=p.mu_V @ inverse, Lambda_V=(Lambda_V + Lambda_V.T) / 2)
