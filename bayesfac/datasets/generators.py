@@ -102,8 +102,7 @@ def make_uneven_ratings(
     >>> make_uneven_ratings(20, 15, rank=2, median=4)
     Ratings(20 users x 15 items, 93 ratings, density 0.31, levels 1..10)
     """
-    _check_sizes(n_users=n_users, n_items=n_items, rank=rank, levels=levels)
-    _check_noise(noise)
+    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank, levels=levels)
     if not (median > 0 and spread >= 0 and signal > 0):
         raise ValueError(
             f"Expected median and signal above 0 and spread of at least 0, got {median}, {signal}, {spread}"
