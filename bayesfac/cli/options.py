@@ -86,8 +86,8 @@ examples:
 A method whose model is no law of the data is answered with the reason, and exit code 0."""
 
 NEW_METHOD = """\
-Write bayesfac/models/FAMILY/NAME.py, a small method that runs, with an entry in references.bib and a
-test of one sweep and one claim, all ready to run. Works in a source checkout only."""
+Write bayesfac/models/FAMILY/NAME.py, a small method that runs, with an entry in references.bib
+and a test of one sweep and one claim, all ready to run. Works in a source checkout only."""
 
 SPLIT = f"""\
 Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.

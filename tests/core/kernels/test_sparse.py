@@ -236,8 +236,8 @@ def sparse_example(method):
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:
         data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
-    layers = {"layers": ((3, 2), (2, 2)), "pretraining": 1}
-    small = {"n_components": 2} if "n_components" in method.Hyper._fields else layers
+    sizes = {"n_components": 2, "layers": ((3, 2), (2, 2)), "pretraining": 1}
+    small = {name: size for name, size in sizes.items() if name in method.Hyper._fields}
     return data, method.prepare(data, method.Hyper(**small)), n * m
 
 
