@@ -264,9 +264,7 @@ def test_columns_on_is_for_heres_and_a_share():
     fit = bf.fit("heres", data, bf.FixedPoint(1), n_components=2, progress=False)
     with pytest.raises(ValueError, match="between 0 and 1, got below=2"):
         bf.columns_on(fit, data, below=2)
-    with pytest.raises(
-        ValueError, match="20 rows that heres was fitted to, got 8 others"
-    ):
+    with pytest.raises(ValueError, match="20 rows that heres was fitted to, got 8 others"):
         bf.columns_on(fit, bf.datasets.make_tasks(8, 2, seed=0)[0])
     with pytest.raises(ValueError, match="got dict"):
         bf.columns_on(fit, {})
