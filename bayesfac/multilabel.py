@@ -97,7 +97,7 @@ def ranking_loss(Y: Table, score: Table) -> float:
 
 
 def average_precision(Y: Table, score: Table) -> float:
-    """The share of true labels among labels ranked down to a true one, averaged over true labels and rows.
+    """The share of true labels among labels ranked down to a true one, averaged over true labels, then rows.
 
     >>> average_precision([[1, 0, 1]], [[0.9, 0.5, 0.1]])
     0.8333333333333333

@@ -230,8 +230,8 @@ def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
 
     The likelihood, the rows and the means keep their density, with Jacobians. With M = Q' Lambda_U Q and
     N = Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of t_k
-    (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the eigenvalues
-    of Lambda_U would mix slowly.
+    (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
+    eigenvalues of Lambda_U would mix slowly.
     """
     K = p.U.shape[1]
 
