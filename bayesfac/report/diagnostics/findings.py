@@ -47,7 +47,7 @@ def worst(findings: tuple[Finding, ...]) -> str:
 HEADLINES = {  # the verdict in one sentence, by kind of fit
     "sampler": {
         "good": "The chains agree: this posterior can be used.",
-        "care": "Usable with care: read the findings below first.",
+        "care": "Usable with care: read the findings first.",
         "bad": "Do not use this posterior yet.",
     },
     "variational": {
@@ -137,7 +137,7 @@ def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
     predicted = table["quantity"] == "prediction"
     few, enough = ESS
     findings = []
-    for what, rows in (("predictions", each[predicted]), ("the rest", each[~predicted])):
+    for what, rows in (("predictions", each[predicted]), ("other quantities", each[~predicted])):
         if rows.isna().all():
             continue
         least, name = rows.min(), rows.index[int(np.nanargmin(rows))]

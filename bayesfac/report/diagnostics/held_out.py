@@ -59,7 +59,7 @@ class Scores:
 
     @property
     def words(self) -> Words:
-        """Words for texts about these scores."""
+        """Words for texts about the scores."""
         return WORDS[self.kind]
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class LevelScores(Scores):
-    """The same for ratings on levels: every method is scored by its probabilities of the levels.
+    """Scores for ratings on levels: every method is scored by its probabilities of the levels.
 
     Scores of densities are left out, as a density cannot be compared with a probability.
     """

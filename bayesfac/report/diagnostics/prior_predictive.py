@@ -124,7 +124,7 @@ def prior_predictive(
     ----------
     method : str
         A name from `bf.methods()`.
-    data : Ratings, Views, Tasks, or anything these can read
+    data : Ratings, Views, Tasks, or their input
         At most 16,384 random cells are drawn: of views also zeros, of tasks the labels.
     draws : int
         The number of data sets.

@@ -79,7 +79,7 @@ def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     levels = [
         judge_rhat(g, r_hat[belongs(rows["quantity"])].max()) for g, belongs in GROUPS.items()
     ]
-    text = f"Here: the largest R-hat of these is {r_hat.max():.3f}."
+    text = f"Here: the largest R-hat shown is {r_hat.max():.3f}."
     finding = Finding(max(levels, key=LEVELS.index), text)
     return Picture(figure, f"Trace of {name}", how, finding)
 
@@ -119,12 +119,12 @@ def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     )
     least = float(rows[["ess_bulk", "ess_tail"]].to_numpy().min())
     level = "good" if least >= enough else "care" if least >= few else "bad"
-    finding = Finding(level, f"Here: the smallest ESS of these is {least:.0f}.")
+    finding = Finding(level, f"Here: the smallest ESS shown is {least:.0f}.")
     return Picture(figure, f"Growth of the ESS of {name}", how, finding)
 
 
 def distributions(name: str, tree: xr.DataTree) -> Picture:
-    """The posterior distribution of the same quantities."""
+    """The posterior distribution of each quantity."""
     # drawn below, as version 0.8 of ArviZ rounds their places
     ours = ("point_estimate", "point_estimate_text", "credible_interval")
     visuals = dict.fromkeys(ours, False)
