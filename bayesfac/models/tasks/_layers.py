@@ -20,7 +20,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import sparse, tables
+from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, safe_log
 from bayesfac.core.method import Permutation
@@ -220,120 +220,6 @@ def sample(data: Tasks, hyper: Any, how: str) -> Params:
 
 
 # -- sweeps ---------------------------------------------------------------------------------------
-def sweep(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
-    """Algorithm 1, steps 11-16: the spaces of the highest layer, then rows and columns of every layer."""
-    L = depth(hyper)
-    p = update_spaces(p, data, hyper, error, L)
-    for layer in range(L, 0, -1):
-        p = update_rows(p, data, hyper, error, layer)
-        p = update_columns(p, data, hyper, error, layer)
-    return p
-
-
-def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
-    """N and Z of the rows of every block."""
-    result = {}
-    for b in data.blocks:
-        A, G = row_table(p, layout(data), b, layer), column_factor(p, b, layer)
-        result[b] = error.rows(data.cells[b], data.y[b], A, G)
-    return result
-
-
-def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
-    """R'N and R'Z, from which the space of every block and task is updated."""
-    return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
-
-
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
-    pulled = {}
-    for b, pair in parts.items():
-        sums = [[jnp.zeros_like(space(p, b, 0))] * rows.n_tasks for _ in pair]
-        for i, at in rows.spans(b):
-            R = row_factor(p, at, i, layer)
-            for total, table in zip(sums, pair, strict=True):
-                total[i] = weigh(b, hyper) * (R.T @ table[at])
-        pulled[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
-    return pulled
-
-
-def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """M_ij, then M_iY, of the model that ends with this layer.
-
-    First, all spaces of a task are multiplied by one factor: strongly coupled spaces hardly move one by one.
-    """
-    parts = pulls(p, data, hyper, error, layer)
-    if p.common is not None:
-        num, den = (sum(jnp.sum(pair[k], 0) for pair in parts.values()) for k in (0, 1))
-        return p._replace(common=error.step(p.common, num, den, hyper))
-    M = dict(p.M)
-    if hyper.coupling:
-        num, den = (sum(M[b] * pair[k] for b, pair in parts.items()) for k in (0, 1))
-        factor = error.factor(M, num, den, hyper)
-        M = {b: m * factor for b, m in M.items()}
-        parts = pulls(p._replace(M=M), data, hyper, error, layer)
-    views = [b for b in p.M if b != LABELS]
-    none = jnp.zeros_like(M[LABELS])
-    for b in views:
-        M[b] = error.view(M[b], *parts.get(b, (none, none)), M[LABELS], hyper)
-    if LABELS in parts:
-        others = sum(M[b] for b in views)
-        M[LABELS] = error.label(M[LABELS], *parts[LABELS], others, len(views), hyper)
-    return p._replace(M=M)
-
-
-def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """R (10, 11, 17), or S of a layer above: (16) with all rows, as unlabelled rows share that factor."""
-    old = p.R if layer == 1 else p.S[str(layer)]
-    parts = row_tables(p, data, hyper, error, depth(hyper))
-    sums = _row_sums(parts, old, p, layout(data), hyper, layer)
-    new = error.step(old, *sums, hyper)
-    return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
-
-
-@partial(jax.jit, static_argnums=(3, 4, 5))
-def _row_sums(
-    parts: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
-) -> list[jax.Array]:
-    sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
-    for b, pair in parts.items():
-        for i, at in rows.spans(b):
-            above = chain([s[i] for s in between(p.S, "", layer + 1, depth(hyper))])
-            below = None if layer == 1 else row_factor(p, at, i, layer - 1)
-            place = at if layer == 1 else i
-            for k, table in enumerate(pair):
-                part = apply(below, table[at] @ space(p, b, i).T, above)
-                sums[k] = sums[k].at[place].add(weigh(b, hyper) * part)
-    return sums
-
-
-def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """C (12, 13), or D of a layer above (18, 19), of every block."""
-    L = depth(hyper)
-    C, D = dict(p.C), dict(p.D or {})
-    for b in data.blocks:
-        pair = error.columns(
-            data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L)
-        )
-        above = chain(between(p.D, f"{b}.", layer + 1, L))
-        below = None if layer == 1 else column_factor(p, b, layer - 1)
-        num, den = (weigh(b, hyper) * apply(below, table, above) for table in pair)
-        if layer == 1:
-            C[b] = error.step(C[b], num, den, hyper)
-        else:
-            D[f"{b}.{layer}"] = error.step(D[f"{b}.{layer}"], num, den, hyper)
-    return p._replace(C=C, D=D)
-
-
-def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
-    """Apply `step` so many times, in a compiled loop where possible."""
-    if not times:
-        return p
-    begin = (p, jnp.asarray(0))
-    return sparse.loop(lambda s: s[1] < times, lambda s: (step(s[0]), s[1] + 1), begin)[0]
-
-
-# -- prediction -----------------------------------------------------------------------------------
 def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
     """The spaces of the labels in every layer, and the rows times these: the terms of eq. 3.
 
@@ -375,14 +261,6 @@ def score(p: Any, query: Query | Grid, hyper: Any) -> jax.Array:
     """Eq. 3 with equal weights: the mean over the layers. For 0/1 labels it is the probability of 1."""
     right = [column_factor(p, LABELS, k) for k in range(1, depth(hyper) + 1)]
     return inner(p.left, jnp.concatenate(right, 1), query) / depth(hyper)
-
-
-def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
-    """New rows of known tasks: R by its own update, all other factors held."""
-    usual = jnp.mean(p.R, 0)
-    p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
-    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, 10 * max(30, hyper.pretraining))
-    return p._replace(left=left(p, data, hyper))
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

@@ -10,7 +10,8 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.math import normalise
-from bayesfac.models.tasks._layers import Error, Params, depth, repeat, sweep
+from bayesfac.models.tasks._layer_sweeps import repeat, sweep
+from bayesfac.models.tasks._layers import Error, Params, depth
 
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:

@@ -42,6 +42,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.method import Method, register
+from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
@@ -123,7 +124,7 @@ SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return layers.sweep(p, data, hyper, SQUARED)
+    return sweeps.sweep(p, data, hyper, SQUARED)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
@@ -145,7 +146,7 @@ METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(layers.derive, error=SQUARED),
-    fold_in=partial(layers.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
+    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

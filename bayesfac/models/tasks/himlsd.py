@@ -48,6 +48,7 @@ from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.laws import labels
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, register
+from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
@@ -154,7 +155,7 @@ DIVERGENCE = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return layers.sweep(p, data, hyper, DIVERGENCE)
+    return sweeps.sweep(p, data, hyper, DIVERGENCE)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
@@ -179,7 +180,7 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(layers.derive, error=DIVERGENCE),
-    fold_in=partial(layers.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=labels.remarks,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

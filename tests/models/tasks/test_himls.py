@@ -13,6 +13,7 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY, sites
+from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks.himls import SQUARED
@@ -156,9 +157,9 @@ def test_every_block_descends(name, depth, labelled, more):
         data = data.take(data.labelled)
     sizes = ((4, 3), (3, 3), (2, 2))[:depth]
     method, _, h, p = begun(name, 5, data, layers=sizes, coupling=2.0, **more)
-    blocks = [partial(layers.update_spaces, layer=depth)]
+    blocks = [partial(sweeps.update_spaces, layer=depth)]
     for layer in range(depth, 0, -1):
-        blocks += [partial(f, layer=layer) for f in (layers.update_rows, layers.update_columns)]
+        blocks += [partial(f, layer=layer) for f in (sweeps.update_rows, sweeps.update_columns)]
 
     @jax.jit
     def sweep(p):
@@ -182,11 +183,11 @@ def test_a_block_moves_each_entry_against_its_slope(name):
     method, data, h, p = begun(name, 2, layers=((4, 3), (3, 2)), coupling=0.5, shape=1.5, rate=0.4)
     slope = sites(jax.grad(lambda p: method.objective(p, data, h))(p))
     steps = {
-        "R": layers.update_rows(p, data, h, ERRORS[name], 1),
-        "S.2": layers.update_rows(p, data, h, ERRORS[name], 2),
-        "C.words": layers.update_columns(p, data, h, ERRORS[name], 1),
-        "D.labels.2": layers.update_columns(p, data, h, ERRORS[name], 2),
-        "M.words": layers.update_spaces(p, data, h, ERRORS[name], 2),
+        "R": sweeps.update_rows(p, data, h, ERRORS[name], 1),
+        "S.2": sweeps.update_rows(p, data, h, ERRORS[name], 2),
+        "C.words": sweeps.update_columns(p, data, h, ERRORS[name], 1),
+        "D.labels.2": sweeps.update_columns(p, data, h, ERRORS[name], 2),
+        "M.words": sweeps.update_spaces(p, data, h, ERRORS[name], 2),
     }
     for site, new in steps.items():
         gap = np.asarray(sites(new)[site] - sites(p)[site])
@@ -200,13 +201,13 @@ def test_upper_rows_from_labelled_rows_alone_climb(name, seed):
     it has settled, theirs raises the objective."""
     method, data, h, p = begun(name, seed, layers=((4, 3), (3, 2)), weight=5.0)
     known = data.take(data.labelled)
-    ours = jax.jit(lambda p: layers.update_rows(p, data, h, ERRORS[name], 2))
+    ours = jax.jit(lambda p: sweeps.update_rows(p, data, h, ERRORS[name], 2))
     cost = jax.jit(lambda p: method.objective(p, data, h))
 
     @jax.jit
     def printed(p):
         q = p._replace(R=p.R[np.flatnonzero(data.labelled)])
-        return p._replace(S=layers.update_rows(q, known, h, ERRORS[name], 2).S)
+        return p._replace(S=sweeps.update_rows(q, known, h, ERRORS[name], 2).S)
 
     trace = [cost(p)]
     for _ in range(200):
@@ -279,7 +280,7 @@ def test_prediction_is_the_mean_over_the_layers(name):
     q = layers.spaces_below(p, data, h, 1)
     q = p._replace(M=q, common=None, S={}, D={})
     for _ in range(200):
-        q = layers.update_spaces(q, data, one, ERRORS[name], 1)
+        q = sweeps.update_spaces(q, data, one, ERRORS[name], 1)
     np.testing.assert_allclose(q.M["labels"], p.N["1"], rtol=1e-6)
 
 

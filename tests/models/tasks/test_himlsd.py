@@ -8,7 +8,7 @@ from scipy.special import lambertw
 
 from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.tasks import _layers as layers
+from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks.himlsd import DIVERGENCE, log_lambert, of_view
 
 HIMLSD = REGISTRY["himlsd"]
@@ -94,7 +94,7 @@ def test_lambert_in_logarithms(kind):
 
 def spaces(p, data, h):
     """One update of the views' spaces alone: (33) is exact, and not what is on trial."""
-    parts, own = layers.pulls(p, data, h, DIVERGENCE, 1), p.M["labels"]
+    parts, own = sweeps.pulls(p, data, h, DIVERGENCE, 1), p.M["labels"]
     views = {b: of_view(m, *parts[b], own, h) for b, m in p.M.items() if b != "labels"}
     return p._replace(M={**views, "labels": own})
 
