@@ -16,6 +16,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.models.tasks._layers import (
     Error,
     Layout,
+    Pair,
     apply,
     between,
     chain,
@@ -26,6 +27,7 @@ from bayesfac.models.tasks._layers import (
     row_factor,
     row_table,
     space,
+    spaces_below,
     weigh,
 )
 
@@ -144,6 +146,22 @@ def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
 
 
 # -- prediction -----------------------------------------------------------------------------------
+
+
+def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
+    """The spaces of the labels in every layer, and the rows times these: the terms of eq. 3.
+
+    Spaces below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
+    from the factors of their layer, by updates of its spaces alone.
+    """
+    N = {}
+    for layer in range(1, depth(hyper) + 1):
+        q = p._replace(M=spaces_below(p, data, hyper, layer), common=None)
+        if layer < depth(hyper):
+            settle = partial(update_spaces, data=data, hyper=hyper, error=error, layer=layer)
+            q = repeat(settle, q, hyper.pretraining)
+        N[str(layer)] = q.M[LABELS]
+    return {"N": N, "left": left(p._replace(N=N), data, hyper)}
 
 
 def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:

@@ -220,22 +220,6 @@ def sample(data: Tasks, hyper: Any, how: str) -> Params:
 
 
 # -- sweeps ---------------------------------------------------------------------------------------
-def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
-    """The spaces of the labels in every layer, and the rows times these: the terms of eq. 3.
-
-    Spaces below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
-    from the factors of their layer, by updates of its spaces alone.
-    """
-    N = {}
-    for layer in range(1, depth(hyper) + 1):
-        q = p._replace(M=spaces_below(p, data, hyper, layer), common=None)
-        if layer < depth(hyper):
-            settle = partial(update_spaces, data=data, hyper=hyper, error=error, layer=layer)
-            q = repeat(settle, q, hyper.pretraining)
-        N[str(layer)] = q.M[LABELS]
-    return {"N": N, "left": left(p._replace(N=N), data, hyper)}
-
-
 def spaces_below(p: Any, data: Tasks, hyper: Any, layer: int) -> dict[str, jax.Array]:
     """R^(l+1:L) M C^(l+1:L)': the spaces of this layer that the layers above imply."""
     above = chain(between(p.S, "", layer + 1, depth(hyper)))

@@ -145,7 +145,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=partial(layers.derive, error=SQUARED),
+    update=update, derive=partial(sweeps.derive, error=SQUARED),
     fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
 ))
