@@ -14,9 +14,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.inference.pointwise import log_sum
 from bayesfac.report import arviz_versions
 
-FEWEST = (
-    25  # draws: the tail is a fifth of the draws, and five is the shortest tail that can be fitted
-)
+FEWEST = 25  # draws: the tail is a fifth of the draws, and needs at least five
 PRIOR = 10, 0.5  # k is drawn towards 1/2 with the weight of ten tail draws
 NEAR = 2**19  # numbers smoothed at a time: this block and its copies fit the cache of the processor
 WORK = 16  # arrays of the block's size that smoothing makes; together at most as large as the whole table
