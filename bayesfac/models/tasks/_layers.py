@@ -133,7 +133,7 @@ def between(
     return [(tables or {})[f"{prefix}{layer}"] for layer in range(first, last + 1)]
 
 
-def chain(factors: list[jax.Array], start: jax.Array | None = None) -> jax.Array | None:
+def chain(factors: list[jax.Array], start: jax.Array | None = None) -> Any:
     """start F_1 F_2 ..., or None if there is no matrix to multiply."""
     for factor in factors:
         start = factor if start is None else start @ factor
@@ -148,13 +148,13 @@ def apply(left: jax.Array | None, middle: jax.Array, right: jax.Array | None) ->
 
 def row_factor(p: Any, at: slice, i: int, layer: int) -> jax.Array:
     """R_i^(1:l) of the rows `at` of task i."""
-    return chain([s[i] for s in between(p.S, "", 2, layer)], p.R[at])  # type: ignore[return-value]
+    return chain([s[i] for s in between(p.S, "", 2, layer)], p.R[at])
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def column_factor(p: Any, block: str, layer: int) -> jax.Array:
     """C_b^(1:l)."""
-    return chain(between(p.D, f"{block}.", 2, layer), p.C[block])  # type: ignore[return-value]
+    return chain(between(p.D, f"{block}.", 2, layer), p.C[block])
 
 
 def space(p: Any, block: str, i: int) -> jax.Array:

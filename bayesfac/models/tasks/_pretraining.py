@@ -68,7 +68,7 @@ def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
         jax.tree.map(lambda x, t=t: x * (size / t), part)
         for part, t in zip((R, C, M), shares, strict=True)
     )
-    common = sum(jnp.mean(m, 0) for m in M.values()) / len(M) if hyper.shared else None
+    common: Any = sum(jnp.mean(m, 0) for m in M.values()) / len(M) if hyper.shared else None
     return Params(R, {}, C, {}, None if hyper.shared else M, common)
 
 
