@@ -65,7 +65,7 @@ def test_of_many_features_the_dual_finds_the_same_machine():
 
 def test_a_machine_that_is_stopped_says_so(monkeypatch):
     monkeypatch.setattr(learners, "STEPS", 2)
-    with pytest.warns(ConvergenceWarning, match="a linear machine stopped after 2 steps"):
+    with pytest.warns(ConvergenceWarning, match="a linear machine did not converge in 2 steps"):
         bc.br_svm(*noisy()[:3])
 
 
@@ -255,7 +255,7 @@ def test_the_way_down_never_rises(shape):
 
 def test_a_regression_that_is_stopped_says_so(monkeypatch):
     monkeypatch.setattr(learners, "LIMIT", 3)
-    with pytest.warns(ConvergenceWarning, match="stopped after 3 steps"):
+    with pytest.warns(ConvergenceWarning, match="LLSF did not converge in 3 steps"):
         bc.llsf(*noisy()[:3])
 
 

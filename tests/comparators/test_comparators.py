@@ -168,7 +168,7 @@ def test_a_part_without_labels_gets_the_mean():
 
 def test_a_solver_that_is_stopped_says_so(monkeypatch):
     monkeypatch.setattr(graphical, "LIMIT", 2)
-    with pytest.warns(ConvergenceWarning, match="stopped after 2 steps"):
+    with pytest.warns(ConvergenceWarning, match="not converged after 2 steps"):
         tram(*easy()[:3])
 
 

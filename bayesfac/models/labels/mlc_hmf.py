@@ -23,11 +23,10 @@ node are no neighbours. Rows to be predicted are rows of the data without labels
 Given the tree, J separates into one problem for each node, and all nodes of one depth are one batch: the
 features of a row stand in the block of columns of its node, so that one sparse product serves all. h lies
 below a parabola of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1, and likewise U, column
-by column in the eigenvectors of V'V, by conjugate gradients. The indices
-of (5.21) and (5.22) are misprinted.
+by column in the eigenvectors of V'V, by conjugate gradients. The indices of (5.21) and (5.22) are misprinted.
 
 Twin: normal U and V in every node, and the factor exp(-h): a generalised posterior, given the tree. Gauge: U
-and V of a node turn together.
+and V of a node turn together. The private files, beyond 300 lines, grow the tree and batch its nodes.
 """
 
 from typing import Any, NamedTuple

@@ -133,7 +133,7 @@ def between(
     return [(tables or {})[f"{prefix}{layer}"] for layer in range(first, last + 1)]
 
 
-def chain(factors: list[jax.Array], start: jax.Array | None = None) -> jax.Array | None:
+def chain(factors: list[jax.Array], start: jax.Array | None = None) -> Any:
     """start F_1 F_2 ..., or None if there is no matrix to multiply."""
     for factor in factors:
         start = factor if start is None else start @ factor

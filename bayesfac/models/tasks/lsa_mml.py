@@ -30,6 +30,8 @@ double precision, as features may have any scale.
 Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the factor exp(-sum alpha_v^r E_v);
 the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
 may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
+
+With `_bases` LSA-MML has more than 300 lines: its bases need a law on the ball and an ADMM of their own.
 """
 
 from typing import Any, NamedTuple

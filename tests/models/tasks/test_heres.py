@@ -156,7 +156,7 @@ def test_the_sparse_law_is_that_of_its_norms():
         ({"clusters": "all"}, "Expected clusters to be one of"),
         (
             {"clusters": "given"},
-            r"Expected Tasks\(..., clusters=...\) where clusters='given', got none",
+            r"Expected Tasks\(..., clusters=...\) with clusters='given', got none",
         ),
         ({"sparsity": 0.0}, "Expected sparsity above 0, one number or one for each of 3 clusters"),
         ({"sparsity": (1.0, 2.0)}, "Expected sparsity above 0, one number or one for each of 3"),
