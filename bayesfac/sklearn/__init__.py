@@ -3,7 +3,7 @@
 What an estimator does follows from the data that its method takes:
 
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
-              `bayesfac.sklearn.regressors.NAME` is the same method as a regressor of (user, item) pairs
+              `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
     Views     a transformer: X has no missing cells; or several views of the same rows
     Tasks     a classifier of several labels, or of several classes
 

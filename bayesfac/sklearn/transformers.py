@@ -73,7 +73,7 @@ class Cells(Rows):
 
     X is dense with NaN where nothing was observed, or scipy sparse, whose stored entries are the observed
     cells (a stored zero is a rating of zero). y is ignored, as by every transformer: for (user, item) pairs
-    with ratings y there is `bayesfac.sklearn.regressors`. `fit_` is the `bf.Fit`, `embedding_` the factors
+    with ratings y there is `bayesfac.sklearn.pairs`. `fit_` is the `bf.Fit`, `embedding_` the factors
     of the rows of training, `components_` those of the columns. `transform` fits the factors of any rows to
     their cells, all else held; `impute` fills cells in; `score` is minus the root mean squared error of one
     cell of every row, held out while the row's factors are fitted. A method whose objective no descent can

@@ -17,7 +17,7 @@ from sklearn.utils import get_tags
 import bayesfac as bf
 import bayesfac.sklearn as estimators
 from bayesfac.core.method import REGISTRY
-from bayesfac.sklearn import regressors
+from bayesfac.sklearn import pairs
 from tests.sklearn.company import (
     COUNTS,
     FEW,
@@ -30,7 +30,7 @@ from tests.sklearn.company import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
-EVERY = [(estimators, n) for n in dir(estimators)] + [(regressors, n) for n in dir(regressors)]
+EVERY = [(estimators, n) for n in dir(estimators)] + [(pairs, n) for n in dir(pairs)]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def model():
 
 def test_every_method_has_an_estimator():
     assert dir(estimators) == sorted(REGISTRY)
-    assert dir(regressors) == sorted(n for n, m in REGISTRY.items() if m.data is bf.Ratings)
-    assert estimators.pmf is estimators.pmf and estimators.pmf is not regressors.pmf
+    assert dir(pairs) == sorted(n for n, m in REGISTRY.items() if m.data is bf.Ratings)
+    assert estimators.pmf is estimators.pmf and estimators.pmf is not pairs.pmf
 
 
 @pytest.mark.parametrize(("module", "name"), EVERY)
@@ -76,23 +76,23 @@ def test_a_method_of_your_own_is_there_too(skeleton):
     delattr(estimators, skeleton.name)
 
 
-@pytest.mark.parametrize("module", [estimators, regressors])
+@pytest.mark.parametrize("module", [estimators, pairs])
 def test_unknown_names_are_errors_that_name_the_nearest(module):
     with pytest.raises(AttributeError, match="did you mean 'bpmf'"):
         module.bpfm  # noqa: B018
     with pytest.raises(AttributeError, match="__nothing__"):
         module.__nothing__  # noqa: B018
     with pytest.raises(
-        AttributeError, match="Unknown estimator of bayesfac.sklearn.regressors 'plsa'"
+        AttributeError, match="Unknown estimator of bayesfac.sklearn.pairs 'plsa'"
     ):
-        regressors.plsa  # noqa: B018
+        pairs.plsa  # noqa: B018
 
 
 def test_the_facade_does_not_load_it():
     code = (
         "import sys, bayesfac as bf; assert not {'sklearn', 'bayesfac.sklearn'} & set(sys.modules);"
     )
-    code += "bf.sklearn.pmf; assert 'bayesfac.sklearn.regressors' not in sys.modules"
+    code += "bf.sklearn.pmf; assert 'bayesfac.sklearn.pairs' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -104,9 +104,9 @@ def test_tags_say_what_the_record_says():
         "himls",
         "himlsd",
     }
-    assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(regressors))
+    assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(pairs))
     assert is_classifier(estimators.leml()) and tags["leml"].classifier_tags.multi_label
-    assert is_regressor(regressors.pmf()) and not is_regressor(estimators.pmf())
+    assert is_regressor(pairs.pmf()) and not is_regressor(estimators.pmf())
 
 
 # ---------------------------------------------------------------------- beside bf.fit
@@ -169,7 +169,7 @@ def long():
 
 def test_pairs_are_a_regression():
     table, y = long()
-    own = regressors.pmf(n_components=2, engine=FEW, random_state=3).fit(table, y)
+    own = pairs.pmf(n_components=2, engine=FEW, random_state=3).fit(table, y)
     direct = bf.fit(
         "pmf",
         bf.Ratings(table["who"], table["what"], y),
@@ -193,14 +193,14 @@ def test_pairs_are_a_regression():
 
 def test_grids_are_searched_over_ratings():
     table, y = long()
-    own = regressors.pmf(n_components=2, engine=FEW, random_state=0)
+    own = pairs.pmf(n_components=2, engine=FEW, random_state=0)
     for X_, scoring in ((table, None), (table.to_numpy(), "r2")):
         search = GridSearchCV(own, {"noise": [0.8, 100.0]}, cv=3, scoring=scoring).fit(X_, y)
         assert search.best_params_ == {"noise": 0.8}
 
 
 def test_pairs_that_are_none():
-    own = regressors.pmf(n_components=1)
+    own = pairs.pmf(n_components=1)
     with pytest.raises(ValueError, match=r"Expected X as pairs \(user, item\), got 3 columns"):
         own.fit(np.ones((4, 3)), np.ones(4))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
