@@ -12,7 +12,7 @@ Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
     Z                      Z[view]           features x d
     lambda_1, lambda_2     ridge, sparsity
     alpha, beta            the same; gamma is ours
-    R                      core.correlations, over labelled rows
+    R                      1 - corr(U)       d x d: over labelled rows
 
 The thesis lowers (6.1), then (6.11) with that U. Here both are one J: with a small coupling U and V hardly
 depend on X, which is the thesis; with a larger one the features shape the embedding too. R has a zero
@@ -34,7 +34,7 @@ Twin: normal labels of precision 2, V with a multivariate Laplace law in each co
 normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
 posterior. Gauge: columns may be relabelled; signs are fixed, as R depends on them. Tasks do not matter here.
 
-With its private files GroPLE has more than 300 lines: three penalties with kinks, each with its own proximal
+Length: more than 300 lines with the private files, for three penalties with kinks, each with its own proximal
 step, a spectral clustering of labels, and a law for V.
 """
 

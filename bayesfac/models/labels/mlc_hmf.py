@@ -26,7 +26,9 @@ below a parabola of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty 
 by column in the eigenvectors of V'V, by conjugate gradients. The indices of (5.21) and (5.22) are misprinted.
 
 Twin: normal U and V in every node, and the factor exp(-h): a generalised posterior, given the tree. Gauge: U
-and V of a node turn together. The private files, beyond 300 lines, grow the tree and batch its nodes.
+and V of a node turn together.
+
+Length: more than 300 lines with the private files, which grow the tree and batch its nodes.
 """
 
 from typing import Any, NamedTuple

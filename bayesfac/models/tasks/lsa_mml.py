@@ -31,7 +31,8 @@ Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the fac
 the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
 may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
 
-With `_bases` LSA-MML has more than 300 lines: its bases need a law on the ball and an ADMM of their own.
+
+Length: more than 300 lines with `_bases`, whose law on the ball and ADMM no other method uses.
 """
 
 from typing import Any, NamedTuple
