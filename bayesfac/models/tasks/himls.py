@@ -24,8 +24,8 @@ engine that draws from the posterior, which is improper, refuses it.
 
 Settings: `layers` with one pair is MLS; on `data.concatenated()` it is MLS-T, on `data.pooled()` MLS-V, on
 both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta
-|M_ij - M_iY|^2), whose normaliser J leaves out: a generalised posterior. The 300 lines of a method are
-exceeded because `_layers` and `_pretraining` hold everything that HiMLS and HiMLSD share.
+|M_ij - M_iY|^2), whose normaliser J leaves out: a generalised posterior. The private files
+`_layers`, `_layer_sweeps` and `_pretraining` hold what HiMLS and HiMLSD share.
 """
 
 from functools import partial

@@ -31,7 +31,6 @@ Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the fac
 the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
 may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
 
-
 Length: more than 300 lines with `_bases`, whose law on the ball and ADMM no other method uses.
 """
 
