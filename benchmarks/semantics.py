@@ -35,7 +35,7 @@ import bayesfac as bf
 from bayesfac.datasets.fetch import VARIABLE, folders
 
 SETS = ("emotions", "birds", "yahoo_science")
-GRID: dict[str, list[Any]] = {"n_components": [10, 30], "weight": [10.0]}
+GRID: dict[str, list[Any]] = {"n_components": [10, 30], "weight": [1.0, 10.0, 100.0]}
 ALIGNMENT = [1.0, 10_000.0]
 NEIGHBOURS = [5, 10, 20, 40]
 HERES = {"n_components": 20, "weight": 1.0, "sparsity": 1.0, "beta": 1.0}
@@ -210,9 +210,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--splits", type=int, default=5, metavar="N", help="random halves (5)")
     parser.add_argument(
+        "--weights", type=float, nargs="+", default=GRID["weight"], help="of labels, to choose from"
+    )
+    parser.add_argument(
         "--posterior", action="store_true", help="a point beside a posterior instead"
     )
     args = parser.parse_args()
+    GRID["weight"] = args.weights
     if args.quick:
         args.sets, args.splits = ["made up"], 1
         GRID.update({key: values[:1] for key, values in GRID.items()})
