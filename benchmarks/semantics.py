@@ -9,13 +9,18 @@ no alignment   gamma = 0
 labels last    beta -> 0: labels have no say in P, W is fitted afterwards
 concatenated   one view of all features
 only NAME      one view
+ML-kNN         one view of all features
+shares         no feature: every row gets the share of each label among rows with labels
 
-Every line takes the best of its own grid by micro-F1 on rows held out of the labelled half of split 0.
+Each line has one grid. In every split a third of the labelled rows is held out; the settings with the best
+micro-F1 there are fitted again with all labelled rows. No row that a split tests has a part in its choice,
+neither by labels nor by features (but for PLSA's topics and the scaling of dense columns, which need no
+labels). "threshold": one threshold for all scores of a line is chosen together with the settings; "own rule":
+.5. LSA-MML stops after 100 sweeps or when its objective has settled to 1e-5; ML-kNN has a closed form.
 `--posterior` sets HERES' point beside Gibbs draws of the same model instead: are the probabilities of labels
 true, and is F1 better where the least certain fifth of the rows is left out?
 """
 
-import itertools
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
@@ -24,13 +29,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from common import RESULTS, Cells, arguments, report, surroundings, table
+from common.nested import mean_of, nested
 
 import bayesfac as bf
 from bayesfac.datasets.fetch import VARIABLE, folders
 
 SETS = ("emotions", "birds", "yahoo_science")
-GRID = {"n_components": (10, 30), "weight": (1.0, 10.0, 100.0)}
-ALIGNMENT = (1.0, 100.0, 10_000.0)
+GRID: dict[str, list[Any]] = {"n_components": [10, 30], "weight": [1.0, 10.0, 100.0]}
+ALIGNMENT = [1.0, 10_000.0]
+NEIGHBOURS = [5, 10, 20, 40]
 HERES = {"n_components": 20, "weight": 1.0, "sparsity": 1.0, "beta": 1.0}
 LENGTH = {"warmup": 200, "draws": 200}
 MEASURES = {
@@ -85,72 +92,68 @@ def halves(n: int, split: int) -> np.ndarray:
     return np.random.default_rng(split).permutation(n) < n // 2
 
 
-def shaped(name: str, variant: str, known: np.ndarray) -> bf.Tasks:
-    """What a variant sees, with the labels of `known` rows."""
-    views, y = load(name)
-    if variant.startswith("only "):
-        views = {variant[5:]: views[variant[5:]]}
-    data = bf.Tasks(views, np.where(known[:, None], y, np.nan))
-    return data.concatenated() if variant == "concatenated" else data
-
-
-# -- LSA-MML --------------------------------------------------------------------------------------
-def grid_of(variant: str) -> dict[str, tuple]:
-    if variant == "LSA-MML":
+# -- LSA-MML and methods beside it ----------------------------------------------------------------
+def grid_of(line: str) -> dict[str, list[Any]]:
+    if line == "shares":
+        return {}
+    if line == "ML-kNN":
+        return {"k": NEIGHBOURS}
+    if line == "LSA-MML":
         return {**GRID, "alignment": ALIGNMENT}
-    several = {"weight": (1e-6,)} if variant == "labels last" else {}
-    return {**GRID, **several, "alignment": (1.0,) if variant == "labels last" else (0.0,)}
+    if line == "labels last":
+        return {**GRID, "weight": [1e-6], "alignment": ALIGNMENT}
+    return {**GRID, "alignment": [0.0]}
 
 
-def probability(name: str, variant: str, known: np.ndarray, given: Numbers) -> np.ndarray:
-    data = shaped(name, variant, known)
-    ridge = 1e-2 * given["weight"] if variant == "labels last" else 1e-2  # W is shrunk alike
-    engine = bf.FixedPoint(200, tol=1e-5, every=10)
-    fit = bf.fit("lsa_mml", data, engine, progress=False, noise=True, ridge=ridge, **given)
+def scores(
+    line: str, views: Views, y: np.ndarray, known: np.ndarray, settings: Numbers
+) -> np.ndarray:
+    """Scores of all rows that are not `known`; the labels of those are not looked at."""
+    if line == "shares":
+        return np.tile(y[known].mean(0), ((~known).sum(), 1))
+    if line == "ML-kNN":
+        whole = sp.hstack([sp.csr_matrix(x) for x in views.values()]).tocsr()
+        return bf.comparators.ml_knn(whole[known], y[known], whole[~known], **settings)
+    if line.startswith("only "):
+        views = {line[5:]: views[line[5:]]}
+    data = bf.Tasks(views, np.where(known[:, None], y, np.nan))
+    data = data.concatenated() if line == "concatenated" else data
+    ridge = 1e-2 * settings["weight"] if line == "labels last" else 1e-2  # W is shrunk alike
+    engine = bf.FixedPoint(100, tol=1e-5, every=10)
+    fit = bf.fit("lsa_mml", data, engine, progress=False, noise=True, ridge=ridge, **settings)
     score = fit.predict(data.grid()).mean.reshape(data.n_rows, -1)
-    return score[data.rows.get_indexer(np.arange(data.n_rows))]
+    return score[data.rows.get_indexer(np.flatnonzero(~known))]
 
 
-def choose(name: str, variant: str) -> Numbers:
-    """The best of the grid on a third of the labelled rows of split 0."""
-    y, grid = load(name)[1], grid_of(variant)
-    known = halves(len(y), 0)
-    held = known & (np.random.default_rng(99).random(len(y)) < 1 / 3)
-    best: tuple[float, Numbers] = (-1.0, {})
-    for values in itertools.product(*grid.values()):
-        tried = dict(zip(grid, values, strict=True))
-        found = probability(name, variant, known & ~held, tried)[held] > 0.5
-        best = max(best, (MEASURES["micro-F1"](y[held], found), tried), key=lambda pair: pair[0])
-    return best[1]
-
-
-def judge(name: str, variant: str, split: int, given: Numbers) -> Numbers:
-    y = load(name)[1]
+def judge(name: str, line: str, grid: Numbers, split: int) -> Numbers:
+    """One split: choose on its labelled rows, measure on the others."""
+    views, y = load(name)
     known = halves(len(y), split)
-    if variant == "ML-kNN":
-        whole = sp.hstack([sp.csr_matrix(x) for x in load(name)[0].values()]).tocsr()
-        found = bf.comparators.ml_knn(whole[known], y[known], whole[~known]) > 0.5
-    else:
-        found = probability(name, variant, known, given)[~known] > 0.5
-    return {m: round(float(f(y[~known], found)), 4) for m, f in MEASURES.items()}
+    half, own = {v: x[known] for v, x in views.items()}, y[known]
+    held = np.random.default_rng(99).permutation(len(own)) < len(own) // 3
+    inner = own[held], partial(scores, line, half, own, ~held)
+    outer = y[~known], partial(scores, line, views, y, known)
+    return nested(grid, inner, outer, lambda p: p > 0.5, MEASURES["micro-F1"], MEASURES)
 
 
 def results(cells: Cells, name: str, args: Any) -> str:
-    views = list(load(name)[0])
-    variants = ["LSA-MML", "no alignment", "labels last", "concatenated"]
-    lines = []
-    for variant in [*variants, *(f"only {view}" for view in views), "ML-kNN"]:
-        own: Numbers = {}
-        if variant != "ML-kNN":
-            make = partial(choose, name, variant)
-            own = cells.get(f"{name}, {variant}, settings", make, grid=str(grid_of(variant)))
+    lines = ["LSA-MML", "no alignment", "labels last", "concatenated"]
+    lines += [*(f"only {view}" for view in load(name)[0]), "ML-kNN", "shares"]
+    rows = []
+    for line in lines:
+        grid = grid_of(line)
         runs = [
-            cells.get(f"{name}, {variant}, split {s}", partial(judge, name, variant, s, own), **own)
+            cells.get(
+                f"{name}, {line}, split {s}",
+                partial(judge, name, line, grid, s),
+                told=lambda found: f"micro-F1 {found['threshold']['micro-F1']}",
+                grid=grid,
+            )
             for s in range(args.splits)
         ]
-        told = ", ".join(f"{key} {value:g}" for key, value in own.items())
-        lines.append({"": variant} | mean_of(runs) | {"settings": told})
-    return f"{name}, {args.splits} splits\n\n" + table(lines)
+        row = {"": line, "micro-F1, own rule": mean_of([r["own rule"]["micro-F1"] for r in runs])}
+        rows.append(row | {m: mean_of([run["threshold"][m] for run in runs]) for m in MEASURES})
+    return f"{name}, {args.splits} splits\n\n" + table(rows)
 
 
 # -- a point beside a posterior -------------------------------------------------------------------
@@ -195,13 +198,11 @@ def posteriors(cells: Cells, name: str, args: Any) -> str:
         cells.get(f"{name}, posterior, split {s}", partial(beside, name, s, length), **length)
         for s in range(args.splits)
     ]
-    lines = [{"": how} | mean_of([run[how] for run in runs]) for how in ("point", "posterior")]
+    lines = []
+    for how in ("point", "posterior"):
+        measured = {m: mean_of([run[how][m] for run in runs]) for m in runs[0][how]}
+        lines.append({"": how} | measured)
     return f"{name}, HERES, {args.splits} splits\n\n" + table(lines)
-
-
-def mean_of(runs: list[Numbers]) -> Numbers:
-    found = {name: [run[name] for run in runs] for name in runs[0]}
-    return {k: f"{np.mean(v):.3f} ± {np.std(v, ddof=len(v) > 1):.3f}" for k, v in found.items()}
 
 
 def main() -> None:
@@ -209,12 +210,17 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--splits", type=int, default=5, metavar="N", help="random halves (5)")
     parser.add_argument(
+        "--weights", type=float, nargs="+", default=GRID["weight"], help="of labels, to choose from"
+    )
+    parser.add_argument(
         "--posterior", action="store_true", help="a point beside a posterior instead"
     )
     args = parser.parse_args()
+    GRID["weight"] = args.weights
     if args.quick:
         args.sets, args.splits = ["made up"], 1
         GRID.update({key: values[:1] for key, values in GRID.items()})
+        ALIGNMENT[1:], NEIGHBOURS[1:] = [], []
     elif absent := [n for n in args.sets if not any((f / f"{n}.npz").is_file() for f in folders())]:
         files = ", ".join(f"{n}.npz" for n in absent)
         parser.exit(2, f"Expected {files} in the folder that {VARIABLE} names, got nothing\n")

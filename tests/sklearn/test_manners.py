@@ -82,9 +82,7 @@ def test_unknown_names_are_errors_that_name_the_nearest(module):
         module.bpfm  # noqa: B018
     with pytest.raises(AttributeError, match="__nothing__"):
         module.__nothing__  # noqa: B018
-    with pytest.raises(
-        AttributeError, match="Unknown estimator of bayesfac.sklearn.pairs 'plsa'"
-    ):
+    with pytest.raises(AttributeError, match="Unknown estimator of bayesfac.sklearn.pairs 'plsa'"):
         pairs.plsa  # noqa: B018
 
 
