@@ -36,7 +36,8 @@ rows, X_new the features of new ones. Scores are new rows x labels, the larger t
 sparse and distances come in blocks; `cssp`, `llsf`, `ls_ml` and `plst` alone hold a square table, of the
 smaller of rows and features. A metric is "euclidean" or "cosine", which scales rows to length one: a row of
 zeros has no neighbours then and is nobody's, and its scores are averages over training rows. Of rows equally
-near, to 12 digits, the first are taken. What is random follows `seed`.
+near, to 12 digits, the first are taken. What is random follows `seed`. `comparators.ridges.grid` gives the
+scores of `plst`, `cssp` and CPLST for a whole grid of settings from one decomposition of the features.
 """
 
 from collections.abc import Callable
@@ -44,6 +45,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesfac.comparators import ridges as ridges
 from bayesfac.comparators.classifiers import (
     adaboost_mh,
     bp_mll,

@@ -88,10 +88,10 @@ def grid(
     """
     choice("method", method, METHODS)
     (x, new), y = pair(X, X_new), labels(Y, X)
-    for value in d:
-        checks.whole("d", value, y.shape[1], "the number of labels")
-    for value in penalty:
-        numbers("penalty", penalty=value)
+    for k in d:
+        checks.whole("d", k, y.shape[1], "the number of labels")
+    for c in penalty:
+        numbers("penalty", penalty=c)
     rate = y.mean(0)
     found = decomposed(x, y - rate, new)
     unit = 1.0 if method == "cplst" else found.unit
