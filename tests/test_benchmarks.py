@@ -113,6 +113,31 @@ def multilabel(monkeypatch):
     return importlib.import_module("multilabel")
 
 
+def test_the_page_is_what_the_folds_say(multilabel):
+    page = multilabel.page(multilabel.Cells(multilabel.KEPT))
+    assert page == multilabel.PAGE.read_text(encoding="utf-8"), (
+        "python benchmarks/multilabel.py --page"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")  # stopped on purpose
+def test_a_prolonged_run_is_one_longer_run(monkeypatch):
+    """The looks on the way change nothing, and a run that has converged does not go on."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    clusters = importlib.import_module("clusters")
+    views, y = clusters.made_up()
+    settings = {"n_topics": 4, "penalty": 1.0, "scale": "unit"}
+    stops = [["early", 3, 0.0], ["default", 8, 0.0], ["long", 20, 0.5], ["longest", 30, 0.5]]
+    found = clusters.prolonged("mggm", stops, views, y, 3, None, 0, **settings)
+    given = {"seed": 0, "progress": False, "n_components": 3}
+    for name, sweeps in (("early", 3), ("default", 8)):
+        fit = bf.fit("mggm", views, bf.FixedPoint(sweeps, tol=0.0), **given, **settings)
+        assert found[name]["sweeps"] == sweeps
+        assert found[name]["objective"] == pytest.approx(float(fit.trace[-1]), rel=1e-6)
+    assert found["long"]["sweeps"] == 9 and found["long"]["converged"]
+    assert found["longest"] == found["long"]
+
+
 @pytest.mark.parametrize(
     ("label", "name", "grid"),
     [
