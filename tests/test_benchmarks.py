@@ -1,12 +1,17 @@
 """The benchmarks run, say what is missing, and refuse options that they do not know."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import bayesfac as bf
+from bayesfac.evaluation import deal
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -14,11 +19,11 @@ OPTIONS = {
     "gibbs": ["--data", "--components", "--warmup", "--draws", "--repeats"],
     "margins": ["--data", "--components", "--iterations", "--repeats"],
     "plsa": ["--components", "--passes", "--repeats"],
-    "clusters": ["--sets", "--methods", "--seeds", "--iterations"],
+    "clusters": ["--sets", "--methods", "--seeds", "--iterations", "--longest", "--long-seeds"],
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--weights", "--posterior"],
-    "multilabel": "--chapter --sets --methods --jobs --folder --posterior --splits --page".split(),
+    "multilabel": "--chapter --sets --methods --first --posterior --splits --page".split(),
     "label_cost": [],
     "trust": ["--parts"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
@@ -58,13 +63,16 @@ def test_unknown_options_are_refused(name):
         ("gibbs", ["bayesfac float64", "SMURFF", "myFM", "test RMSE", "First call"]),
         ("margins", ["NumPy/SciPy", "PMMMF", "separate fits", "relative"]),
         ("plsa", ["scikit-learn", "float32", "float64", "ms a pass"]),
-        ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI"]),
+        ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI", "early", "12, 0 of 1 converged"]),
         ("scale", ["exponent", "literal E-step"]),
         (
             "heterogeneous",
             ["HERES", "HiMLSD", "MLS-S + task", "TRAM by task", "shares by task", "own rule"],
         ),
-        ("multilabel", ["MLC-HMF", "ML-kNN", "micro-F1, 2 folds", "mean rank", "Seconds a fold"]),
+        (
+            "multilabel",
+            ["MLC-HMF", "ML-kNN", "micro-F1, 2 folds", "own rule", "tuned threshold", "mean rank"],
+        ),
         ("semantics", ["LSA-MML", "labels last", "concatenated", "ML-kNN", "shares", "own rule"]),
         ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),
         ("calibration", ["## Gibbs", "## NUTS", "## SVI", "## Not applicable", "`pmf`", "`pmmmf`"]),
@@ -99,3 +107,96 @@ def test_a_library_that_is_absent_is_named(tmp_path, monkeypatch):
     absent = [line for line in lines if "not installed" in line]
     assert len(lines) == 4 and len(absent) == 2
     assert "SMURFF" in absent[0] and "myFM" in absent[1]
+
+
+@pytest.fixture
+def multilabel(monkeypatch):
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("multilabel")
+
+
+def test_the_page_is_what_the_folds_say(multilabel):
+    page = multilabel.page(multilabel.Cells(multilabel.KEPT))
+    assert page == multilabel.PAGE.read_text(encoding="utf-8"), (
+        "python benchmarks/multilabel.py --page"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")  # stopped on purpose
+def test_a_prolonged_run_is_one_longer_run(monkeypatch):
+    """The looks on the way change nothing, and a run that has converged does not go on."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    clusters = importlib.import_module("clusters")
+    views, y = clusters.made_up()
+    settings = {"n_topics": 4, "penalty": 1.0, "scale": "unit"}
+    stops = [["early", 3, 0.0], ["default", 8, 0.0], ["long", 20, 0.5], ["longest", 30, 0.5]]
+    found = clusters.prolonged("mggm", stops, views, y, 3, None, 0, **settings)
+    given = {"seed": 0, "progress": False, "n_components": 3}
+    for name, sweeps in (("early", 3), ("default", 8)):
+        fit = bf.fit("mggm", views, bf.FixedPoint(sweeps, tol=0.0), **given, **settings)
+        assert found[name]["sweeps"] == sweeps
+        assert found[name]["objective"] == pytest.approx(float(fit.trace[-1]), rel=1e-6)
+    assert found["long"]["sweeps"] == 9 and found["long"]["converged"]
+    assert found["longest"] == found["long"]
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "grid"),
+    [
+        ("PLST, whole grid", "plst", ("ridge", "penalty", "d")),
+        ("CSSP", "cssp", ("ridge", "penalty", "d")),
+        ("ML-kNN", "ml_knn", ()),
+        ("BSVM", "br_svm", ()),
+    ],
+)
+def test_both_rules_are_those_of_evaluate(multilabel, label, name, grid):
+    """One pass over the grid serves both rules, and chooses what two runs of bf.evaluate choose."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 6))
+    y = x @ rng.normal(size=(6, 5)) + 2 * rng.normal(size=(120, 5)) > 2  # rare labels
+    data = bf.Tasks(x, y.astype(float), constant=True)
+    method = multilabel.METHODS[label]
+    values = method.grid(5)
+    tried = {grid[0]: values[grid[1]], grid[2]: values[grid[2]]} if grid else {}
+    expected = bf.evaluate(
+        {"own rule": bf.Tuned(name, tried), "tuned threshold": bf.Tuned(name, tried, threshold=True)},
+        {"data": data}, folds=3, progress=False,
+    ).cells.set_index(["method", "fold"])  # fmt: skip
+    fold = deal(data, 3, 0)
+    cuts = set()
+    for number in range(3):
+        for rule, found in multilabel.both_rules(method, data, fold, number).items():
+            one = expected.loc[rule, number]
+            for measure in multilabel.MEASURED:
+                assert found["scores"][measure] == pytest.approx(one[measure], abs=1e-12)
+            cut = np.nan if found["threshold"] is None else found["threshold"]
+            np.testing.assert_allclose(cut, one["threshold"], rtol=1e-6)
+            cuts.add(found["threshold"])
+    assert len(cuts) > 1  # the two rules differ
+
+
+def test_rows_of_two_rules_are_not_ranked_together(multilabel):
+    """A method that has every set is ranked among those of its rule; a fold that is missing is said."""
+    rows = [
+        (data, method, rule, fold, value)
+        for rule, shift in (("own rule", 0.0), ("tuned threshold", 0.3))
+        for method, value in (("GroPLE", 0.2 + shift), ("PLST", 0.4 - shift), ("FAiE", 0.9))
+        for data in ("genbase", "medical")
+        for fold in range(5)
+        if (method, data, fold) != ("PLST", "medical", 4) and (method, data) != ("FAiE", "medical")
+    ]
+    cells = multilabel.Cells(None)
+    for data, method, rule, fold, value in rows:
+        scores = dict.fromkeys(multilabel.MEASURED, value)
+        kept = {"scores": scores, "seconds of both rules": 1.0}
+        cells.found[f"{data}; {method}; {rule}; fold {fold} of 5"] = {"value": kept}
+    found = multilabel.frame(cells, 5)
+    text, earlier = multilabel.tables(found, 6, "micro_f1", ("genbase", "medical"), 5)
+    lines = {tuple(map(str.strip, line.split("|")[1:-1])) for line in text.splitlines()[2:]}
+    assert ("GroPLE", "own rule", ".200 ± .000", ".200 ± .000", "2.00") in lines
+    assert ("GroPLE", "tuned threshold", ".500 ± .000", ".500 ± .000", "1.00") in lines
+    assert ("PLST", "own rule", ".400 ± .000", ".400 ± .000 [4]", "1.00") in lines
+    assert ("FAiE", "own rule", ".900 ± .000", "", "") in lines
+    assert ("PLST", "print", ".969", ".821", "") in lines
+    assert not earlier

@@ -38,6 +38,7 @@ computed in blocks; only `cssp`, `llsf`, `ls_ml` and `plst` hold a square table,
 rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a row of zeros then
 neither has neighbours nor is one, and its scores are averages over training rows. Among equally near rows (to
 12 digits) the first are taken. Random choices follow `seed`.
+`ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one decomposition.
 """
 
 from collections.abc import Callable
@@ -46,6 +47,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.comparators import clusterings as clusterings
+from bayesfac.comparators import ridges as ridges
 from bayesfac.comparators.classifiers import (
     adaboost_mh,
     bp_mll,

@@ -103,15 +103,25 @@ def cssp(
     (x, new), y = pair(X, X_new), labels(Y, X)
     d, rng = _codes(d, y, ridge), np.random.default_rng(seeded(seed))
     _, size, right = np.linalg.svd(y, full_matrices=False)
-    share = np.sum(right[:d][size[:d] > ABSENT * size[0]] ** 2, 0)
-    able = np.flatnonzero(share > ABSENT)
-    if not len(able):  # no row has a label
+    drawn = drawn_labels(size, right, d, rng)
+    if not len(drawn):  # no row has a label
         return np.zeros((new.shape[0], y.shape[1]))
-    drawn = rng.choice(able, min(d, len(able)), replace=False, p=share[able] / share[able].sum())
     C = y[:, drawn]
     solve, scores = _regression(x, C - C.mean(0), new)
     codes = C.mean(0) + scores(solve(ridge / len(C)))
     return codes @ np.linalg.lstsq(C, y, rcond=None)[0]
+
+
+def drawn_labels(
+    size: np.ndarray, right: np.ndarray, d: int, rng: np.random.Generator
+) -> np.ndarray:
+    """The labels that `cssp` regresses on the features, from the singular values and right singular vectors
+    of Y: d of them, or fewer where fewer can be drawn."""
+    share = np.sum(right[:d][size[:d] > ABSENT * size[0]] ** 2, 0)
+    able = np.flatnonzero(share > ABSENT)
+    if not len(able):
+        return able
+    return rng.choice(able, min(d, len(able)), replace=False, p=share[able] / share[able].sum())
 
 
 def _codes(d: Any, y: np.ndarray, ridge: float) -> int:

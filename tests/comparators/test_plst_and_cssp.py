@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+import bayesfac as bf
 from bayesfac.comparators import llsf, ls_ml
 from bayesfac.comparators.embeddings import cssp, plst
+from bayesfac.comparators.ridges import grid
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 7)) + 0.5
@@ -145,3 +147,48 @@ def test_features_in_single_precision_are_computed_on_in_double_precision(classi
         np.testing.assert_allclose(
             classifier(x[:40] / 1e4, y[:40], x[40:] / 1e4), single, atol=1e-3
         )
+
+
+def wide(x):
+    """More features than rows: the other decomposition."""
+    return np.hstack([x, x**2, np.sin(3 * np.outer(x[:, 0], np.arange(1, 41)))])
+
+
+@pytest.mark.parametrize(
+    "shaped", [np.asarray, wide, lambda x: sp.csr_matrix(np.maximum(wide(x), 1))]
+)
+@pytest.mark.parametrize("method", [plst, cssp])
+def test_a_grid_of_settings_is_every_setting_by_itself(method, shaped):
+    x, new = shaped(X), shaped(NEW)
+    found = list(grid(method.__name__, x, Y, new, [2, 5], [1e-3, 1.0, 1e3], seed=2))
+    assert [(one.d, one.penalty) for one in found] == [
+        (d, c) for c in (1e-3, 1.0, 1e3) for d in (2, 5)
+    ]
+    seed = {"seed": 2} if method is cssp else {}
+    for one in found:
+        alone = method(x, Y, new, d=one.d, ridge=one.penalty, **seed)
+        np.testing.assert_allclose(one.score, alone, atol=1e-8)
+
+
+@pytest.mark.parametrize("shaped", [np.asarray, wide])
+def test_the_grid_of_cplst_is_the_factorization(shaped):
+    train, late = bf.Tasks({"x": shaped(X)}, Y), bf.Tasks({"x": shaped(NEW)})
+    for one in grid("cplst", shaped(X), Y, shaped(NEW), [1, 3], [0.1, 10.0]):
+        given = {"n_components": one.d, "penalty": one.penalty, "scale": 1e4, "progress": False}
+        fit = bf.fit("cplst", train, **given).fold_in(late)
+        mean = fit.predict(late.grid(train.labels)).mean.reshape(one.score.shape)
+        np.testing.assert_allclose(np.clip(one.score, 1e-3, 1 - 1e-3), mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "br"}, "plst.*cssp.*cplst.*got 'br'"),
+        ({"d": [1, 7]}, "between 1 and 6"),
+        ({"penalty": [1.0, 0.0]}, "penalty to be a finite number above 0, got 0.0"),
+    ],
+)
+def test_a_grid_refuses(given, message):
+    options = {"method": "plst", "d": [1], "penalty": [1.0]} | given
+    with pytest.raises((ValueError, TypeError), match=message):
+        list(grid(options["method"], X, Y, NEW, options["d"], options["penalty"]))
