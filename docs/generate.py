@@ -15,6 +15,7 @@ import re
 import shutil
 import textwrap
 import types
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def api() -> dict[str, str]:
     """The reference, from docstrings: a page for each group of names."""
     made, rows = {}, []
     for page, (title, about, names) in API.items():
-        things = {name: getattr(bf, name) for name in names.split()}
+        things = {name: attrgetter(name)(bf) for name in names.split()}
         told = [said(t) for t in things.values() if isinstance(t, types.ModuleType)]
         text = "\n\n".join(directive(name, thing) for name, thing in things.items())
         parts = [f"# {title}", about, *told, f"```{{eval-rst}}\n{text}\n```"]

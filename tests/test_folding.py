@@ -281,8 +281,8 @@ BOTH = {"words": WORDS, "links": LINKS}
 BAD = [
     ({"z": BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 'z'"),
     ({"a": BOTH, 7: BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 7$"),
-    ({"a": {"words": WORDS}}, ValueError, r"views \['words', 'links'\] of training, got \['words'\]"),
-    ({"a": {**BOTH, "more": WORDS}}, ValueError, r"of training, got \['words', 'links', 'more'\]"),
+    ({"a": {"words": WORDS}}, ValueError, r"views \['links', 'words'\] of training, got \['words'\]"),
+    ({"a": {**BOTH, "more": WORDS}}, ValueError, r"of training, got \['links', 'more', 'words'\]"),
     ({"a": {**BOTH, "words": LINKS}}, ValueError, "the 7 columns of 'words' in training, got others"),
     ({"a": {**BOTH, "words": pd.DataFrame(WORDS, columns=[*"abcdefg"])}}, ValueError, "7 columns of 'words'"),
     (bf.Tasks({"a": BOTH}, {"a": np.ones((2, 2))}), ValueError, "the 3 columns of 'labels' in training"),
@@ -300,7 +300,10 @@ def test_rows_that_do_not_fit_are_refused(case):
 
 
 def test_methods_without_such_a_step_say_so():
-    for name, why in (("mlc_hmf", "it has no step for them"), ("ltm", "leans on its neighbours")):
+    for name, why in (
+        ("mlc_hmf", "it has no step for them"),
+        ("ltm", "a row depends on its neighbours"),
+    ):
         fit = replace(point("heres"), method=lookup(name))  # refused before anything is looked at
         with pytest.raises(BayesfacError, match=f"{name} has no way to add rows to a fit: .*{why}"):
             fit.fold_in(new() if name == "mlc_hmf" else {"x": np.eye(2)})

@@ -5,7 +5,7 @@ AssertionError that says what differs. Where it does not apply it returns the re
 the method waives it with, or that there is nothing to check.
 
 >>> import jax
->>> from bayesfac.models import pmf
+>>> from bayesfac.models.ratings import pmf
 >>> CHECKS["tree"](pmf.METHOD, jax.random.key(0)) is None
 True
 """
@@ -37,7 +37,7 @@ def contract(method: Method, seed: int = 0) -> dict[str, str]:
 
     Examples
     --------
-    >>> from bayesfac.models import plsa
+    >>> from bayesfac.models.topics import plsa
     >>> contract(plsa.METHOD)["mask"]  # doctest: +SKIP
     'Views have no missing cells: a cell that is not stored is zero'
     """

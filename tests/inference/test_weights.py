@@ -65,7 +65,7 @@ def test_k_tells_a_guide_that_fits_from_one_that_does_not():
     k = [psis.tail(fit.stats["log_weight"]) for fit in (easy, hard)]
     assert k[0] < 0.7 < k[1]
     said = [repr(fit.diagnostics()) for fit in (easy, hard)]
-    assert "reaches what the posterior reaches" in said[0]
+    assert "the guide covers the posterior" in said[0]
     assert "the guide is not the posterior" in said[1]
 
 

@@ -111,7 +111,7 @@ def test_correlated_draws_are_reported():
     """Little noise ties U to V, and sweeps draw them in turn."""
     short = {**SHORT, "replications": 20, "warmup": 20, "thin": 1}
     found = bf.sbc("pmf", "Gibbs", hyper={"noise": 0.1}, **short)
-    (note,) = [n for n in found.notes if "independent ones" in n]
+    (note,) = [n for n in found.notes if "independent draws" in n]
     assert found.ess.idxmin() in note and "thin=" in note
 
 
@@ -120,7 +120,7 @@ def test_correlated_draws_are_reported():
     ("name", "hyper", "said"),
     [
         ("mmmf", {"scale_theta": math.inf}, "prior of theta is flat"),
-        ("lsa_mml", {"alpha": None}, "'views' looks at the data"),
+        ("lsa_mml", {"alpha": None}, "'views' depends on the data"),
         ("himls", {"rate": 0.0, "shape": 1.0}, "is flat"),
         ("pmmmf", {}, "no law of ratings"),
     ],

@@ -1,7 +1,7 @@
 """Settings of topic models with graphs: how features are scaled (`scale`) and where A begins (`start`)."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +18,6 @@ from bayesfac.models.topics._words import near_uniform
 SCALES = ("none", "minmax", "unit")
 STARTS = ("spectral", "kmeans", "random")
 UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
-
-
-class OneGraph(NamedTuple):
-    """Settings of ltm and concat_ltm."""
-
-    n_components: int = 10
-    penalty: float = 10.0
-    divergence: str = "kl"
-    neighbours: int = 5
-    metric: str = "euclidean"
-    scale: str = "unit"
-    start: str = "spectral"
-    a: float = 1.0
-    c: float = 1.0
 
 
 def check(data: Views, hyper: Any) -> None:

@@ -39,8 +39,16 @@ class Params(NamedTuple):
     C: jax.Array
 
 
-class Hyper(starts.OneGraph):
-    """Settings as in `OneGraph`."""
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: float = 10.0  # lambda
+    divergence: str = "kl"  # or "squared"
+    neighbours: int = 5
+    metric: str = "euclidean"  # or "cosine"
+    scale: str = "unit"  # "none", "minmax" or "unit"
+    start: str = "spectral"  # "spectral", "kmeans" or "random"
+    a: float = 1.0
+    c: float = 1.0
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:

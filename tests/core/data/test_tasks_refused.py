@@ -58,7 +58,7 @@ BAD = [
     (lambda: Tasks(s(pd.DataFrame({"f": ["x"]}))), "Task 's': .* in view 'v', got .* in column 'f'"),
     (lambda: Tasks(s(np.ones(3))), "Task 's': Expected a two-dimensional view 'v'"),
     (lambda: Tasks(s(np.zeros((0, 3)))), r"Task 's': .* one row .* view 'v', got shape \(0, 3\)"),
-    (lambda: Tasks(s(np.zeros((2, 0)))), r"Task 's': .* one feature in view 'v', got shape \(2, 0\)"),
+    (lambda: Tasks(s(np.zeros((2, 0)))), r"Task 's': .* one row and feature in view 'v', got shape \(2, 0\)"),
     (lambda: Tasks({"s": {}, "t": {"v": X}}), "Task 's': Expected at least one view, got none"),
     (lambda: Tasks({}), "Expected at least one view, got none"),
     (lambda: Tasks(None), "Expected views as .* got NoneType"),

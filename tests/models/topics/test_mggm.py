@@ -170,7 +170,7 @@ GOOD = np.random.default_rng(0).random((12, 4))
         ({"x": GOOD}, {"selectivity": 1.0}, "selectivity between 0 and 1, got 1.0"),
         ({"x": GOOD}, {"selectivity": 0}, "selectivity to be a finite number above 0"),
         ({"x": GOOD}, {"penalty": -1}, "penalty to be a finite number above 0, got -1"),
-        ({"x": GOOD}, {"mu": (1, 2)}, r"mu for the graphs \['x'\], got 2 numbers"),
+        ({"x": GOOD}, {"mu": (1, 2)}, r"one mu for each of the graphs \['x'\], got 2 numbers"),
         ({"x": GOOD}, {"mu": (-1,)}, "finite weights of at least 0"),
         ({"x": GOOD}, {"graph": "y"}, r"one of the views \['x'\], got 'y'"),
         ({"x": GOOD}, {"start": "guess"}, "start to be one of"),
