@@ -46,7 +46,7 @@ def find(seen: Sequence[Hashable], wanted: tuple[str, ...]) -> list[Hashable] | 
     """The columns with the usual names of `wanted`, in that order; None unless each is there once."""
     chosen: list[Hashable] = []
     for role in wanted:
-        exact = [name for name in seen if isinstance(name, str) and name == role]
+        exact: list[Hashable] = [name for name in seen if isinstance(name, str) and name == role]
         matches = exact or [name for name in seen if is_role(name, role)]
         if len(matches) != 1:
             return None
