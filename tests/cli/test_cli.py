@@ -280,7 +280,7 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf ratings --engine gibs", "did you mean 'gibbs'"),
         ("fit bpmf ratings --set n_component=3", "did you mean 'n_components'"),
         ("fit bpmf ratings --engine svi --with guid=flow", "did you mean 'guide'"),
-        ("fit bpmf ratings --engine svi --with guide=flo", "guide=...) one of"),
+        ("fit bpmf ratings --engine svi --with guide=flo", "Expected guide to be one of"),
         ("fit bpmf ratings --engine svi --chains 2", "setting of SVI 'chains'"),
         ("fit bpmf ratings --draws many", "--draws: invalid int value: 'many'"),
         ("fit bpmf ratings --set n_components", "Expected NAME=VALUE, got 'n_components'"),
