@@ -94,7 +94,7 @@ class Tasks(Container):
         rows = parts[0].rows.append([part.rows for part in parts[1:]])
         if len(twice := reading.repeated(rows)):
             again = reading.plain(twice[0])
-            has = [reading.positions_of(part.rows, [again])[0] >= 0 for part in parts]
+            has = [str(again) in set(map(str, part.rows)) for part in parts]
             where = [name for name, own in zip(pieces, has, strict=True) if own]
             raise ValueError(f"Expected distinct row labels, got {again!r} twice (tasks {where})")
         views = [name for name in sorted(features) if name != LABELS]
