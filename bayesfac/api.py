@@ -15,6 +15,7 @@ import pandas as pd
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import folding, saving
 from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
@@ -349,7 +350,7 @@ def _start(init: Any, card: Card) -> dict[str, Any] | None:
     if isinstance(init, Fit):
         for axis, labels in init.data.coords.items():
             mine = card.coords.get(axis)
-            if mine is not None and len(mine) == len(labels) and not mine.equals(labels):
+            if mine is not None and len(mine) == len(labels) and not same_labels(mine, labels):
                 raise ValueError(f"Expected init fitted to the same {axis} labels, got others")
         return {site: np.array(value[0, -1]) for site, value in init._as_draws().items()}
     if hasattr(init, "_asdict"):

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import plain
+from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
@@ -62,7 +62,7 @@ def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
     card, held = fit.data, {site: np.asarray(value) for site, value in fit._as_draws().items()}
     if isinstance(data, Tasks):
         _check_features(card, data.host.features)
-        at = card.coords["task"].get_indexer(data.tasks)
+        at = positions_of(card.coords["task"], data.tasks)
         if (at < 0).any():
             raise ValueError(
                 f"Expected rows of the tasks {list(card.coords['task'])}, "
@@ -156,7 +156,7 @@ def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
     if set(views) != set(new):
         raise ValueError(f"Expected the views {views} of training, got {new}")
     for name, index in features.items():
-        if not known[name].equals(index):
+        if not same_labels(known[name], index):
             raise ValueError(
                 f"Expected the {len(known[name])} columns of {name!r} in training, got others"
             )

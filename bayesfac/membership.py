@@ -8,7 +8,7 @@ import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.api import Fit
-from bayesfac.core.data.reading import plain
+from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
@@ -169,7 +169,7 @@ def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
         )
     if not 0 < below < 1:
         raise ValueError(f"Expected a share between 0 and 1, got below={below}")
-    if not isinstance(data, Tasks) or not data.rows.equals(fit.data.coords["row"]):
+    if not isinstance(data, Tasks) or not same_labels(data.rows, fit.data.coords["row"]):
         what = f"{data.n_rows} others" if isinstance(data, Tasks) else type(data).__name__
         raise ValueError(
             f"Expected the Tasks of {fit.data.shape[0]} rows that {fit.name} was fitted to, got {what}"
@@ -253,7 +253,7 @@ def _located(known: pd.Index, rows: Sequence[Any]) -> tuple[pd.Index, np.ndarray
             f"Expected 1 to {MOST} rows, as the answer is a table of all their pairs, got {len(rows)}"
         )
     index = pd.Index(rows, name="row")
-    at = known.get_indexer(index)
+    at = positions_of(known, index)
     if (at < 0).any():
         raise ValueError(
             f"Expected labels of rows that were fitted, got {plain(index[at < 0][0])!r}"

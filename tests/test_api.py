@@ -58,6 +58,30 @@ def test_unknown_labels_get_the_prior_and_a_flag(draws, point):
         draws.predict(wrong_type)
 
 
+def test_ids_match_whether_they_are_numbers_or_text(tmp_path):
+    numbers = bf.datasets.make_ratings(12, 11, 2, seed=0)
+    text = bf.Ratings(numbers.frame().astype({"user": str, "item": str}), levels=numbers.levels)
+    fits = [bf.fit("pmf", data, n_components=2, progress=False) for data in (numbers, text)]
+    fits[1].save(tmp_path / "text")
+    fits.append(bf.load(tmp_path / "text"))
+    expected = fits[0].predict(numbers).mean
+    for fit in fits:
+        for data in (numbers, text):
+            found = fit.predict(data)
+            np.testing.assert_array_equal(found.mean, expected)
+            assert not found.flagged.any()
+            assert fit.fold_in(data).data.shape == numbers.shape
+    table = bf.compare({"point": fits[0], "loaded": fits[2]}, text).table
+    assert table.loc["point", "RMSE"] == table.loc["loaded", "RMSE"]
+
+
+def test_a_query_with_unknown_columns_is_refused(point):
+    query = pd.DataFrame({"timestamp": [1], "uid": ["u1"], "movie": ["film 1"]})
+    assert not point.predict(query).flagged.any()
+    with pytest.raises(ValueError, match=r"two columns \(users, items\), got \['kunde', 'ware'\]"):
+        point.predict(pd.DataFrame({"kunde": ["u1"], "ware": ["film 1"]}))
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

@@ -286,18 +286,29 @@ def _data(
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
 
+    columns = _columns(args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:
             raise TypeError(
                 f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
             )
-        if args.columns:
-            raise ValueError(f"Expected a file for --columns, got the data set {name!r}")
+        if columns:
+            option = "--columns" if args.columns else f"--{next(iter(columns))}"
+            raise ValueError(f"Expected a file for {option}, got the data set {name!r}")
         return datasets.load(name, progress=not args.quiet)
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}; nor is it a file")
-    options = {"columns": args.columns, "levels": args.levels, "ids": ids}
+    options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}
     return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
+
+
+def _columns(args: argparse.Namespace) -> Any:
+    """The columns of --columns, or those of --user, --item and --rating."""
+    roles = {role: getattr(args, role) for role in ("user", "item", "rating")}
+    roles = {role: name for role, name in roles.items() if name is not None}
+    if roles and args.columns:
+        raise ValueError(f"Expected --columns or --{next(iter(roles))}, got both")
+    return args.columns or roles
 
 
 def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:

@@ -28,8 +28,10 @@ Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your
 
 DATA_HELP = """\
 DATA is a file or the name of a data set (bayesfac data list).
-  .csv .tsv .txt   user,item,rating, one line each; comma, semicolon or tab; the header is
-                   optional, other columns are ignored. Ids are text: "NA" is an id.
+  .csv .tsv .txt   user,item,rating, one line each; comma, semicolon, tab or "::"; also .dat,
+                   .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
+                   other names say --user, --item, --rating. Without a header the first three
+                   columns are read. "NA" is an id.
   .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
   .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
                    matrix from save_npz: what is stored is observed)
@@ -258,6 +260,11 @@ def _table_options(parser: Parser) -> None:
         type=commands.names,
         metavar="A,B,C",
         help="the columns with user, item, rating (or row, view, feature, value)",
+    )
+    for role in ("user", "item", "rating"):
+        group.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
+    group.add_argument(
+        "--decimal", choices=[".", ","], default=".", help="the decimal sign of a text file (.)"
     )
     group.add_argument(
         "--levels",

@@ -22,4 +22,4 @@ class ConvergenceWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Part of the data was left out, as the caller asked."""
+    """Part of the data is left out; the message says which part."""

@@ -1,13 +1,16 @@
-"""A user's own file -> Ratings or Views: CSV, TSV, parquet or NPZ.
+"""A user's own file -> Ratings or Views: CSV, TSV (also .gz or .zip), parquet or NPZ.
 
 The text "NA" is a label, not a missing value. A column of labels that are all whole numbers becomes
 numbers. Error messages name the line of the file.
 """
 
+import gzip
+import io
 import os
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,38 +21,41 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core.data.columns import RATINGS, VIEWS, Columns, choose, is_role
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets.readers import npz_arrays
 
-TEXT = (".csv", ".tsv", ".txt", ".tab", ".data")
-RATINGS = ("user", "item", "rating")
-VIEWS = ("row", "view", "feature", "value")
+TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
 
 
 def read(
     path: str | os.PathLike[str],
     kind: str = "ratings",
     *,
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
     levels: int | Sequence[float] | None = None,
     duplicates: str = "error",
     bad: str = "error",
     ids: Mapping[str, type] | None = None,
+    decimal: str = ".",
 ) -> Ratings | Views:
     r"""Read ratings, or views, from a file.
 
     Parameters
     ----------
     path : path
-        Text (.csv, .tsv, .txt; comma, semicolon or tab; header optional), .parquet or .npz.
-        Ratings are a long table user, item, rating; views a long table row, view, feature, value.
-        An NPZ holds user, item and rating, or view_NAME matrices, or one matrix (scipy's
-        `save_npz` included).
+        Text (.csv, .tsv, .txt, .dat; comma, semicolon, tab or "::"), .parquet or .npz. Text may be
+        compressed (.csv.gz, or .zip with one table or one table named ratings). Ratings are a long
+        table user, item, rating; views a long table row, view, feature, value. Text without a header
+        (a number in the last of these columns of line 1) is read by position. An NPZ holds user, item
+        and rating, or view_NAME matrices, or one matrix (scipy's `save_npz` included).
     kind : {"ratings", "views"}
-    columns : sequence of str, optional
-        The names of these columns in the file; by default the names above, or else the first columns.
+    columns : sequence of str or mapping, optional
+        The names of these columns in the file, all in order or some as {"rating": "stars"}. By default
+        the names above or usual names for them (userId, customer, movie, stars, ...). A header without
+        such names is an error. A column with times is left aside with a warning.
     levels, duplicates
         As for `Ratings`.
     bad : {"error", "skip"}
@@ -57,7 +63,9 @@ def read(
         that is not in `levels` is always an error.
     ids : mapping, optional
         The type of a column's labels, `int` or `str`, as {"user": str}; by default `int` if all labels
-        of a text file are whole numbers.
+        of a text file are whole numbers. Labels match whatever their type: see `Ratings`.
+    decimal : {".", ","}
+        The decimal sign of a text file. With "," columns are separated by a semicolon or a tab.
 
     Examples
     --------
@@ -70,6 +78,8 @@ def read(
     path = Path(path)
     if kind not in ("ratings", "views"):
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
+    if decimal not in (".", ","):
+        raise ValueError(f"Expected decimal='.' or ',', got {decimal!r}")
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
     if bad not in ("error", "skip"):
@@ -78,7 +88,7 @@ def read(
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, options)
     wanted = RATINGS if kind == "ratings" else VIEWS
-    table = _table(path, wanted, tuple(columns) if columns else None)
+    table = _table(path, wanted, columns or None, decimal)
     if bad == "skip":
         table = _skipped(path, table)
     kinds = ids or {}
@@ -129,28 +139,36 @@ def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views
     raise ValueError(f"Expected {wanted}, or one matrix, in {path}, got {sorted(arrays)}")
 
 
-def _table(path: Path, wanted: tuple[str, ...], columns: tuple[str, ...] | None) -> pd.DataFrame:
+def _table(
+    path: Path, wanted: tuple[str, ...], columns: Columns | None, decimal: str
+) -> pd.DataFrame:
     """The columns, renamed to `wanted`; the index is the line of a text file (line 2) or the row (row 0)."""
-    if columns is not None and len(columns) != len(wanted):
-        raise ValueError(f"Expected {len(wanted)} columns {wanted}, got {columns}")
     if path.suffix.lower() == ".parquet":
         frame, first = _parquet(path), 0
-    elif path.suffix.lower() in TEXT:
-        frame, first = _text(path, len(wanted), named=columns is not None)
     else:
-        known = ", ".join([*TEXT, ".parquet", ".npz"])
-        raise ValueError(f"Expected a file ending in {known}, got {path.name}")
-    names = columns or (wanted if set(wanted) <= set(frame.columns) else ())
-    present = list(frame.columns)
-    if missing := [name for name in names if name not in present]:
-        raise ValueError(f"Expected a column {missing[0]!r} in {path}, got {present}")
-    if not names and len(present) < len(wanted):
-        raise ValueError(f"Expected columns {', '.join(wanted)} in {path}, got {present}")
+        text = _content(path, "ratings" if wanted == RATINGS else "views")
+        frame, first = _text(path, text, wanted, columns is not None, decimal)
+    if first == 1 and columns is None:
+        names = _by_position(path, frame, wanted)
+    else:
+        names = choose(list(frame.columns), wanted, columns, f" in {path}")
     if frame.empty:
         raise ValueError(f"Expected at least one row in {path}, got none")
-    table = frame[list(names)] if names else frame.iloc[:, : len(wanted)]
+    table = frame[names].set_axis(list(wanted), axis=1)
+    if first and decimal == ",":
+        table[wanted[-1]] = table[wanted[-1]].str.replace(",", ".")
     place = pd.RangeIndex(first, first + len(table), name="line" if first else "row")
-    return table.set_axis(list(wanted), axis=1).set_index(place)
+    return table.set_index(place)
+
+
+def _by_position(path: Path, frame: pd.DataFrame, wanted: tuple[str, ...]) -> list[Any]:
+    """The first columns of a text without header; a warning if there are more."""
+    width = len(wanted)
+    if more := frame.shape[1] - width:
+        names = ", ".join(wanted)
+        left = f"columns 1 to {width} are read as {names}; {more} more left aside"
+        warnings.warn(f"No header in {path}: {left}", DataWarning, stacklevel=4)
+    return list(frame.columns[:width])
 
 
 def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
@@ -176,19 +194,57 @@ def _parquet(path: Path) -> pd.DataFrame:
         raise ValueError(f"Expected parquet in {path}: {error}") from error
 
 
-def _text(path: Path, width: int, named: bool) -> tuple[pd.DataFrame, int]:
-    """All cells as text, and the number of the first line with data (2 after a header, else 1)."""
+def _content(path: Path, kind: str) -> str:
+    """The text of a file, which may be compressed."""
+    name, raw = path.name.lower(), path.read_bytes()
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            first = file.readline().rstrip("\r\n")
-        separator = max(",;\t", key=first.count)
-        head = [cell.strip().strip('"') for cell in first.split(separator)]
-        bare = not named and len(head) >= width and _is_number(head[width - 1])
+        if name.endswith(".zip"):
+            name, raw = _member(path, kind)
+        elif name.endswith(".gz"):
+            name, raw = name.removesuffix(".gz"), gzip.decompress(raw)
+    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"Expected a compressed table in {path}: {error}") from error
+    if not name.endswith(TEXT):
+        known = ", ".join([*TEXT, ".csv.gz", ".zip", ".parquet", ".npz"])
+        raise ValueError(f"Expected a file ending in {known}, got {path.name}")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
+    if not text.strip():
+        raise ValueError(f"Expected a table in {path}, got an empty file")
+    return text
+
+
+def _member(path: Path, kind: str) -> tuple[str, bytes]:
+    """The name and content of the only table in an archive, or of the only table named `kind`."""
+    with zipfile.ZipFile(path) as archive:
+        tables = [name for name in archive.namelist() if name.lower().endswith(TEXT)]
+        named = [name for name in tables if Path(name).stem.lower() == kind]
+        chosen = named if len(tables) > 1 else tables
+        if len(chosen) != 1:
+            raise ValueError(f"Expected one table, or one named {kind}, in {path}, got {tables}")
+        return chosen[0].lower(), archive.read(chosen[0])
+
+
+def _text(
+    path: Path, text: str, wanted: tuple[str, ...], named: bool, decimal: str
+) -> tuple[pd.DataFrame, int]:
+    """All cells as text, and the number of the first line with data (2 after a header, else 1)."""
+    first, width = text.split("\n", 1)[0].rstrip("\r"), len(wanted)
+    if first.count("::") >= width - 1:
+        text, first = text.replace("::", "\t"), first.replace("::", "\t")
+    separator = max(";\t" if decimal == "," else ",;\t", key=first.count)
+    head = [cell.strip().strip('"') for cell in first.split(separator)]
+    known = any(is_role(cell, role) for cell in head for role in (*wanted, "time"))
+    number = len(head) >= width and _is_number(head[width - 1].replace(decimal, "."))
+    bare = number and not (named or known)
+    try:
         frame = pd.read_csv(
-            path, sep=separator, header=None if bare else 0, dtype=str, keep_default_na=False,
-            skip_blank_lines=False, index_col=False, encoding="utf-8-sig",
+            io.StringIO(text), sep=separator, header=None if bare else 0, dtype=str,
+            keep_default_na=False, skip_blank_lines=False, index_col=False,
         )  # fmt: skip
-    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
     return frame.rename(columns=str), 1 if bare else 2
 

@@ -140,6 +140,16 @@ def test_data_split_writes_a_partition(capsys, here):
     assert len(parts) == len(whole)
 
 
+def test_columns_and_decimal_commas_by_option(capsys, here):
+    rows = [f"{note};k{i};x{i % 3}" for i, note in enumerate(["4,5", "3,0"] * 5)]
+    (here / "own.csv").write_text("\n".join(["note;kunde;ware", *rows]))
+    own = ["--user", "kunde", "--item", "ware", "--rating", "note", "--decimal", ","]
+    assert run(capsys, "data", "split", "own.csv", "--fraction", "0.2", *own)[0] == 0
+    parts = pd.concat([pd.read_csv(here / f"{name}.csv") for name in ("train", "test")])
+    assert set(parts["user"]) == {f"k{i}" for i in range(10)}
+    assert set(parts["rating"]) == {4.5, 3.0}
+
+
 def test_bench_runs_the_script_of_a_checkout(capsys, here, monkeypatch):
     (here / "benchmarks").mkdir()
     (here / "benchmarks" / "quick.py").write_text("raise SystemExit(3)")
@@ -270,7 +280,7 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf ratings --engine gibs", "did you mean 'gibbs'"),
         ("fit bpmf ratings --set n_component=3", "did you mean 'n_components'"),
         ("fit bpmf ratings --engine svi --with guid=flow", "did you mean 'guide'"),
-        ("fit bpmf ratings --engine svi --with guide=flo", "guide to be one of"),
+        ("fit bpmf ratings --engine svi --with guide=flo", "Expected guide to be one of"),
         ("fit bpmf ratings --engine svi --chains 2", "setting of SVI 'chains'"),
         ("fit bpmf ratings --draws many", "--draws: invalid int value: 'many'"),
         ("fit bpmf ratings --set n_components", "Expected NAME=VALUE, got 'n_components'"),
@@ -289,6 +299,12 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf good.csv --columns who,item,rating", "a column 'who'"),
         ("fit bpmf good.csv --columns user,item", "Expected 3 columns"),
         ("fit bpmf ratings --columns a,b,c", "Expected a file for --columns"),
+        ("fit bpmf ratings --item a", "Expected a file for --item"),
+        ("fit bpmf own.csv", "got ['kunde', 'film', 'note']. Say which is which"),
+        ("fit bpmf own.csv --user kunde", "--user NAME --item NAME --rating NAME"),
+        ("fit bpmf own.csv --user who --rating note", "a column 'who' in own.csv"),
+        ("fit bpmf good.csv --columns user,item,rating --user x", "Expected --columns or --user"),
+        ("fit bpmf empty.csv", "Expected a table in empty.csv, got an empty file"),
         ("fit bpmf ratings --out good.csv", "a new folder as --out, got good.csv"),
         ("compare a --test good.csv", "Expected NAME=VALUE, got 'a'"),
         ("compare a=x", "required: --test"),
@@ -305,6 +321,8 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
 )
 def test_every_mistake_is_one_line(capsys, here, typed, said):
     (here / "good.csv").write_text("user,item,rating\na,x,4\nb,x,2\nb,y,1\n")
+    (here / "own.csv").write_text("kunde,film,note\na,x,4\n")
+    (here / "empty.csv").write_text("")
     (here / "bad.csv").write_text("user,item,rating\na,x,4\nb,x,four\n")
     assert said in refused(capsys, *typed.split())
 

@@ -1,5 +1,8 @@
 """Files of one's own: text, Parquet, NumPy; what cannot be read is said."""
 
+import gzip
+import zipfile
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,9 +23,10 @@ def written(folder, text, name="r.csv"):
     [
         ("r.csv", "user,item,rating\nann,x,4\nNA,y,2.5\n"),
         ("r.csv", "\ufeffrating,item,user\n4,x,ann\n2.5,y,NA\n"),
-        ("r.csv", "who,what,how\nann,x,4\nNA,y,2.5\n"),
+        ("r.csv", "stars,product,customer\n4,x,ann\n2.5,y,NA\n"),
         ("r.csv", "ann;x;4\nNA;y;2.5\n"),
-        ("r.tsv", "user\titem\trating\twhen\nann\tx\t4\t7\nNA\ty\t2.5\t8\n"),
+        ("r.tsv", "user\titem\trating\tshop\nann\tx\t4\t7\nNA\ty\t2.5\t8\n"),
+        ("r.dat", "ann::x::4\nNA::y::2.5\n"),
         ("r.txt", 'ann,"x",4\r\nNA,"y",2.5\r\n'),
     ],
 )
@@ -37,7 +41,7 @@ def test_whole_numbers_become_ids_and_padded_ones_stay_text(tmp_path):
     assert list(ratings.users) == [9, 10]
     assert list(ratings.items) == ["007", "010"]
     assert ratings.levels == (1, 2, 3, 4, 5)
-    assert list(datasets.read(path, ids={"user": str}).users) == ["10", "9"]
+    assert list(datasets.read(path, ids={"user": str}).users) == ["9", "10"]
     with pytest.raises(ValueError, match="whole number as item in .*, got '007' in line 1"):
         datasets.read(path, ids={"item": int})
 
@@ -46,6 +50,64 @@ def test_columns_by_name(tmp_path):
     path = written(tmp_path, "when,film,stars,who\n1,x,4,ann\n")
     ratings = datasets.read(path, columns=["who", "film", "stars"])
     assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
+
+
+def test_the_time_is_left_aside_with_a_warning(tmp_path):
+    path = written(tmp_path, "timestamp,uid,iid,score\n881250949,196,242,3\n")
+    with pytest.warns(DataWarning, match=r"time of the ratings .*r.csv: column \['timestamp'\]"):
+        assert datasets.read(path).frame().to_numpy().tolist() == [[196, 242, 3]]
+    path = written(tmp_path, "196::242::3::881250949\n186::302::4::891717742\n", "ratings.dat")
+    with pytest.warns(DataWarning, match="columns 1 to 3 are read as user, item, rating; 1 more"):
+        assert datasets.read(path).frame().to_numpy().tolist() == [[196, 242, 3], [186, 302, 4]]
+
+
+def test_a_wide_file_is_not_read_by_position(tmp_path):
+    path = written(tmp_path, "user,10,20,30\nann,5,3,4\n")
+    with pytest.raises(ValueError, match=r"got \['user', '10', '20', '30'\]"):
+        datasets.read(path)
+
+
+def test_some_columns_by_name(tmp_path):
+    path = written(tmp_path, "kunde,film,note\nann,x,4\n")
+    ratings = datasets.read(path, columns={"user": "kunde", "rating": "note"})
+    assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
+    with pytest.raises(ValueError, match=r"got \['kunde', 'film', 'note'\]"):
+        datasets.read(path, columns={"user": "kunde"})
+    with pytest.raises(ValueError, match=r"columns for some of .*got \['seller'\]"):
+        datasets.read(path, columns={"seller": "kunde"})
+    with pytest.raises(ValueError, match="different columns in .*, got 'film' twice"):
+        datasets.read(path, columns=["film", "film", "note"])
+
+
+def test_compressed_tables(tmp_path):
+    text = "user,item,rating\nann,x,4\n"
+    (tmp_path / "r.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
+        archive.writestr("ml/ratings.csv", text)
+        archive.writestr("ml/movies.csv", "movieId,title\nx,X\n")
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
+        archive.writestr("stars.tsv", text.replace(",", "\t"))
+    for name in ("r.csv.gz", "many.zip", "one.zip"):
+        ratings = datasets.read(tmp_path / name)
+        assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", text)
+        archive.writestr("b.csv", text)
+    with pytest.raises(ValueError, match=r"one named ratings, in .*got \['a.csv', 'b.csv'\]"):
+        datasets.read(tmp_path / "two.zip")
+    for name in ("bad.csv.gz", "bad.zip"):
+        with pytest.raises(ValueError, match=f"a compressed table in .*{name}"):
+            datasets.read(written(tmp_path, "x", name))
+
+
+def test_decimal_commas_when_asked(tmp_path):
+    path = written(tmp_path, "user;item;rating\nann;x;4,5\nbob;x;3\n")
+    assert datasets.read(path, decimal=",").value.tolist() == [4.5, 3]
+    assert datasets.read(written(tmp_path, "a;x;4,5\n"), decimal=",").value.tolist() == [4.5]
+    with pytest.raises(ValueError, match="got '4,5' in line 2"):
+        datasets.read(written(tmp_path, "user;item;rating\nann;x;4,5\n"))
+    with pytest.raises(ValueError, match="Expected decimal='.' or ',', got ';'"):
+        datasets.read(path, decimal=";")
 
 
 def test_parquet_keeps_its_types(tmp_path):
@@ -94,7 +156,10 @@ def test_views_from_npz_and_from_a_long_table(tmp_path):
         ("user,item,rating\na,x,4\na,x,3\n", "a second in line 3 .*the first is line 2"),
         ("user,item\na,x\n", "Expected columns user, item, rating"),
         ("user,item,rating\n", "at least one row"),
-        ("", "a table as UTF-8 text"),
+        ("", "Expected a table in .*, got an empty file"),
+        ("\ufeff \n", "got an empty file"),
+        ("kunde,film,note\nann,x,5\n", r"in .*r.csv, got \['kunde', 'film', 'note'\].*--user NAME"),
+        ("user,film,movie,stars\nann,x,x,5\n", "each once"),
         ("a,x,4\nb,x,3,9,9\n", "a table as UTF-8 text .*line 2"),
         (b"\xff\xfea,x,4\n", "a table as UTF-8 text"),
     ],

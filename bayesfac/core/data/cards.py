@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Query
+from bayesfac.core.data.columns import find
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import plain
+from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 
@@ -94,7 +95,7 @@ def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
         raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
     new = describe(data)
     for axis, labels in card.coords.items():
-        if not labels.equals(new.coords.get(axis, pd.Index([]))):
+        if not same_labels(labels, new.coords.get(axis, pd.Index([]))):
             mine, others = len(labels), len(new.coords.get(axis, ()))
             raise ValueError(f"Expected the {mine} {axis} labels of training, got {others} others")
     if new.levels != card.levels:
@@ -195,10 +196,11 @@ def _labels(kind: str, query: Any) -> pd.DataFrame:
         )
     if all(name in query.columns for name in wanted):
         frame = query[wanted]
-    elif query.shape[1] >= len(wanted) and kind == "Ratings":
-        frame = query.iloc[:, : len(wanted)].set_axis(wanted, axis=1)
+    elif kind == "Ratings" and (names := find(list(query.columns), ("user", "item"))):
+        frame = query[names].set_axis(wanted, axis=1)
     else:
-        raise ValueError(f"Expected a query with columns {wanted}, got {list(query.columns)}")
+        hint = ", or two columns (users, items)" if kind == "Ratings" else ""
+        raise ValueError(f"Expected a query with columns {wanted}{hint}, got {list(query.columns)}")
     return frame.reset_index(drop=True)
 
 
@@ -215,7 +217,7 @@ def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
 
 def _codes(known: pd.Index, asked: pd.Series, what: str, wanted: str = "") -> np.ndarray:
     """The positions of labels, -1 if unknown; with `wanted`, an unknown label is an error that says so."""
-    codes = known.get_indexer(pd.Index(asked))
+    codes = positions_of(known, asked)
     if len(codes) and (codes < 0).all() and _texts(known) != _texts(pd.Index(asked)):
         ours, theirs = plain(known[0]), plain(asked.iloc[0])
         raise TypeError(

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells, Container, Query
+from bayesfac.core.data.columns import Columns, is_role, is_wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +33,25 @@ class Ratings(Container):
     Parameters
     ----------
     data : DataFrame, array, scipy sparse matrix or (users, items, values)
-        A long table (columns user, item, rating, or the three named in `columns`, or the first
-        three); three arrays; a sparse matrix whose stored cells are observed (a stored zero is a
-        rating of zero); a dense matrix with NaN in unobserved cells.
+        A long table with columns user, item and rating (or usual names for them, such as userId,
+        movie, stars); a wide table with users as named or text index, items as columns and NaN in
+        unobserved cells; three arrays; a sparse matrix whose stored cells are observed (a stored zero
+        is a rating of zero); a dense matrix with NaN in unobserved cells. A table whose columns are
+        not known is refused.
+    columns : sequence of three names or mapping, optional
+        Which columns of a long table are which: ["who", "film", "stars"] or {"rating": "stars"}.
     levels : int or sequence, optional
         The ordinal scale: 5 means 1..5. Without levels, values are real numbers.
     duplicates : {"error", "mean"}
         What to do when a user rated an item twice. On a scale of levels, "mean" takes the level nearest to
         the mean, and the lower one of two equally near levels.
+
+    Notes
+    -----
+    Labels are kept as they are and compared by what they read as: 7, 7.0 and "7" are one label, "007"
+    is another one. If all labels of an axis are whole numbers, they are sorted as numbers. So data
+    whose ids were read as text match a fit to data whose ids were numbers. The same holds for labels
+    of `Views` and `Tasks`, for files, predictions, comparisons, new rows and loaded fits.
 
     Examples
     --------
@@ -61,7 +73,7 @@ class Ratings(Container):
         items: Any = None,
         values: Any = None,
         *,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         levels: int | Sequence[float] | None = None,
         duplicates: str = "error",
     ) -> None:
@@ -197,7 +209,7 @@ class Ratings(Container):
 
     def on(self, items: pd.Index) -> "Ratings":
         """The same ratings with `items` as columns, which must include all items of the ratings."""
-        code = items.get_indexer(self.items)
+        code = reading.positions_of(items, self.items)
         if (code < 0).any():
             new = reading.plain(self.items[int(np.argmin(code))])
             raise ValueError(f"Expected items that training knew, got {new!r}")
@@ -216,9 +228,8 @@ class Ratings(Container):
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
-        return reading.digest(
-            [self.users, self.items, self.levels, self.user, self.item, self.value]
-        )
+        axes = reading.as_read(self.users), reading.as_read(self.items)
+        return reading.digest([*axes, self.levels, self.user, self.item, self.value])
 
     def hide(self) -> "Ratings":
         """The same cells without values, which the model then samples."""
@@ -250,7 +261,7 @@ def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
 
 
 # -- reading ------------------------------------------------------------------------------------
-def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None) -> tuple:
+def _triplets(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
     if items is not None or values is not None:
         if items is None or values is None:
             raise ValueError("Expected users, items and values together, got only some of them")
@@ -260,7 +271,9 @@ def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None)
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
         return _matrix_triplets(data)
     if isinstance(data, pd.DataFrame):
-        data = reading.triplets(data, tuple(columns) if columns else None)
+        if columns is None and is_wide(data):
+            return _wide_triplets(data)
+        data = reading.triplets(data, columns)
     if not isinstance(data, tuple | list) or len(data) != 3:
         raise TypeError(
             "Expected a long DataFrame, a sparse matrix, a dense matrix with NaN, or three arrays "
@@ -272,6 +285,22 @@ def _triplets(data: Any, items: Any, values: Any, columns: Sequence[str] | None)
     user, users = reading.labels(data[0], "user")
     item, items = reading.labels(data[1], "item")
     return user, item, reading.numbers(data[2], "ratings"), users, items
+
+
+def _wide_triplets(frame: pd.DataFrame) -> tuple:
+    """Triplets of a table with users as index and items as columns; NaN is missing."""
+    if is_role(frame.index.name, "item") or is_role(frame.columns.name, "user"):
+        raise ValueError(
+            "Expected users as rows and items as columns, got items as rows: bf.Ratings(frame.T)"
+        )
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if kind.kind not in "biuf":
+            raise TypeError(f"Expected numbers as ratings, got {kind} in column {name!r}")
+    cells = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    user, item, value, _, _ = _matrix_triplets(cells)
+    user_code, users = reading.labels(frame.index, "user")
+    item_code, items = reading.labels(frame.columns, "item")
+    return user_code[user], item_code[item], value, users, items
 
 
 def _matrix_triplets(data: Any) -> tuple:

@@ -1,4 +1,7 @@
-"""Checks of user data: tables become labelled numbers, or an error names the row that is wrong."""
+"""Checks of user data: tables become labelled numbers, or an error names the row that is wrong.
+
+Labels are compared by what they read as: 7, 7.0 and "7" are one label, "007" is another one.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,9 +12,14 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core.data import columns as names
+
 
 def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
-    """Codes into the sorted distinct labels, and these; a missing label is an error that names its row."""
+    """Codes into the sorted distinct labels, and these labels; a missing label is an error.
+
+    Whole numbers are sorted as numbers, also if they are text.
+    """
     # np.asarray would turn the list [1, "a"] into two strings
     flat = raw if isinstance(raw, pd.Series | pd.Index | np.ndarray) else pd.Series(list(raw))
     if getattr(flat, "ndim", 1) != 1:
@@ -23,14 +31,70 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
         row = int(np.argmax(codes < 0))
         raise ValueError(f"Expected a {what} label in every row, got none in row {row}")
     distinct = pd.Index(distinct)
-    try:
-        order = np.argsort(distinct.to_numpy(), kind="stable")
-    except TypeError:  # labels of several types cannot be compared
-        names = [(type(label).__name__, str(label)) for label in distinct]
-        order = np.array(sorted(range(len(names)), key=names.__getitem__))
+    read = as_read(distinct)
+    if not read.is_unique:  # 7 and "7" in one column
+        same, first = pd.factorize(read)[0], ~read.duplicated()
+        codes, distinct, read = same[codes], distinct[first], read[first]
+    order = _order(distinct if read.dtype.kind not in "iu" else read)
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], distinct[order]
+
+
+def _order(distinct: pd.Index) -> np.ndarray:
+    try:
+        return np.argsort(distinct.to_numpy(), kind="stable")
+    except TypeError:  # labels of several types cannot be compared
+        typed = [(type(label).__name__, str(label)) for label in distinct]
+        return np.array(sorted(range(len(typed)), key=typed.__getitem__))
+
+
+def as_read(index: pd.Index) -> pd.Index:
+    """Labels as they are compared: integers if all are whole numbers, else text.
+
+    Examples
+    --------
+    >>> list(as_read(pd.Index(["7", "10"]))), list(as_read(pd.Index([7.0, "007"])))
+    ([7, 10], ['7', '007'])
+    """
+    if index.dtype.kind in "iu":
+        return index
+    texts = [_text(label) for label in index]
+    try:
+        whole = [int(text) for text in texts]
+    except ValueError:
+        return pd.Index(texts, dtype=object)
+    same = all(str(number) == text for number, text in zip(whole, texts, strict=True))
+    return pd.Index(whole) if same and whole else pd.Index(texts, dtype=object)
+
+
+def repeated(index: pd.Index) -> pd.Index:
+    """The labels that stand in an axis for the second time or later."""
+    return index[as_read(index).duplicated()]
+
+
+def same_labels(one: pd.Index, other: pd.Index) -> bool:
+    """Whether two axes have the same labels in the same order."""
+    return one.equals(other) or (len(one) == len(other) and as_read(one).equals(as_read(other)))
+
+
+def positions_of(known: pd.Index, asked: Any) -> np.ndarray:
+    """The positions of labels among the known ones, -1 if unknown or missing."""
+    index = pd.Index(asked)
+    at = np.array(known.get_indexer(index))
+    lost = (at < 0) & ~np.asarray(index.isna())
+    if lost.any() and len(known):
+        codes, labels_ = pd.factorize(index[lost])
+        texts = pd.Index([_text(label) for label in known], dtype=object)
+        wanted = pd.Index([_text(label) for label in labels_], dtype=object)
+        at[lost] = texts.get_indexer(wanted)[codes]
+    return at
+
+
+def _text(label: Any) -> str:
+    """The text of a label; 7.0 reads as 7."""
+    label = plain(label)
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
 def array(raw: Any) -> np.ndarray:
@@ -102,22 +166,12 @@ def real(values: np.ndarray) -> jax.Array:
     return jax.numpy.array(values, dtype=jax.dtypes.canonicalize_dtype(np.float64), copy=True)
 
 
-def triplets(frame: pd.DataFrame, columns: tuple[str, ...] | None) -> list[pd.Series]:
-    """The user, item and rating columns of a long table: `columns`, or those names, or the first three."""
-    want = columns or ("user", "item", "rating")
-    if columns is not None and len(columns) != 3:
-        raise ValueError(f"Expected three column names (user, item, rating), got {columns!r}")
-    if all(name in frame.columns for name in want):
-        return [frame[name] for name in want]
-    if columns is not None:
-        missing = [name for name in want if name not in frame.columns]
-        raise ValueError(f"Expected columns {want!r}, got {list(frame.columns)}: no {missing[0]!r}")
-    if frame.shape[1] < 3:
-        raise ValueError(
-            "Expected a long table with columns user, item, rating, "
-            f"got {frame.shape[1]} column(s): {list(frame.columns)}"
-        )
-    return [frame.iloc[:, i] for i in range(3)]
+def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[pd.Series]:
+    """The user, item and rating columns of a long table: `columns`, or the columns with usual names."""
+    if columns is None and names.find(list(frame.columns), names.RATINGS) is None:
+        raise ValueError(names.wide_or_long(frame))
+    chosen = names.choose(list(frame.columns), names.RATINGS, columns)
+    return [frame[name] for name in chosen]
 
 
 def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:

@@ -141,8 +141,8 @@ def _answers(
         cells = table.row[gaps], table.col[gaps]
         csr = sp.csr_matrix(csr + sp.csr_matrix((np.full(gaps.sum(), np.nan), cells), csr.shape))
     names = numbers if names is None else names
-    if not names.is_unique:
-        again = reading.plain(names[names.duplicated()][0])
+    if len(twice := reading.repeated(names)):
+        again = reading.plain(twice[0])
         raise ValueError(f"Expected distinct names in {what}, got {again!r} twice")
     return csr, known, names
 
@@ -153,8 +153,12 @@ def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
         for column, kind in zip(raw.columns, raw.dtypes, strict=True):
             if kind.kind not in "biuf":
                 raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")
-        if len(raw) == len(rows) and not raw.index.equals(rows) and _named(raw.index, rows):
-            row = int(np.flatnonzero(np.asarray(raw.index != rows))[0])
+        if (
+            len(raw) == len(rows)
+            and not reading.same_labels(raw.index, rows)
+            and _named(raw.index, rows)
+        ):
+            row = int(np.argmax(reading.positions_of(rows, raw.index) != np.arange(len(rows))))
             raise ValueError(
                 f"Expected {what} in the order of the views' rows: {reading.plain(rows[row])!r} in row "
                 f"{row}, got {reading.plain(raw.index[row])!r}"
@@ -183,7 +187,7 @@ def _named(*rows: pd.Index) -> bool:
 def _agree(features: dict[str, pd.Index], own: Mapping[str, pd.Index], task: Any) -> None:
     """Check that a task has the same columns in a block as the tasks before it."""
     for block, columns in own.items():
-        if not features.setdefault(block, columns).equals(columns):
+        if not reading.same_labels(features.setdefault(block, columns), columns):
             raise ValueError(
                 f"Expected the same columns of {block!r} in every task ({len(features[block])}), "
                 f"got others in task {task!r} ({len(columns)})"

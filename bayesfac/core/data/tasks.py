@@ -92,9 +92,10 @@ class Tasks(Container):
             self.cells[block] = Cells(whole.row, whole.col, whole.shape)
             self.y[block] = reading.real(whole.data)
         rows = parts[0].rows.append([part.rows for part in parts[1:]])
-        if not rows.is_unique:
-            again = reading.plain(rows[rows.duplicated()][0])
-            where = [name for name, part in zip(pieces, parts, strict=True) if again in part.rows]
+        if len(twice := reading.repeated(rows)):
+            again = reading.plain(twice[0])
+            has = [str(again) in set(map(str, part.rows)) for part in parts]
+            where = [name for name, own in zip(pieces, has, strict=True) if own]
             raise ValueError(f"Expected distinct row labels, got {again!r} twice (tasks {where})")
         views = [name for name in sorted(features) if name != LABELS]
         self.host = TasksFrame(

@@ -56,13 +56,13 @@ class Views(Container):
         for name in sorted(named):  # the order in which JAX traverses a dictionary
             csr, row_labels, columns = reading.matrix(named[name], f"view {name!r}")
             if isinstance(named[name], pd.DataFrame):
-                if index is not None and not index.equals(row_labels):
+                if index is not None and not reading.same_labels(index, row_labels):
                     raise ValueError(
                         f"Expected the same row labels in every view, got others in {name!r}"
                     )
-                index = row_labels
-            if not columns.is_unique:
-                again = reading.plain(columns[columns.duplicated()][0])
+                index = row_labels if index is None else index
+            if len(twice := reading.repeated(columns)):
+                again = reading.plain(twice[0])
                 raise ValueError(
                     f"Expected distinct features in view {name!r}, got {again!r} twice"
                 )
@@ -78,10 +78,9 @@ class Views(Container):
         if rows is not None:
             index = pd.Index(rows)
         index = pd.RangeIndex(n) if index is None else index
-        if len(index) != n or not index.is_unique:
-            raise ValueError(
-                f"Expected {n} distinct row labels, got {index.nunique()} of {len(index)}"
-            )
+        distinct = len(index) - len(reading.repeated(index))
+        if len(index) != n or distinct < n:
+            raise ValueError(f"Expected {n} distinct row labels, got {distinct} of {len(index)}")
         self.host = ViewsFrame(index, features, totals)
         self.graphs = Graphs(graphs) if isinstance(graphs, Mapping) else graphs
         if self.graphs is not None and self.graphs.n_rows != n:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+from bayesfac.core.data.reading import positions_of
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
 
@@ -246,7 +247,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     frame = test.frame()
     axis = "user" if kind == "Ratings" else "row"
     cluster = pd.factorize(frame[axis])[0]
-    code = fit.data.coords[axis].get_indexer(pd.Index(frame[axis]))
+    code = positions_of(fit.data.coords[axis], frame[axis])
     activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
     if kind == "Views":
         with np.errstate(divide="ignore"):  # a feature of probability 0 has log probability -inf

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.reading import same_labels
 from bayesfac.report.diagnostics.elpd import Loo, clustered, estimate, spread
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import number
@@ -74,11 +75,16 @@ def _comparable(first_name: str, first: Loo, name: str, one: Loo) -> None:
             f"({pair})"
         )
     labels = [t.drop(columns=["elpd", "p_loo", "pareto_k"]) for t in (first.table, one.table)]
-    if one.n != first.n or not labels[0].equals(labels[1]):
+    if one.n != first.n or not _same(*labels):
         raise ValueError(
             f"Expected the same {first.unit}s left out, got {len(first.table)} of {first.n} and "
             f"{len(one.table)} of {one.n}, or different ones ({pair})"
         )
+
+
+def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    axes = list(one) == list(other)
+    return axes and all(same_labels(pd.Index(one[name]), pd.Index(other[name])) for name in one)
 
 
 def _row(one: Loo, best: Loo) -> dict[str, float]:

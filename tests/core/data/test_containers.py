@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bayesfac as bf
+from bayesfac.core.data.cards import check_same, describe
+from bayesfac.core.errors import DataWarning
 
 NAN = np.nan
 TABLE = pd.DataFrame(
@@ -33,7 +35,11 @@ def test_every_form_is_the_same_data():
     same(bf.Ratings(np.asfortranarray(DENSE)))
     same(bf.Ratings(sp.csr_matrix(np.nan_to_num(DENSE))))
     same(bf.Ratings(sp.coo_array(np.nan_to_num(DENSE))))
-    same(bf.Ratings(TABLE.rename(columns={"user": "who", "item": "what", "rating": "how"})))
+    same(bf.Ratings(TABLE.rename(columns={"user": "userId", "item": "Movie", "rating": "stars"})))
+    same(bf.Ratings(TABLE.set_axis([0, 1, 2], axis=1), columns=[0, 1, 2]))
+    same(
+        bf.Ratings(TABLE.set_axis(["user", "x", "y"], axis=1), columns={"item": "x", "rating": "y"})
+    )
     named = TABLE.rename(columns={"rating": "stars"})[["stars", "item", "user"]]
     same(bf.Ratings(named, columns=("user", "item", "stars")))
     same(bf.Ratings(TABLE.astype({"user": "string", "item": "Int64", "rating": "Float64"})))
@@ -41,6 +47,86 @@ def test_every_form_is_the_same_data():
     same(bf.Ratings(bf.Ratings(TABLE)))
     same(bf.Ratings(jnp.asarray(DENSE)))
     same(bf.Ratings(np.ma.masked_array(np.where(np.isnan(DENSE), 9.0, DENSE), np.isnan(DENSE))))
+
+
+@pytest.mark.parametrize(
+    ("header", "roles"),
+    [
+        (["timestamp", "uid", "iid", "score"], ["uid", "iid", "score"]),
+        (["product", "customer", "stars"], ["customer", "product", "stars"]),
+        (["Book ID", "Reader Name", "Mark", "shelf"], ["Reader Name", "Book ID", "Mark"]),
+        (["user", "user_name", "movieId", "rating"], ["user", "movieId", "rating"]),
+    ],
+)
+def test_usual_names_say_which_column_is_which(header, roles):
+    values = dict(zip(roles, ([7, 8], [1, 2], [4.0, 3.0]), strict=True))
+    frame = pd.DataFrame({name: values.get(name, [90, 91]) for name in header})
+    if "timestamp" in header:
+        with pytest.warns(DataWarning, match=r"left aside: column \['timestamp'\]"):
+            read = bf.Ratings(frame)
+    else:
+        read = bf.Ratings(frame)
+    assert read.frame().to_numpy().tolist() == [[7, 1, 4], [8, 2, 3]]
+
+
+WIDE = pd.DataFrame([[5, NAN, 1, 2], [NAN, 3, NAN, 4.0]], ["bob", "ann"], ["w", "z", "y", "x"])
+
+
+def test_a_wide_table_keeps_its_labels_and_nan_is_missing():
+    cells = [("bob", "w", 5), ("bob", "y", 1), ("bob", "x", 2), ("ann", "z", 3), ("ann", "x", 4)]
+    numbered = WIDE.set_axis([11, 7], axis=0).set_axis([4, 30, 5, 6], axis=1)
+    named = numbered.rename_axis(index="user", columns="item")
+    assert [tuple(row) for row in bf.Ratings(WIDE).frame().to_numpy()] == cells
+    wide = bf.Ratings(named)
+    assert list(wide.users) == [7, 11] and list(wide.items) == [4, 5, 6, 30]
+    long = wide.frame()
+    again = bf.Ratings(long.pivot(index="user", columns="item", values="rating")).frame()
+    assert again.equals(long.sort_values(["user", "item"], ignore_index=True))
+    empty = pd.DataFrame([[1.0, NAN], [NAN, NAN]], ["a", "b"], ["x", "y"])
+    assert bf.Ratings(empty).shape == (2, 2), "a user without ratings stays"
+    with pytest.raises(ValueError, match=r"got items as rows: bf.Ratings\(frame.T\)"):
+        bf.Ratings(named.T)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        WIDE.reset_index(drop=True),
+        WIDE.set_axis(range(4), axis=1).reset_index(drop=True),
+        WIDE.set_axis([3, 5], axis=0),
+        WIDE.set_axis([1, 2, 3, 4], axis=1).rename_axis(index="user", columns="item").reset_index(),
+        TABLE.set_axis(["kunde", "produkt", "sterne"], axis=1),
+        TABLE.set_axis(["user", "customer", "rating"], axis=1),
+        TABLE.set_index("user"),
+    ],
+)
+def test_a_table_of_unknown_columns_is_refused_with_the_calls(frame):
+    both = r"columns=\['USER', 'ITEM', 'RATING'\].*rename_axis\(index='user', columns='item'\)"
+    with pytest.raises(ValueError, match=both) as caught:
+        bf.Ratings(frame)
+    assert str(list(frame.columns)) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [str, float, object])
+def test_a_label_is_what_it_reads_as_whatever_its_type(kind):
+    numbers = bf.Ratings([10, 9, 100], [1, 2, 1], [1.0, 2.0, 3.0])
+    others = bf.Ratings(pd.Series([10, 9, 100]).astype(kind), ["1", "2", "1"], [1.0, 2.0, 3.0])
+    assert [float(label) for label in others.users] == [9, 10, 100]
+    np.testing.assert_array_equal(others.user, numbers.user)
+    assert others.fingerprint() == numbers.fingerprint()
+    assert others.on(numbers.items).items.equals(numbers.items)
+    check_same(describe(numbers), others)
+    check_same(describe(others), numbers)
+
+
+def test_padded_numbers_are_other_labels_and_mixed_columns_have_one_of_each():
+    assert list(bf.Ratings(["7", "007"], [1, 1], [1, 2]).users) == ["007", "7"]
+    mixed = bf.Ratings([7, "7", "a"], [1, 2, 1], [1, 2, 3])
+    assert mixed.shape == (2, 2) and set(mixed.users) == {7, "a"}
+    with pytest.raises(ValueError, match="2 distinct row labels, got 1"):
+        bf.Views({"a": np.eye(2)}, rows=[1, "1"])
+    views = {"a": pd.DataFrame(np.eye(2), [1, 2]), "b": pd.DataFrame(np.eye(2), ["1", "2"])}
+    assert list(bf.Views(views).rows) == [1, 2]
 
 
 def test_labels_are_sorted_and_survive():
@@ -82,8 +168,8 @@ BAD = [
     (lambda: bf.Ratings(TABLE.iloc[:0]), ValueError, "at least one rating, got none"),
     (lambda: bf.Ratings(np.full((2, 2), NAN)), ValueError, "at least one rating, got none"),
     (lambda: bf.Ratings(np.array([[1.0, np.inf]])), ValueError, "got inf in row 0, column 1"),
-    (lambda: bf.Ratings(TABLE[["user", "item"]]), ValueError, r"got 2 column\(s\)"),
-    (lambda: bf.Ratings(TABLE, columns=("user", "item", "stars")), ValueError, "no 'stars'"),
+    (lambda: bf.Ratings(TABLE[["user", "item"]]), ValueError, r"got \['user', 'item'\]"),
+    (lambda: bf.Ratings(TABLE, columns=("user", "item", "stars")), ValueError, "a column 'stars', got"),
     (lambda: bf.Ratings([1, 2], [1, 2], [1]), ValueError, r"one length, got \[2, 2, 1\]"),
     (lambda: bf.Ratings([1, 2], [1, 2]), ValueError, "together"),
     (lambda: bf.Ratings("ratings.csv"), TypeError, "got str"),
