@@ -50,6 +50,7 @@ class Scores(NamedTuple):
 
 
 def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
+    """Let a method learn from the training rows and score the test rows."""
     ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
     told = ask[runner.kind](runner, data, rows, seed)
     shape = int(rows.test.sum()), len(data.labels)

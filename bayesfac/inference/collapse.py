@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cards import COLUMNS, Card
@@ -78,7 +79,7 @@ def _predicted(
     method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray
 ) -> np.ndarray:
     # not compiled: a program for every setting would take longer than these few cells
-    outcome = method.predict(params, Query(row, col), hyper)
+    outcome = method.predict(params, Query(jnp.asarray(row), jnp.asarray(col)), hyper)
     return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
 
 
@@ -86,6 +87,8 @@ def _spread(card: Card, data: Any) -> float:
     """The standard deviation of ratings, or of known labels with their zeros."""
     if card.kind == "Ratings":
         return card.summary["sd"]
+    if LABELS not in data.y:
+        return 0.0
     y = np.asarray(data.y[LABELS], np.float64)
     mean, square = (float(np.nansum(power)) / len(data) for power in (y, y**2))
     return max(square - mean**2, 0.0) ** 0.5

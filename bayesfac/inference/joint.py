@@ -25,7 +25,9 @@ from bayesfac.inference.unconstrained import sites_of_model
 POOL = 400  # weighted draws of the prior for every draw of the joint
 ENOUGH = 5  # effective draws of the pool for every draw of the joint
 BLOCK = 1000
-ALONE = 1.25  # effective draws of a block, of which a tenth of what is needed would be 1.25
+ALONE = (
+    1.25  # effective draws of the first block: a tenth of the ENOUGH / POOL * BLOCK that are needed
+)
 
 
 def observed(site: str) -> bool:
@@ -132,7 +134,7 @@ def chosen(weigh: Callable[[jax.Array], jax.Array], key: jax.Array, count: int) 
     pool = -(-POOL * count // BLOCK) * BLOCK
     keys = jax.random.split(at[0], pool)
     first = np.asarray(weigh(keys[:BLOCK]))
-    # where one draw has nearly all weight of a block, no larger pool would do
+    # where one draw has nearly all the weight of a block, the whole pool would not do either
     if (alone := _effective(first)) < ALONE:
         return Truths(keys[:0], BLOCK, alone, _too_few(BLOCK, alone, count))
     rest = [np.asarray(weigh(keys[i : i + BLOCK])) for i in range(BLOCK, pool, BLOCK)]
@@ -144,8 +146,8 @@ def chosen(weigh: Callable[[jax.Array], jax.Array], key: jax.Array, count: int) 
         return Truths(keys[:0], pool, effective, _too_few(pool, effective, count))
     # evenly spaced in the cumulated weights: a draw repeats only if its weight is above 1 / count
     steps = (np.arange(count) + float(jax.random.uniform(at[1]))) / count
-    chosen = np.minimum(np.searchsorted(np.cumsum(share), steps), pool - 1)
-    return Truths(keys[jax.random.permutation(at[1], jnp.asarray(chosen))], pool, effective)
+    picked = np.minimum(np.searchsorted(np.cumsum(share), steps), pool - 1)
+    return Truths(keys[jax.random.permutation(at[1], jnp.asarray(picked))], pool, effective)
 
 
 def _effective(logs: np.ndarray) -> float:
@@ -168,7 +170,6 @@ DEPENDS = "the factor {!r} depends on the data, which it does not generate as a 
 
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
     """Why the joint cannot be drawn from, according to the model's trace; empty if it can."""
-
     seen: dict[str, Any] = {}
     start = jax.jit(lambda key: method.init(key, data, hyper))
     p = jax.eval_shape(start, key := jax.random.key(0))

@@ -12,7 +12,9 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
 CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
-TRAITS = {"no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"}
+TRAITS = {
+    "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
+}
 LABELS_ALONE = TRAITS | {"views_given": "the labels are regressed on the features"}
 
 
