@@ -25,7 +25,8 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     row, col = map(np.asarray, query)
     if card.kind == "Views":
         same = _same_view(labels["view"].to_numpy())
-        alike = len(same) > 0 and _one_profile(method, params, hyper, row, col, same)
+        several = getattr(hyper, "n_components", 2) > 1  # one component has one profile by design
+        alike = several and len(same) > 0 and _one_profile(method, params, hyper, row, col, same)
         what = "features have the same shares in all rows" if alike else ""
     else:
         what = _without_effect(method, params, hyper, card, data, row, col)

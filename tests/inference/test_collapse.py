@@ -32,7 +32,9 @@ def test_a_planted_collapse_is_told_from_a_random_point(name):
     p = method.init(jax.random.key(1), data, hyper)
     assert not said(method, p, data, hyper)
     dead = {
-        "pmf": lambda: p._replace(U=p.U * 1e-5),
+        "pmf": lambda: p._replace(
+            U=p.U * 1e-5, bias_user=p.bias_user * 0, bias_item=p.bias_item * 0
+        ),
         "ordinal_mf": lambda: p._replace(U=p.U * 1e-5),  # thresholds still differ between users
         "cplst": lambda: p._replace(W={v: W * 1e-5 for v, W in p.W.items()}),
         "heres": lambda: p._replace(F=p.F * 1e-5),
