@@ -20,7 +20,7 @@ from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
 from bayesfac.core.provenance import about, identity
-from bayesfac.inference import ENGINES
+from bayesfac.inference import ENGINES, collapse
 from bayesfac.inference.everywhere import Everywhere, everywhere
 from bayesfac.inference.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
@@ -218,6 +218,8 @@ class Fit:
         engine = type(self.engine).__name__
         if self.is_point:
             state = "converged" if self.converged else "not converged"
+            if any(note.startswith(collapse.COLLAPSED) for note in self.result.notes):
+                state += ", but collapsed"
             steps = len(self.trace) - 1
             what = f"point, objective {self.trace[-1]:.6g} after {steps} looks, {state}"
         else:
@@ -286,6 +288,7 @@ def fit(
             result = derived(method, data, settled, engine.run(job))
         if result.params is not None:
             result.notes.extend(method.remarks(result.params, data, settled))
+            result.notes.extend(collapse.remarks(method, result.params, settled, card, data))
         seconds = time.perf_counter() - begun
     finally:
         _BUSY.release()

@@ -20,7 +20,7 @@ TRAITS = {
     "nonnegative": "the data must not be negative",
     "no_gibbs": "Gibbs cannot run",
     "no_fold_in": "rows cannot be added to a fit",
-    "no_minibatch": "the likelihood is no product over cells, so cells cannot be sampled or left out",
+    "no_minibatch": "the law of the data cannot be computed from a sample of the cells",
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
 

@@ -38,20 +38,31 @@ class Rows(NamedTuple):
     test: np.ndarray
 
 
-def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Scores of the test rows, rows x labels, in the order of the data; and notes."""
+class Scores(NamedTuple):
+    """Scores of the test rows, rows x labels, in the order of the data; and notes.
+
+    `score` decides; `ranked` orders labels: the same scores, those of a factorization before clipping.
+    """
+
+    score: np.ndarray
+    ranked: np.ndarray
+    notes: list[str]
+
+
+def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
+    """Let a method learn from the training rows and score the test rows."""
     ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
-    score, notes = ask[runner.kind](runner, data, rows, seed)
+    told = ask[runner.kind](runner, data, rows, seed)
     shape = int(rows.test.sum()), len(data.labels)
-    if score.shape != shape:
+    if told.score.shape != shape:
         raise ValueError(
-            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {score.shape}"
+            f"Expected scores of {shape[0]} rows x {shape[1]} labels, got {told.score.shape}"
         )
-    check_finite(score, "scores")
-    return score, notes
+    check_finite(told.ranked, "scores")
+    return told
 
 
-def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndarray, list[str]]:
+def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
     method, notes = lookup(runner.what), []
     if method.fold_in is None:
         seen = data.take(rows.train | rows.test, labelled=rows.train)
@@ -65,17 +76,17 @@ def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> tuple[np.ndar
     if method.fold_in is not None:
         fit = fit.fold_in(_unlabelled(data, rows.test))
     names, labels = np.asarray(data.rows[rows.test]), np.asarray(data.labels)
-    width, parts = max(1, CELLS // len(labels)), []
+    width, parts, ranked = max(1, CELLS // len(labels)), [], []
     for at in range(0, len(names), width):
         block = names[at : at + width]
         query = {"row": np.repeat(block, len(labels)), "label": np.tile(labels, len(block))}
-        parts.append(fit.predict(pd.DataFrame(query)).mean.reshape(len(block), -1))
-    return np.concatenate(parts), notes
+        predicted = fit.predict(pd.DataFrame(query))
+        parts.append(predicted.mean.reshape(len(block), -1))
+        ranked.append(predicted.score.reshape(len(block), -1))
+    return Scores(np.concatenate(parts), np.concatenate(ranked), notes)
 
 
-def _of_comparator(
-    runner: Runner, data: Tasks, rows: Rows, seed: int
-) -> tuple[np.ndarray, list[str]]:
+def _of_comparator(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
     function, options = comparators.NAMED[runner.what], dict(runner.hyper)
     if "seed" in options_of(runner.what):
         options.setdefault("seed", seed)
@@ -85,19 +96,19 @@ def _of_comparator(
     parts: list[Any] = [{view: x[at] for view, x in views.items()} for at in rows]
     if next(iter(inspect.signature(function).parameters)) != "views":
         parts = [sp.hstack(list(part.values())).tocsr() for part in parts]
-    return np.asarray(function(parts[0], Y[rows.train], parts[1], **options), float), []
+    score = np.asarray(function(parts[0], Y[rows.train], parts[1], **options), float)
+    return Scores(score, score, [])
 
 
-def _of_function(
-    runner: Runner, data: Tasks, rows: Rows, seed: int
-) -> tuple[np.ndarray, list[str]]:
+def _of_function(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
     train, test = data.take(rows.train), _unlabelled(data, rows.test)
     score = runner.what(train, test, **runner.hyper)
     if isinstance(score, pd.DataFrame):
         if set(score.index) != set(test.rows) or set(score.columns) != set(data.labels):
             raise ValueError("Expected scores of the test rows and all labels by name, got others")
         score = score.loc[data.rows[rows.test], data.labels]
-    return np.asarray(score, float), []
+    score = np.asarray(score, float)
+    return Scores(score, score, [])
 
 
 def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
@@ -119,17 +130,17 @@ def probabilities(runner: Runner, score: np.ndarray) -> np.ndarray | None:
 
 
 def measured(
-    metrics: Sequence[Any], runner: Runner, Y: np.ndarray, score: np.ndarray, threshold: float | None,
+    metrics: Sequence[Any], runner: Runner, Y: np.ndarray, told: Scores, threshold: float | None,
     empty: float,
 ) -> dict[str, float]:  # fmt: skip
     """Metric -> value; NaN where the metric is not defined."""
-    predicted = decisions(runner, score, threshold)
+    predicted = decisions(runner, told.score, threshold)
     named: dict[str, float] = {}
     if any(metric in DECISIONS for metric in metrics):
         named |= multilabel.scores(Y, predicted, empty=empty)
     if any(metric in METRICS[len(DECISIONS) :] for metric in metrics):
-        probability = probabilities(runner, score)
-        named |= multilabel.scores(Y, score=score, probability=probability, empty=empty)
+        probability = probabilities(runner, told.score)
+        named |= multilabel.scores(Y, score=told.ranked, probability=probability, empty=empty)
     return {
         name_of(m): float(m(Y, predicted)) if callable(m) else named.get(m, math.nan)
         for m in metrics
@@ -163,9 +174,9 @@ def choose(
     metric = tuned.metric
     sign = -1 if metric in SMALLER else 1
     best, chosen = -math.inf, None
-    for values, score in _tried(runner, options, data, rows, seed[0], notes):
-        for threshold in tuned.thresholds(truth, score):
-            (value,) = measured([metric], runner, truth, score, threshold, empty).values()
+    for values, told in _tried(runner, options, data, rows, seed[0], notes):
+        for threshold in tuned.thresholds(truth, told.score):
+            (value,) = measured([metric], runner, truth, told, threshold, empty).values()
             if sign * value > best:
                 best, chosen = sign * value, (values, threshold)
     if chosen is None:
@@ -177,19 +188,19 @@ def choose(
 
 def _tried(
     runner: Runner, options: Sequence[dict[str, Any]], data: Tasks, rows: Rows, seed: int, notes: list[str]
-) -> Iterator[tuple[dict[str, Any], np.ndarray]]:  # fmt: skip
+) -> Iterator[tuple[dict[str, Any], Scores]]:  # fmt: skip
     """Settings and the scores that the method gives with them."""
     refused = []
     for values in options:
         try:
-            score, _ = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
+            told = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
         except ValueError as error:
             if runner.kind == "function":  # probably a mistake in the function
                 raise
             refused.append(error)
             notes.append(f"while tuning: {_listed(values)} refused: {error}")
         else:
-            yield values, score
+            yield values, told
     if len(refused) == len(options):
         raise ValueError(f"Expected settings that the data allow, got none: {refused[-1]}")
 
@@ -205,14 +216,14 @@ def trial(
     with _heard(notes, "while tuning: "):
         values, threshold = choose(runner, data, rows.train, (seed, number), empty, notes)
     with _heard(notes):
-        score, more = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
+        told = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
     truth = data[LABELS][rows.test].toarray()
     return {
-        "scores": measured(metrics, runner, truth, score, threshold, empty),
+        "scores": measured(metrics, runner, truth, told, threshold, empty),
         "seconds": time.perf_counter() - begun,
         "chosen": _listed(values),
         "threshold": threshold,
-        "notes": list(dict.fromkeys([*notes, *more])),
+        "notes": list(dict.fromkeys([*notes, *told.notes])),
     }
 
 

@@ -52,6 +52,11 @@ class Prediction:
         return self._moments()["mean"]
 
     @property
+    def score(self) -> np.ndarray:
+        """Numbers by which to rank cells: expected outcomes, of binary labels before they are clipped."""
+        return self._moments()["score"]
+
+    @property
     def sd(self) -> np.ndarray:
         """Standard deviation of the outcome, noise included."""
         return self._moments()["sd"]
@@ -186,7 +191,7 @@ class Prediction:
         total = int(np.prod(self._shape))
         repeat = -(-OUTCOMES // total) if simulate else 0
         width = max(1, min(len(self), self.memory // (16 * total * (4 + repeat)), 2**16))
-        moments: dict[str, list[np.ndarray]] = {"mean": [], "sd": [], "sd_mean": []}
+        moments: dict[str, list[np.ndarray]] = {"mean": [], "score": [], "sd": [], "sd_mean": []}
         for at, query in self._cells(width):
             size = at.stop - at.start
             truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
@@ -200,6 +205,7 @@ class Prediction:
             merged = {k: np.concatenate([p[k] for p in parts])[:, :size] for k in parts[0]}
             mean = merged["mean"].astype(np.float64)
             moments["mean"].append(mean.mean(0))
+            moments["score"].append(merged["score"].astype(np.float64).mean(0))
             moments["sd_mean"].append(mean.std(0))
             moments["sd"].append(np.sqrt(mean.var(0) + merged["variance"].mean(0)))
             yield at, merged
@@ -231,12 +237,14 @@ def param_blocks(
 def _predicted(
     method: Method, hyper: Any, repeat: int, scored: bool, params: Any, query: Query, value: Any, key: Any
 ) -> dict[str, jax.Array]:  # fmt: skip
-    """Mean, variance and simulated outcomes per draw and cell; with `scored` also log density and CDF."""
+    """Mean, score for rankings, variance and simulated outcomes per draw and cell; with `scored` also log
+    density and CDF."""
 
     def one(p: Any, key: jax.Array) -> dict[str, jax.Array]:
         outcome = method.predict(p, query, hyper)
         mean = outcome.mean
         seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
+        seen["score"] = getattr(outcome, "score", mean)
         if scored and type(outcome).cdf is dist.Distribution.cdf:
             raise BayesfacError(f"{method.name} predicts probabilities, not outcomes: no scores")
         if scored:

@@ -19,10 +19,9 @@ import pandas as pd
 from bayesfac.core import checks
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, lookup, settle, unknown
-from bayesfac.inference import ENGINES
+from bayesfac.inference import ENGINES, joint
 from bayesfac.inference.result import Job, bar
 from bayesfac.report import arviz_versions
-from bayesfac.simulation import joint
 from bayesfac.simulation.quantities import identified, probes
 from bayesfac.simulation.results import Calibration as Calibration
 from bayesfac.simulation.samplers import SAMPLERS, Length, Posterior

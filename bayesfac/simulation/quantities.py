@@ -12,7 +12,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
-from bayesfac.simulation.joint import observed
+from bayesfac.inference.joint import observed
 
 Numbers = dict[str, jax.Array]
 

@@ -124,8 +124,9 @@ def by_hand(data, method, fold, number, inductive):
         fit = bf.fit(method, seen, engine, seed=0, progress=False, **hyper)
     new = data.take(test, labelled=np.zeros(data.n_rows, bool))
     fit = fit.fold_in(new) if inductive else fit
-    table = fit.predict(new.grid()).mean.reshape(len(test), -1)
-    return truth(data).loc[new.rows].to_numpy(), table
+    answer = fit.predict(new.grid())
+    tables = (each.reshape(len(test), -1) for each in (answer.mean, answer.score))
+    return truth(data).loc[new.rows].to_numpy(), *tables
 
 
 def slice_of(data):
@@ -138,10 +139,10 @@ def test_a_factorization_folds_the_test_rows_in_or_says_that_it_saw_them(inducti
     method = method if inductive else replace(method, fold_in=None)
     found = run({"it": (method, *HERES[1:])}, folds=2, metrics=MEASURED).cells
     fold = deal(data, 2, 0)
-    Y, p = by_hand(data, method, fold, 1, inductive)
+    Y, p, score = by_hand(data, method, fold, 1, inductive)
     expected = [
         bf.multilabel.micro_f1(Y, p > 0.5), bf.multilabel.hamming_loss(Y, p > 0.5),
-        bf.multilabel.average_precision(Y, p), bf.multilabel.brier(Y, np.clip(p, 0, 1)),
+        bf.multilabel.average_precision(Y, score), bf.multilabel.brier(Y, np.clip(p, 0, 1)),
     ]  # fmt: skip
     assert found.loc[1, MEASURED].tolist() == pytest.approx(expected, rel=1e-9)
     assert all("heres did not converge" in note for note in found["notes"])
@@ -166,6 +167,32 @@ def test_a_comparator_gets_its_tables_and_keeps_its_own_rule(name):
         assert found.loc[number, "average_precision"] == pytest.approx(
             bf.multilabel.average_precision(y[test], score)
         )
+
+
+def test_rankings_compare_scores_before_they_are_clipped():
+    """Shrunken regressions of rare labels: many probabilities sit at the clip, and none of the scores."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(60, 4)), np.zeros((60, 12))
+    y[np.arange(60), rng.integers(12, size=60)] = 1
+    data = bf.Tasks({"x": x}, y)
+    found = run({"it": "cplst"}, data, metrics=["average_precision", "brier"], folds=2).cells
+    fold = deal(data, 2, 0)
+    for number in range(2):
+        train, test = parts(data, fold, number)
+        fit = bf.fit("cplst", data.take(train), progress=False)
+        new = data.take(test, labelled=np.zeros(60, bool))
+        answer = fit.fold_in(new).predict(new.grid())
+        assert (answer.mean == answer.mean.min()).mean() > 0.1, "no probabilities at the clip"
+        assert (answer.score == answer.score.min()).sum() == 1
+        np.testing.assert_allclose(answer.mean, np.clip(answer.score, 1e-3, 1 - 1e-3), atol=1e-6)
+        score = answer.score.reshape(-1, 12)
+        assert found.loc[number, "average_precision"] == pytest.approx(
+            bf.multilabel.average_precision(y[test], score), rel=1e-9
+        )
+        clipped = bf.multilabel.average_precision(y[test], answer.mean.reshape(-1, 12))
+        assert found.loc[number, "average_precision"] != pytest.approx(clipped, rel=1e-3)
+        brier = bf.multilabel.brier(y[test], answer.mean.reshape(-1, 12))
+        assert found.loc[number, "brier"] == pytest.approx(brier, rel=1e-9)
 
 
 def test_names_of_comparators_and_factorizations_are_told_apart():

@@ -12,7 +12,9 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
 CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
-TRAITS = {"no_minibatch": "the error of a whole table is one number of all its rows"}
+TRAITS = {
+    "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
+}
 LABELS_ALONE = TRAITS | {"views_given": "the labels are regressed on the features"}
 
 
@@ -29,12 +31,19 @@ def check(data: Tasks, gaps: bool = False) -> None:
         )
 
 
+class Clipped(Levels):
+    """A binary label whose probability is `score`, clipped; rankings compare `score`, which has no ties."""
+
+    pytree_data_fields = ("score",)
+
+    def __init__(self, score: jax.Array) -> None:
+        self.score, one = score, jnp.clip(score, CERTAIN, 1 - CERTAIN)
+        super().__init__((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
+
+
 def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
     """The law of a label whose mean is `score`: Bernoulli for binary labels, else normal with `variance`."""
-    if not binary:
-        return dist.Normal(score, jnp.sqrt(variance))
-    one = jnp.clip(score, CERTAIN, 1 - CERTAIN)
-    return Levels((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
+    return Clipped(score) if binary else dist.Normal(score, jnp.sqrt(variance))
 
 
 def of_odds(score: jax.Array) -> dist.Distribution:

@@ -76,7 +76,7 @@ class Levels(dist.Distribution):
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real
-    pytree_data_fields = ("log_p", "chosen")
+    pytree_data_fields: tuple[str, ...] = ("log_p", "chosen")
     pytree_aux_fields = ("values",)
 
     def __init__(self, values: tuple[float, ...], score: jax.Array, choice: Any = None) -> None:

@@ -17,7 +17,9 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, contain, lookup, settle
+from bayesfac.inference import joint
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings
 from bayesfac.report.diagnostics.findings import Finding
@@ -117,7 +119,9 @@ def prior_predictive(
 ) -> PriorPredictive:
     """Draw data sets from a method's prior, at the cells of the data.
 
-    If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. As in a fit,
+    If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. Where the
+    prior has factors that are no densities, draws are chosen from a large pool by the weights of the factors;
+    a prior from which too few draws would be chosen, or with a factor of the data, is refused. As in a fit,
     missing hyper-parameters are set from the data, so that their prior matches the data by design.
 
     Parameters
@@ -149,13 +153,16 @@ def prior_predictive(
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
     where, seen = cells_of(data, np.random.default_rng(seed))
-    hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
+    hidden = joint.hidden(method, data)
     if isinstance(data, Ratings):
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = Ratings.tree_unflatten(data.host, (query, None))
-    _check_proper(method, hidden, settled)
-    keys = jax.random.split(jax.random.key(seed), draws)
-    outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
+    with sparse.use("jax"):  # compiled code cannot call Numba loops
+        factors = _check_proper(method, data, settled)
+        keys = jax.random.split(jax.random.key(seed), draws)
+        if factors:
+            keys = _weighted(method, data, hidden, settled, jax.random.key(seed), draws)
+        outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
     kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)
@@ -174,6 +181,28 @@ def _draw(method: Method, hyper: Any, keys: jax.Array, hidden: Any, where: Any) 
         return jnp.concatenate([value[at] if value.ndim == 2 else value for value, at in drawn])
 
     return jax.lax.map(one, keys)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _log_factors(method: Method, hyper: Any, keys: jax.Array, hidden: Any) -> jax.Array:
+    def one(key: jax.Array) -> jax.Array:
+        seeded = numpyro.handlers.seed(method.model, key)
+        return joint.log_factors(numpyro.handlers.trace(seeded).get_trace(hidden, hyper))
+
+    return jax.lax.map(one, keys)
+
+
+def _weighted(
+    method: Method, data: Any, hidden: Any, hyper: Any, key: jax.Array, draws: int
+) -> jax.Array:
+    """Keys of draws from the prior with its factors."""
+    if name := joint.data_factor(method, data, hyper):
+        why = joint.DEPENDS.format(name)
+    else:
+        truths = joint.chosen(lambda k: _log_factors(method, hyper, k, hidden), key, draws)
+        if not (why := truths.reason):
+            return truths.keys
+    raise BayesfacError(f"{method.name} has no prior predictive with these settings: {why}")
 
 
 def cells_of(
@@ -204,12 +233,14 @@ def _some(n: int, rng: np.random.Generator, views: int = 1) -> np.ndarray:
     return np.sort(rng.choice(n, min(n, CELLS // views), replace=False))
 
 
-def _check_proper(method: Method, hidden: Any, hyper: Any) -> None:
-    """Refuse improper priors, from which nothing can be drawn."""
-    flat: list[str] = []
+def _check_proper(method: Method, data: Any, hyper: Any) -> list[str]:
+    """Refuse improper priors, from which nothing can be drawn; return the names of factors."""
+    flat, factors = list[str](), list[str]()
 
     def hold(site: dict[str, Any]) -> jax.Array | None:
         law: Any = site["fn"] if site["type"] == "sample" else None
+        if isinstance(law, dist.Unit):
+            factors.append(site["name"])
         whole: Any = law
         while hasattr(law, "base_dist"):
             law = law.base_dist
@@ -219,12 +250,14 @@ def _check_proper(method: Method, hidden: Any, hyper: Any) -> None:
         return jnp.ones(whole.shape())
 
     held = numpyro.handlers.substitute(method.model, substitute_fn=hold)
-    jax.eval_shape(lambda key: numpyro.handlers.seed(held, key)(hidden, hyper), jax.random.key(0))
+    # with the values of the data, as a factor may depend on them
+    jax.eval_shape(lambda key: numpyro.handlers.seed(held, key)(data, hyper), jax.random.key(0))
     if flat:
         raise BayesfacError(
             f"{method.name} has no prior predictive with these settings: its prior of {', '.join(flat)} is "
             "flat, and a flat prior cannot be drawn from"
         )
+    return factors
 
 
 def _scale(data: Any, seen: np.ndarray) -> tuple[float, float]:

@@ -5,6 +5,7 @@ does not sum to one over all data, and a prior may contain a factor that is no d
 the joint are draws of the prior, weighted by the sum of the likelihood over all data and by the factor.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,9 @@ from bayesfac.inference.unconstrained import sites_of_model
 POOL = 400  # weighted draws of the prior for every draw of the joint
 ENOUGH = 5  # effective draws of the pool for every draw of the joint
 BLOCK = 1000
+ALONE = (
+    1.25  # effective draws of the first block: a tenth of the ENOUGH / POOL * BLOCK that are needed
+)
 
 
 def observed(site: str) -> bool:
@@ -90,6 +94,12 @@ def log_weight(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
     return total
 
 
+def log_factors(sites: dict[str, Any]) -> jax.Array:
+    """The sum of the factors that are no density among the sites of a model's trace."""
+    every = (s["fn"] for s in sites.values() if s["type"] == "sample")
+    return sum((jnp.sum(f.log_factor) for f in every if isinstance(f, dist.Unit)), jnp.zeros(()))
+
+
 class Truths(NamedTuple):
     """Keys for which `prior_draw` gives draws of the joint, or the reason why there are no such keys.
 
@@ -105,8 +115,6 @@ class Truths(NamedTuple):
 
 def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) -> Truths:
     """`count` draws of the parameters of the joint, as keys, because a draw may be large."""
-    at = jax.random.split(key)
-    few = jax.random.split(at[0], 32)
 
     @jax.jit
     def weigh(keys: jax.Array) -> jax.Array:
@@ -114,39 +122,54 @@ def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) ->
             lambda k: log_weight(method, prior_draw(method, data, hyper, k), data, hyper)
         )(keys)
 
+    return chosen(weigh, key, count)
+
+
+def chosen(weigh: Callable[[jax.Array], jax.Array], key: jax.Array, count: int) -> Truths:
+    """`count` keys whose draws follow the prior times exp(weigh(keys)), from a pool of weighted draws."""
+    at = jax.random.split(key)
+    few = jax.random.split(at[0], 32)
     if np.ptp(np.asarray(weigh(few))) < 1e-9:
         return Truths(jax.random.split(at[0], count))
     pool = -(-POOL * count // BLOCK) * BLOCK
     keys = jax.random.split(at[0], pool)
-    logs = np.concatenate([np.asarray(weigh(keys[i : i + BLOCK])) for i in range(0, pool, BLOCK)])
+    first = np.asarray(weigh(keys[:BLOCK]))
+    # where one draw has nearly all the weight of a block, the whole pool would not do either
+    if (alone := _effective(first)) < ALONE:
+        return Truths(keys[:0], BLOCK, alone, _too_few(BLOCK, alone, count))
+    rest = [np.asarray(weigh(keys[i : i + BLOCK])) for i in range(BLOCK, pool, BLOCK)]
+    logs = np.concatenate([first, *rest])
     share = np.exp(logs - logs.max())
     share /= share.sum()
-    effective = float(1 / (share**2).sum())
+    effective = _effective(logs)
     if effective < ENOUGH * count:
         return Truths(keys[:0], pool, effective, _too_few(pool, effective, count))
     # evenly spaced in the cumulated weights: a draw repeats only if its weight is above 1 / count
     steps = (np.arange(count) + float(jax.random.uniform(at[1]))) / count
-    chosen = np.minimum(np.searchsorted(np.cumsum(share), steps), pool - 1)
-    return Truths(keys[jax.random.permutation(at[1], jnp.asarray(chosen))], pool, effective)
+    picked = np.minimum(np.searchsorted(np.cumsum(share), steps), pool - 1)
+    return Truths(keys[jax.random.permutation(at[1], jnp.asarray(picked))], pool, effective)
+
+
+def _effective(logs: np.ndarray) -> float:
+    """The effective number of draws with these log weights."""
+    share = np.exp(logs - logs.max())
+    return float(share.sum() ** 2 / (share**2).sum())
 
 
 def _too_few(pool: int, effective: float, count: int) -> str:
     return (
-        f"the model has a factor that is no density, so the joint's parameters are weighted draws of the "
-        f"prior, and the effective size of {pool} draws is {effective:.0f}: too few to take {count} from. "
-        "Weaker factors (hyper=...) or fewer replications would do"
+        f"the model has a factor that is no density, so its parameters are weighted draws of the prior, "
+        f"and the effective size of {pool} draws is {effective:.0f}: too few to take {count} from. "
+        "Fewer draws, weaker factors or fewer rows and columns may help"
     )
 
 
 # -- whether the joint can be drawn from ----------------------------------------------------------
+DEPENDS = "the factor {!r} depends on the data, which it does not generate as a law would"
+
+
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
     """Why the joint cannot be drawn from, according to the model's trace; empty if it can."""
-
-    @jax.jit
-    def factors(p: Any, data: Any) -> dict[str, jax.Array]:
-        every = laws(method, p, data, hyper)
-        return {n: law.log_factor for n, law in every.items() if isinstance(law, dist.Unit)}
-
     seen: dict[str, Any] = {}
     start = jax.jit(lambda key: method.init(key, data, hyper))
     p = jax.eval_shape(start, key := jax.random.key(0))
@@ -156,16 +179,27 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
         if isinstance(getattr(law, "base_dist", law), dist.ImproperUniform):
             return f"the prior of {name} is flat: it cannot be drawn from"
     if any(isinstance(law, dist.Unit) for law in seen.values()):
-        here, there = (factors(start(key), some) for some in (data, _moved(method, data)))
-        for name, value in here.items():
-            if not np.allclose(value, there[name]):
-                return f"the factor {name!r} depends on the data, which it does not generate as a law would"
+        if name := data_factor(method, data, hyper):
+            return DEPENDS.format(name)
     try:
         jax.eval_shape(lambda p: redrawn(method, data, hyper, p, key), p)
     # a law without a sampler raises NotImplementedError: that is the obstacle
     except (BayesfacError, NotImplementedError) as none:
         return str(none) or "its law of the data cannot be drawn from"
     return ""
+
+
+def data_factor(method: Method, data: Any, hyper: Any) -> str:
+    """The name of a factor that changes with the values of the data; empty if there is none."""
+
+    @jax.jit
+    def factors(data: Any) -> dict[str, jax.Array]:
+        found = trace(seed(method.model, 0)).get_trace(data, hyper).items()
+        every = {name: site["fn"] for name, site in found if site["type"] == "sample"}
+        return {n: law.log_factor for n, law in every.items() if isinstance(law, dist.Unit)}
+
+    here, there = factors(data), factors(_moved(method, data))
+    return next((name for name in here if not np.allclose(here[name], there[name])), "")
 
 
 def _moved(method: Method, data: Any) -> Any:

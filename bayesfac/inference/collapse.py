@@ -1,0 +1,95 @@
+"""Points at which the factors have no effect on the predictions."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core.data.cards import COLUMNS, Card
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.method import Method
+
+LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
+COLLAPSED = "collapsed: "  # begins the remark
+
+
+def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> list[str]:
+    """A remark if all columns, or all rows, are predicted alike at the probe cells.
+
+    Each probe cell is compared with a cell of the same row, and with a cell of the same column: a model of
+    which only thresholds or intercepts are left varies along one axis. Views are compared by the profiles of
+    two rows, because counts vary with the totals of rows and columns.
+    """
+    query, labels, _ = card.locate(card.probe)
+    row, col = map(np.asarray, query)
+    if card.kind == "Views":
+        same = _same_view(labels["view"].to_numpy())
+        several = getattr(hyper, "n_components", 2) > 1  # one component has one profile by design
+        alike = several and len(same) > 0 and _one_profile(method, params, hyper, row, col, same)
+        what = "features have the same shares in all rows" if alike else ""
+    else:
+        what = _without_effect(method, params, hyper, card, data, row, col)
+    if not what:
+        return []
+    advice = "start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
+    return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
+
+
+def _without_effect(
+    method: Method, params: Any, hyper: Any, card: Card, data: Any, row: np.ndarray, col: np.ndarray
+) -> str:
+    """Which cells are predicted alike, in words; empty if predictions vary along both axes."""
+    limit = LEAST * _spread(card, data)
+    here = _predicted(method, params, hyper, row, col)
+    users, items = (name + "s" for name in COLUMNS[card.kind])
+    moved = np.roll(np.arange(len(row)), 1)
+    for axis, other, changed in (
+        (items, (row, col[moved]), col != col[moved]),
+        (users, (row[moved], col), row != row[moved]),
+    ):
+        gap = (here - _predicted(method, params, hyper, *other))[changed]
+        if len(gap) and np.sqrt((gap**2).mean() / 2) < limit:
+            return f"which are the same for all {axis}"
+    return ""
+
+
+def _one_profile(
+    method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray, pair: np.ndarray
+) -> bool:
+    """Whether p(i, j) p(i', j') = p(i, j') p(i', j) for pairs of probe cells."""
+    one, two = pair.T
+    a, b, c, d = (
+        _predicted(method, params, hyper, row[i], col[j])
+        for i, j in ((one, one), (two, two), (one, two), (two, one))
+    )
+    scale = np.abs(a * b) + np.abs(c * d)
+    kept = (row[one] != row[two]) & (col[one] != col[two]) & (scale > 0)
+    gap = (a * b - c * d)[kept] / scale[kept]
+    return bool(len(gap)) and bool(np.sqrt((gap**2).mean()) < LEAST)
+
+
+def _same_view(view: np.ndarray) -> np.ndarray:
+    """Pairs of neighbouring probe cells that lie in one view."""
+    at = np.argsort(view, kind="stable")
+    pairs = np.stack([at[:-1], at[1:]], 1)
+    return pairs[view[pairs[:, 0]] == view[pairs[:, 1]]]
+
+
+def _predicted(
+    method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray
+) -> np.ndarray:
+    # not compiled: a program for every setting would take longer than these few cells
+    outcome = method.predict(params, Query(jnp.asarray(row), jnp.asarray(col)), hyper)
+    return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
+
+
+def _spread(card: Card, data: Any) -> float:
+    """The standard deviation of ratings, or of known labels with their zeros."""
+    if card.kind == "Ratings":
+        return card.summary["sd"]
+    if LABELS not in data.y:
+        return 0.0
+    y = np.asarray(data.y[LABELS], np.float64)
+    mean, square = (float(np.nansum(power)) / len(data) for power in (y, y**2))
+    return max(square - mean**2, 0.0) ** 0.5

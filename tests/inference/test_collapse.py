@@ -1,0 +1,67 @@
+"""Points whose factors have no effect say so, in notes, verdict and repr; healthy points do not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bayesfac as bf
+import bayesfac.models  # registers every method
+from bayesfac.core.data.cards import describe
+from bayesfac.core.method import REGISTRY
+from bayesfac.inference import collapse
+
+
+def said(method, p, data, hyper):
+    """The remarks at Params, with what the method derives from them."""
+    if method.derive is not None:
+        p = p._replace(**method.derive(p, data, hyper))
+    return collapse.remarks(method, p, hyper, describe(data), data)
+
+
+def ratings(n=30, m=20):
+    rng = np.random.default_rng(0)
+    value = 3 + rng.normal(size=(n, 2)) @ rng.normal(size=(2, m))
+    return bf.Ratings(np.clip(np.rint(value), 1, 5), levels=5)
+
+
+@pytest.mark.parametrize("name", ["pmf", "ordinal_mf", "cplst", "heres", "plsa", "ltm"])
+def test_a_planted_collapse_is_told_from_a_random_point(name):
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    assert not said(method, p, data, hyper)
+    dead = {
+        "pmf": lambda: p._replace(
+            U=p.U * 1e-5, bias_user=p.bias_user * 0, bias_item=p.bias_item * 0
+        ),
+        "ordinal_mf": lambda: p._replace(U=p.U * 1e-5),  # thresholds still differ between users
+        "cplst": lambda: p._replace(W={v: W * 1e-5 for v, W in p.W.items()}),
+        "heres": lambda: p._replace(F=p.F * 1e-5),
+        "plsa": lambda: p._replace(A=jnp.full_like(p.A, 1 / p.A.shape[1])),
+        "ltm": lambda: p._replace(A=jnp.full_like(p.A, 1 / p.A.shape[1])),
+    }[name]()
+    (note,) = said(method, dead, data, hyper)
+    assert note.startswith("collapsed: the factors have no effect")
+
+
+def test_a_collapsed_fit_says_so_and_a_healthy_one_does_not():
+    data = ratings()
+    strong = {"n_components": 2, "scale_user": 1e-3, "scale_item": 1e-3, "noise": 1.0}
+    fit = bf.fit("pmf", data, progress=False, **strong)
+    assert fit.converged and "converged, but collapsed" in repr(fit)
+    assert any(note.startswith("collapsed: ") for note in fit.info["notes"])
+    verdict = fit.diagnostics()
+    assert verdict.verdict == "Converged, with warnings." and "Collapsed: the factors" in repr(
+        verdict
+    )
+    fit = bf.fit("pmf", data, progress=False, n_components=2, noise=0.5)
+    assert "collapsed" not in repr(fit) and not fit.info["notes"]
+
+
+@pytest.mark.parametrize("name", ["ordinal_mf", "bpmf"])
+def test_noisy_sparse_ratings_leave_no_factors(name):
+    """One rating in ten of small noisy matrices: the joint mode has no factors, and says so."""
+    data = bf.datasets.make_ratings(40, 60, 2, density=0.1, seed=0, noise=0.5)
+    fit = bf.fit(name, data, progress=False)
+    assert any(note.startswith("collapsed: ") for note in fit.result.notes)
