@@ -22,4 +22,4 @@ class ConvergenceWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Part of the data was left out, as the caller asked."""
+    """Part of the data was left out as the caller asked, or the data do not suit the computation."""
