@@ -104,7 +104,9 @@ def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
     numbers("C", C=C)
     if (L := y.shape[1]) > PAIRED:
         pairs = L * (L - 1) // 2
-        raise ValueError(f"Expected at most {PAIRED} labels in Y, got {L}: these have {pairs} pairs")
+        raise ValueError(
+            f"Expected at most {PAIRED} labels in Y, got {L}: these have {pairs} pairs"
+        )
     relevant = np.column_stack([learners.margins(x, of, new, C, "linear") >= 0 for of in y.T])
     votes = relevant.astype(float)
     for i, j in combinations(range(L), 2):

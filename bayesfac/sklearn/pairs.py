@@ -45,7 +45,7 @@ class Pairs(RegressorMixin, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> "Pairs":
-        """Learn from these ratings."""
+        """Fit to these ratings."""
         user, item = self._labels(X, reset=True)
         check_consistent_length(user, y)
         values = np.asarray(y)
