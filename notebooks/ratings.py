@@ -30,7 +30,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
 # %% [markdown]

@@ -33,7 +33,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps, to test the code
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
 jax.config.update("jax_enable_x64", True)  # rows of thousands of probabilities that sum to one
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 2)

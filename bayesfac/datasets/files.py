@@ -19,6 +19,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import indefinite
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets.readers import npz_arrays
@@ -197,7 +198,7 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     empty = _empty(raw)
     if empty.any():
         raise ValueError(
-            f"Expected a {raw.name} in every row of {path}, got none in {_place(empty, raw.index)}; "
+            f"Expected {indefinite(str(raw.name))} in every row of {path}, got none in {_place(empty, raw.index)}; "
             "bad='skip' leaves such rows out"
         )
     if raw.index.name == "row" or kind is str:  # columns of parquet have types

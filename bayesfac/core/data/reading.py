@@ -21,7 +21,7 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     codes, distinct = pd.factorize(flat)
     if (codes < 0).any():
         row = int(np.argmax(codes < 0))
-        raise ValueError(f"Expected a {what} label in every row, got none in row {row}")
+        raise ValueError(f"Expected {indefinite(what)} label in every row, got none in row {row}")
     distinct = pd.Index(distinct)
     try:
         order = np.argsort(distinct.to_numpy(), kind="stable")
@@ -31,6 +31,11 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], distinct[order]
+
+
+def indefinite(noun: str) -> str:
+    """The noun with its article: "a user", "an item"."""
+    return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
 
 
 def array(raw: Any) -> np.ndarray:
