@@ -113,7 +113,8 @@ for sentence in comparison.sentences():
 # ## 5. Calibration: is 90 % nine in ten?
 #
 # The PIT of a held-out rating is the predicted probability of a smaller rating. If the predictive
-# distributions are right, PIT values are uniform; a U shape means too narrow, a hump too wide, a slope biased.
+# distributions are right, PIT values are uniform. A U shape means too narrow, a hump too wide,
+# a slope biased.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
@@ -128,7 +129,7 @@ axes[0].set_ylabel("relative frequency")
 plt.show()
 
 # %% [markdown]
-# *Where the bars stand above the dotted line at both ends, too many ratings had a small predicted probability.
+# *If the bars are above the dotted line at both ends, too many ratings had a small predicted probability.
 # The uneven bars in the middle are no fault: a real-valued model predicts whole stars.*
 #
 # ## 6. Taking it elsewhere

@@ -197,8 +197,9 @@ def _text(path: Path, width: int, named: bool) -> tuple[pd.DataFrame, int]:
 def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     empty = _empty(raw)
     if empty.any():
+        what, where = indefinite(str(raw.name)), _place(empty, raw.index)
         raise ValueError(
-            f"Expected {indefinite(str(raw.name))} in every row of {path}, got none in {_place(empty, raw.index)}; "
+            f"Expected {what} in every row of {path}, got none in {where}; "
             "bad='skip' leaves such rows out"
         )
     if raw.index.name == "row" or kind is str:  # columns of parquet have types
