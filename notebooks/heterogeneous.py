@@ -132,7 +132,8 @@ print("F1 gained by leaving a fifth out:", {name: round(float(g), 3) for name, g
 #
 # ## New rows
 #
-# New rows of a known task need no new fit: `fold_in` fits their representation and keeps all other parameters.
+# New rows of a known task need no new fit: `fold_in` fits their representation and keeps all other
+# parameters.
 
 # %%
 late = asked.take(np.arange(5), labelled=np.zeros(asked.n_rows, bool))

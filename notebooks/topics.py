@@ -17,9 +17,10 @@
 # different fit would give another cluster. Which rows are these?
 #
 # There are two ways to find out. The cheap one fits the point again from other starts and compares the
-# clusters. The other one counts clusters over draws from the posterior. Here both ways are used: about handwritten digits by `mggm`,
+# clusters. The other one counts clusters over draws from the posterior. Here both ways are used: for
+# handwritten digits by `mggm`,
 # whose clusters are shared by several views and smooth on a graph of neighbours in each of them, and
-# about documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
+# for documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
 
 # %%
 import os
