@@ -1,5 +1,5 @@
-# `make demo` shows it, `make test` checks it. Everything is installed into .venv first, once;
-# another Python gets a folder of its own: make test PYTHON=python3.13
+# Every target first installs into .venv if needed. Another Python has its own folder:
+# make test PYTHON=python3.13 installs into .venv-python3.13
 PYTHON ?= python3
 VENV   ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 JOBS   ?= 2
@@ -31,12 +31,12 @@ endef
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Expected Python 3.11 or newer as $(PYTHON); name one: make $(MAKECMDGOALS) PYTHON=..."; exit 1; }
+	  || { echo "Expected Python 3.11 or newer as $(PYTHON); pass another: make $(MAKECMDGOALS) PYTHON=..."; exit 1; }
 	@echo "Installing into $(VENV): about a minute, once."
 	$(call install,.[dev])
 	@touch $@
 
-setup: $(READY)  ## install into .venv (every target does so when needed)
+setup: $(READY)  ## install into .venv (the other targets do this when needed)
 
 demo: $(READY)  ## fit a point and a posterior, write a report
 	@$(BIN)/bayesfac demo
@@ -44,24 +44,24 @@ demo: $(READY)  ## fit a point and a posterior, write a report
 # With the byte code of the tests kept, the second run collects them in half the time.
 test test-all coverage: export PYTHONDONTWRITEBYTECODE =
 
-test: $(READY)  ## the quick tests
+test: $(READY)  ## run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
-test-all: $(READY)  ## every test, the slow ones too
+test-all: $(READY)  ## all tests, with the slow ones
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
 
-lint: $(READY)  ## ruff, import contracts, types, the shape of the package
+lint: $(READY)  ## check style, imports, types and the structure of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 	$(BIN)/python -m tests.house
 
-format: $(READY)  ## let ruff put the code in shape
+format: $(READY)  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: $(READY)  ## which lines the quick tests never reach
+coverage: $(READY)  ## list the lines that the quick tests do not run
 	$(BIN)/coverage run -m pytest -m "$(QUICK)" $(ARGS)
 	$(BIN)/coverage report
 
@@ -80,22 +80,22 @@ nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)
 	BAYESFAC_FAST=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --timeout 900 \
 	  $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(BOOKS))
 
-readme: $(READY)  ## write the methods into README.md, its badge and docs/choosing.md
+readme: $(READY)  ## update the methods in README.md, its badge and docs/choosing.md
 	$(BIN)/python docs/readme.py
 
-# Sphinx and its theme, for whoever builds the site.
+# Sphinx and its theme, which only `make docs` needs.
 $(DOCS): $(READY)
 	$(call install,.[dev$(,)docs])
 	@touch $@
 
 NOTEBOOKS ?=
-docs: $(DOCS)  ## the site, in build/site; NOTEBOOKS=1 runs the notebooks for it
+docs: $(DOCS)  ## build the site in build/site; NOTEBOOKS=1 runs the notebooks first
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site
 	@! grep -rE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//' build/site --include=*.html \
-	  || { echo "Expected pages that ask nothing of other servers, got the above"; exit 1; }
+	  || { echo "Expected pages that load nothing from other servers, got the lines above"; exit 1; }
 	@echo "build/site/index.html"
 
 bench: $(READY)  ## time bayesfac beside SMURFF, myFM and scikit-learn
@@ -103,7 +103,7 @@ bench: $(READY)  ## time bayesfac beside SMURFF, myFM and scikit-learn
 	@set -e; for script in $(wildcard benchmarks/*.py); do \
 	  echo "== $$script"; $(BIN)/python $$script; done
 
-clean:  ## remove what make made
+clean:  ## remove environments, build outputs and caches
 	rm -rf .venv .venv-* build dist .coverage .mypy_cache .ruff_cache .pytest_cache \
 	  .import_linter_cache .hypothesis
 	find bayesfac tests docs benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +

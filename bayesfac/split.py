@@ -5,10 +5,11 @@ predictions are comparable, and every split is a function of its seed alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
@@ -91,10 +92,55 @@ def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Rat
     >>> [len(test) for train, test in k_fold(ratings, 2)]
     [2, 2]
     """
-    if not 2 <= k <= len(ratings):
-        raise ValueError(f"Expected between 2 and {len(ratings)} folds (one rating each), got {k}")
-    order = np.random.default_rng(seed).permutation(len(ratings))
-    return (_divide(ratings, fold) for fold in np.array_split(order, k))
+    return (_divide(ratings, fold) for fold in _folds(len(ratings), k, seed, "rating"))
+
+
+@dataclass(frozen=True)
+class PairFolds:
+    """Folds of (user, item) pairs, for scikit-learn with estimators of `bayesfac.sklearn.pairs`.
+
+    Pass it as `cv=`. With an integer as `cv`, scikit-learn divides X in its order without shuffling: if X is
+    sorted by user, the model is tested on users that are not in the training part.
+
+    Parameters
+    ----------
+    k : int
+        The number of folds.
+    by : "rating" or "user"
+        Divide the ratings, as `k_fold` does with the same seed; or the users, so that the model is tested on
+        new users, whose ratings are predicted from the prior and the items.
+    seed : int
+
+    Examples
+    --------
+    >>> X = [["ann", "x"], ["ann", "y"], ["bob", "x"], ["bob", "y"]]
+    >>> [test.tolist() for train, test in PairFolds(2).split(X)]
+    [[0, 2], [1, 3]]
+    >>> [test.tolist() for train, test in PairFolds(2, by="user", seed=1).split(X)]
+    [[0, 1], [2, 3]]
+    """
+
+    k: int = 5
+    by: Literal["rating", "user"] = "rating"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.by not in ("rating", "user"):
+            raise ValueError(f'Expected by="rating" or by="user", got {self.by!r}')
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of folds; all arguments are ignored."""
+        return self.k
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pairs (train, test) of row numbers of X; y and groups are ignored."""
+        users = np.asarray(X, dtype=object)[:, 0]
+        code = pd.factorize(users)[0] if self.by == "user" else np.arange(len(users))
+        for fold in _folds(len(np.unique(code)), self.k, self.seed, self.by):
+            tested = np.isin(code, fold)
+            yield np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
 def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -> Weak:
@@ -136,6 +182,13 @@ def strong_generalisation(
     held = _per_user(ratings, apart, held_out, rng)
     new, tested = np.isin(ratings.user, apart), _mask(ratings, held)
     return Strong(ratings.take(~new), ratings.take(new & ~tested), ratings.take(tested))
+
+
+def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
+    """The numbers below n in random order, divided into k parts."""
+    if not 2 <= k <= n:
+        raise ValueError(f"Expected between 2 and {n} folds (one {unit} each), got {k}")
+    return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
 
 def _divide(ratings: Ratings, held: np.ndarray) -> tuple[Ratings, Ratings]:

@@ -1,4 +1,4 @@
-"""Sphinx settings; `make docs` builds the site. Pages are put together by `generate.py`."""
+"""Sphinx settings; `make docs` builds the site from the pages that `generate.py` writes."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ autodoc_class_signature = "mixed"
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# Links within the site must hold; names of other libraries cannot be looked up without a network.
+# A broken link within the site is an error. Looking up names of other libraries would need a network.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!bayesfac\.).*")]
 
@@ -36,7 +36,7 @@ pygments_dark_style = "github-dark"
 
 
 def plain(app, what, name, obj, options, lines):  # noqa: ANN001, ANN201
-    """Docstrings are text: |x| is a length and no substitution, and no property is `type: text`."""
+    """Keep docstrings as text: escape `|x|`, a substitution in RST, and show properties without a type."""
     if what == "property":
         lines[:] = inspect.cleandoc(obj.__doc__ or "").splitlines()
     example = False

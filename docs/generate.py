@@ -1,9 +1,9 @@
-"""Write what the site is built from: these pages, and those that the code itself says.
+"""Write the sources of the site: the pages of docs/, and pages made from the code.
 
-python docs/generate.py build/source            notebooks as code, or with outputs that are at hand
+python docs/generate.py build/source            notebooks as code, or with the outputs of an earlier run
 python docs/generate.py build/source --run      run them first (with BAYESFAC_FAST=1: few draws)
 
-Pages keep their names; `docs/x.md` becomes `x.md`. `make docs` calls it; nothing of it is committed.
+Pages keep their names; `docs/x.md` becomes `x.md`. `make docs` runs this script; never commit its output.
 """
 
 import argparse
@@ -46,13 +46,13 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
               "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
-    "clusters": ("Clusters and columns", "What draws say of groups.", "clusters together columns_on"),
+    "clusters": ("Clusters and columns", "Clusters from draws.", "clusters together columns_on"),
     "evaluation": ("Evaluation", "Cross-validation of many methods at once.", "evaluate Tuned"),
-    "split": ("bf.split", "What a method may see, and what it is judged on.", "split"),
+    "split": ("bf.split", "Training parts, test parts and folds.", "split split.PairFolds"),
     "metrics": ("bf.metrics", "Scores of ratings and clusterings.", "metrics"),
     "multilabel": ("bf.multilabel", "Scores of several labels at once.", "multilabel"),
     "ranks": ("bf.ranks", "Can methods be told apart over several data sets?", "ranks"),
-    "comparators": ("bf.comparators", "Classifiers of several labels to stand beside.", "comparators"),
+    "comparators": ("bf.comparators", "Classifiers of several labels to compare with.", "comparators"),
     "clusterings": ("bf.comparators.clusterings", "Clusterings to compare with.", "comparators.clusterings"),
     "datasets": ("bf.datasets", "Data sets, readers, generators.", "datasets"),
     "sklearn": ("bf.sklearn", "Every method as an estimator: [the guide](../estimators.md).", "sklearn"),
@@ -61,7 +61,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
 
 
 def main() -> None:
-    """Write all pages, leaving alone those that have not changed."""
+    """Write all pages that have changed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--run", action="store_true", help="run the notebooks")
@@ -81,14 +81,14 @@ def main() -> None:
 
 
 def copied() -> dict[str, str]:
-    """Every page of docs/, and a few from outside, with links as they are on the site."""
+    """Every page of docs/ and the Markdown pages of PAGES, with links to pages of the site."""
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / n for n in PAGES if n.endswith(".md"))]
     pages.remove(ROOT / "README.md")
     return {on_site(page): relinked(page) for page in pages}
 
 
 def on_site(path: Path) -> str:
-    """The page of the site that shows a file, or "" where none does."""
+    """The page of the site that shows a file, or "" if no page does."""
     name = path.relative_to(ROOT).as_posix()
     if path.suffix == ".md" or name in PAGES:
         return PAGES.get(name, name.removeprefix("docs/"))
@@ -98,7 +98,7 @@ def on_site(path: Path) -> str:
 
 
 def relinked(page: Path, text: str | None = None) -> str:
-    """A page with its links turned: to pages of the site, or to the files themselves."""
+    """A page whose links lead to pages of the site, or else to copies of the files."""
     here = Path(on_site(page)).parent
 
     def turn(found: re.Match[str]) -> str:
@@ -117,24 +117,27 @@ def relinked(page: Path, text: str | None = None) -> str:
 
 
 def files(out: Path, text: str) -> None:
-    """Copy what pages point to beside them."""
+    """Copy the files to which a page links."""
     for name in set(re.findall(r"\]\((?:\.\./)*files/([^)#\s]+)", text)):
         target = out / "files" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target)
 
 
-# ---------------------------------------------------------------------- pages that the code says
+# ---------------------------------------------------------------------- pages made from the code
 
 
 def methods() -> dict[str, str]:
-    """A page for each, and the table that leads to them."""
+    """A page for each method, and the page that lists all methods."""
     made = {f"methods/{name}.md": method_pages.page(m) for name, m in REGISTRY.items()}
-    parts = ["# Methods", "Each page is made from the method's file: its header, record and code."]
+    parts = [
+        "# Methods",
+        "Each page is made from the header, the record and the code of the method's file.",
+    ]
     for kind, guide in (("Ratings", "ratings"), ("Views", "graphs"), ("Tasks", "tasks")):
         chosen = {n: m for n, m in sorted(REGISTRY.items()) if m.data.__name__ == kind}
         rows = [[f"[{n}]({n}.md)", method_pages.prose(m.paper)] for n, m in chosen.items()]
-        parts += [f"## {kind}", f"Which of them: [the guide](../{guide}.md)."]
+        parts += [f"## {kind}", f"How to choose: [the guide](../{guide}.md)."]
         parts += [method_pages.table(["method", "what"], rows), contents(sorted(chosen))]
     return made | {"methods/index.md": "\n\n".join(parts) + "\n"}
 
@@ -155,14 +158,14 @@ def api() -> dict[str, str]:
         rows.append([f"[{title}]({page}.md)", about])
     parts = [
         "# Reference",
-        "What `import bayesfac as bf` gives. Its examples are run by the tests.",
+        "The public names of `import bayesfac as bf`. The tests run all examples.",
     ]
     parts += [method_pages.table(["page", "what"], rows), contents(list(API))]
     return made | {"api/index.md": "\n\n".join(parts) + "\n"}
 
 
 def said(module: Any) -> str:
-    """What a module says of itself, after its first line and before its examples."""
+    """The docstring of a module without its first line and its examples."""
     blocks = method_pages.paragraphs(inspect.getdoc(module))[1:]
     return "\n\n".join(
         f"```text\n{textwrap.dedent(one)}\n```"
@@ -174,7 +177,7 @@ def said(module: Any) -> str:
 
 
 def directive(name: str, thing: Any) -> str:
-    """What autodoc is asked for: a class, a function, or all functions of a module."""
+    """The directive of autodoc for a class, a function, or all functions of a module."""
     if isinstance(thing, types.ModuleType):
         return "\n\n".join(f".. autofunction:: bayesfac.{name}.{one}" for one in public(thing))
     if inspect.isfunction(thing):
@@ -198,7 +201,7 @@ def public(module: Any) -> list[str]:
 
 
 def notebooks(out: Path, run: bool) -> dict[str, str]:
-    """Each as a page. A run is kept beside `out`, and shown as long as its source is the same."""
+    """Every notebook as a page. An executed notebook is kept beside `out` until its source changes."""
     made = {}
     kept = out.parent / "executed"
     kept.mkdir(parents=True, exist_ok=True)
@@ -219,8 +222,8 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
 
 
 def executed(book: Any, folder: Path) -> Any:
-    """With few draws: the pictures are there, the numbers mean little. Files are written to `folder`."""
-    inline = "module://matplotlib_inline.backend_inline"  # `make` asks for one that shows nothing
+    """Run a notebook in `folder` with few draws, so its numbers mean little."""
+    inline = "module://matplotlib_inline.backend_inline"  # `make` sets a backend without pictures
     os.environ |= {"BAYESFAC_FAST": "1", "MPLBACKEND": inline}
     at = {"metadata": {"path": str(folder)}}
     return NotebookClient(book, timeout=600, kernel_name="python3", resources=at).execute()
@@ -231,11 +234,11 @@ def first_line(text: str) -> str:
 
 
 def notebook_page(path: Path, book: Any, out: Path, done: bool) -> str:
-    """Cells in turn, and the outputs of those that ran."""
+    """The cells of a notebook with their outputs, if it was run."""
     told = (
-        "Outputs are of a short run (`BAYESFAC_FAST=1`): they show what there is to see, not what it says."
+        "The outputs are from a short run (`BAYESFAC_FAST=1`) and differ from the figures in the text."
         if done
-        else "Shown without outputs: `make docs NOTEBOOKS=1` runs it first."
+        else "Shown without outputs: `make docs NOTEBOOKS=1` runs the notebook first."
     )
     parts = []
     for number, cell in enumerate(book.cells):

@@ -1,6 +1,6 @@
 """The graphical model of a method as an SVG picture, drawn from its NumPyro model.
 
-Its colours are variables of the page, so it follows the page from light to dark.
+Its colours are CSS variables of the page, so the picture is dark in the dark theme.
 """
 
 from collections import defaultdict
@@ -27,18 +27,20 @@ class Node(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half the width: what the text asks for."""
+        """Half the width of the box, which fits the text."""
         return max(HALF + 5, 4.6 * len(self.name) + 13, 3.1 * len(self.law) + 13)
 
 
 class Picture(NamedTuple):
     nodes: dict[str, Node]
-    plates: dict[str, frozenset[str]]  # of names of nodes; any two nested or apart
-    sites: tuple[str, ...]  # the sampled ones, as the method has them
+    plates: dict[
+        str, frozenset[str]
+    ]  # plate -> names of its nodes; two plates are nested or disjoint
+    sites: tuple[str, ...]  # names of the latent sites before views were merged
 
 
 def look(method: Method) -> Picture:
-    """Sites, their laws, parents and plates, as the method's example has them."""
+    """Sites, their laws, parents and plates, from the model with the data of the method's example."""
     data, hyper = method.example(jax.random.key(0))
     data = method.ready(data, hyper)
     found = get_model_relations(method.model, (data, hyper))
@@ -54,14 +56,14 @@ def look(method: Method) -> Picture:
 
 
 def law_of(law: Any) -> str:
-    """The name of a distribution, without what only shapes or shifts it."""
+    """The name of a distribution, without wrappers that only expand, reshape or transform it."""
     while type(law).__name__ in {"ExpandedDistribution", "Independent", "TransformedDistribution"}:
         law = law.base_dist
     return type(law).__name__
 
 
 def folded(picture: Picture) -> Picture:
-    """Keys with the same structure (views, as a rule) become one plate: B.left, B.right -> B."""
+    """Merge keys (usually views) with the same structure into one plate: B.left, B.right -> B."""
     keys: dict[str, list[str]] = defaultdict(list)
     for name in picture.nodes:
         if "." in name:
@@ -92,7 +94,7 @@ def folded(picture: Picture) -> Picture:
 
 
 def drop(name: str, key: str) -> str:
-    """`C.left` without `left`."""
+    """Remove the key from a name: `C.left` without `left` is `C`."""
     return ".".join(part for i, part in enumerate(name.split(".")) if not (i and part == key))
 
 
@@ -100,7 +102,7 @@ def drop(name: str, key: str) -> str:
 
 
 def rows(nodes: dict[str, Node]) -> dict[str, int]:
-    """Every node below its parents, and no higher than its children ask for."""
+    """The row of every node: below its parents, and directly above its highest child."""
     depth: dict[str, int] = {}
     for name, node in nodes.items():  # models name parents before children
         depth[name] = 1 + max((depth[p] for p in node.parents), default=-1)
@@ -111,7 +113,7 @@ def rows(nodes: dict[str, Node]) -> dict[str, int]:
 
 
 class Scene(NamedTuple):
-    """What is to be placed: nodes and plates, each within the innermost plate around it."""
+    """The nodes and plates to place, each with the innermost plate around it."""
 
     picture: Picture
     depth: dict[str, int]
@@ -120,7 +122,7 @@ class Scene(NamedTuple):
 
 
 def stage(picture: Picture) -> Scene:
-    """Which plate holds which."""
+    """Find the innermost plate around every node and plate."""
     depth = rows(picture.nodes)
     wide = sorted(picture.plates, key=lambda plate: -len(picture.plates[plate]))
     inside = {
@@ -148,8 +150,10 @@ def neighbours(scene: Scene, order: list[str]) -> list[tuple[str, str]]:
 
 
 def spread(scene: Scene, order: list[str]) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Left and right ends such that arrows are short and nothing overlaps, and how short they are."""
-    at = {name: 2 * i for i, name in enumerate(order)}  # its left end; the right one is next
+    """The cost of the arrows, and the left and right ends that minimise this cost without overlaps."""
+    at = {
+        name: 2 * i for i, name in enumerate(order)
+    }  # index of the left end; the right end has the next index
     n, nodes = 2 * len(order), scene.picture.nodes
     pull, rules = np.eye(n) * 1e-4, []
 
@@ -194,9 +198,9 @@ def nearest(pull: np.ndarray, A: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def arranged(picture: Picture) -> tuple[Scene, dict[str, tuple[float, float]]]:
-    """Places for all: siblings change places as long as that shortens the arrows."""
+    """Place nodes and plates: swap siblings as long as a swap shortens the arrows."""
     scene = stage(picture)
-    said = list(picture.nodes)  # in the model's order; a plate comes where its first node does
+    said = list(picture.nodes)  # in the model's order; a plate has the place of its first node
     order = [*picture.nodes, *picture.plates]
     order.sort(key=lambda name: min(map(said.index, picture.plates.get(name, [name]))))
     best, places = spread(scene, order)
@@ -206,7 +210,7 @@ def arranged(picture: Picture) -> tuple[Scene, dict[str, tuple[float, float]]]:
         for a, b in neighbours(scene, order):
             other = [{a: b, b: a}.get(name, name) for name in order]
             cost, found = spread(scene, other)
-            if cost < best * (1 - 1e-3):  # as equals they stay in the model's order
+            if cost < best * (1 - 1e-3):  # without a real gain, keep the model's order
                 best, places, order, better = cost, found, other, True
                 break
     return scene, places
@@ -216,7 +220,7 @@ def arranged(picture: Picture) -> tuple[Scene, dict[str, tuple[float, float]]]:
 
 
 def svg(name: str, picture: Picture) -> str:
-    """The picture, with a description for those who cannot see it."""
+    """The picture as SVG, with a description for screen readers."""
     scene, ends = arranged(picture)
     nodes, plates = picture.nodes, picture.plates
     step = ROW + 2 * HALF + LABEL * max([deep(scene, p, 1) - 1 for p in plates], default=0)
@@ -256,7 +260,7 @@ def svg(name: str, picture: Picture) -> str:
 
 
 def deep(scene: Scene, plate: str, end: int) -> int:
-    """How many plates, one in the other, have their first (0) or last (1) row where it has."""
+    """How many nested plates, this one included, share its first (end 0) or last (end 1) row."""
     inner = [p for p, outer in scene.inside.items() if outer == plate and p in scene.picture.plates]
     same = [p for p in inner if scene.span[p][end] == scene.span[plate][end]]
     return 1 + max([deep(scene, p, end) for p in same], default=0)
@@ -281,7 +285,7 @@ def plate_box(plate: str, box: np.ndarray) -> str:
 
 
 def plate_name(plate: str, box: np.ndarray, bows: list[np.ndarray]) -> str:
-    """Along the lower edge, on the side that fewer arrows cross."""
+    """The name at the lower edge of a plate, on the side that fewer arrows cross."""
     wide, path = LETTER * len(plate) + 6, np.concatenate([curve(bow) for bow in bows])
     side = {"end": box[1][0] - 10 - wide, "start": box[0][0] + 10}
     crossed = {
@@ -317,7 +321,7 @@ def curve(bow: np.ndarray) -> np.ndarray:
 def arrow(
     nodes: dict[str, Node], middle: dict[str, np.ndarray], parent: str, child: str
 ) -> np.ndarray:
-    """From parent to child; bent where a straight one would pass behind another node."""
+    """The arrow from parent to child, bent if a straight arrow would pass behind another node."""
     start, end = middle[parent], middle[child]
     across = np.array([start[1] - end[1], end[0] - start[0]]) / np.hypot(*(end - start))
     others = [(middle[n], nodes[n].half) for n in nodes if n not in {parent, child}]
@@ -337,7 +341,7 @@ def drawn(bow: np.ndarray) -> str:
 
 
 def edge(of: np.ndarray, towards: np.ndarray, node: Node, margin: float) -> np.ndarray:
-    """Where the line leaves the node's outline, which is an ellipse near enough a pill."""
+    """The point where an arrow crosses the outline of the node, which is nearly a pill."""
     way = towards - of
     flat = np.array([node.half, HALF])
     four = np.sum(np.abs(way / flat) ** 4) ** 0.25  # between an ellipse and a rectangle

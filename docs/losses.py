@@ -1,4 +1,4 @@
-"""Draw docs/images/losses.png: the binary losses, and the two ordinal constructions over one of them.
+"""Draw docs/images/losses.png: the binary losses, and both ordinal constructions from the smooth hinge.
 
 python docs/losses.py
 """
@@ -12,7 +12,7 @@ import numpy as np
 from bayesfac.core.laws.losses import BINARY, ordinal
 
 TARGET = Path(__file__).parent / "images" / "losses.png"
-LOOK = {  # with the colour, so that neither is needed alone
+LOOK = {  # colours and line styles, so that the lines differ in black and white too
     "zero_one": ("0.3", "-"),
     "hinge": ("C0", "--"),
     "smooth_hinge": ("C1", "-"),
@@ -37,7 +37,7 @@ def draw_binary(axes: plt.Axes) -> None:
 
 
 def draw_ordinal(axes: plt.Axes) -> None:
-    """Both constructions over the smooth hinge, of one level, by x."""
+    """The ordinal loss of one level by x, for both constructions from the smooth hinge."""
     x = jnp.linspace(-4, 4, 801)
     theta = jnp.broadcast_to(THETA, (len(x), len(THETA)))
     code = jnp.full(len(x), LEVEL - 1)

@@ -1,4 +1,4 @@
-"""One page for every method, from its file: header, settings, model, code, and where it is used."""
+"""Make one page for every method from its file: header, settings, model, code, and pages that use it."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def page(method: Method) -> str:
-    """The whole page, as Markdown."""
+    """The page of a method, as Markdown."""
     module, look = inspect.getmodule(method.init), graph.look(method)
     title, paper, *rest = paragraphs(inspect.getdoc(module))
     parts = [
@@ -50,7 +50,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def prose(text: str) -> str:
-    """One line of Markdown that reads as the docstring does: only `code` and *stress* mean anything."""
+    """Text as one line of Markdown, with everything escaped except `code` and *stress*."""
     pieces = re.split(r"(`[^`]+`|(?<!\w)\*[A-Za-z][^*`]*[a-z]\*(?!\w))", " ".join(text.split()))
     return "".join(
         piece if at % 2 else re.sub(r"([\\*_<\[\]|~#^{}$])", r"\\\1", piece)
@@ -59,7 +59,7 @@ def prose(text: str) -> str:
 
 
 def header(blocks: list[str]) -> list[str]:
-    """Objective, table of notation, and what is to be known, under headings."""
+    """The objective, the table of notation and the remarks of a header, under headings."""
     parts: list[str] = []
     for block in blocks:
         if re.match(r" +paper +here +shape", block):
@@ -74,7 +74,7 @@ def header(blocks: list[str]) -> list[str]:
 
 
 def notation(block: str) -> str:
-    """The table paper | here | shape: what stands in the middle of a line belongs to `here`."""
+    """The table paper | here | shape of a header, as Markdown."""
     first, *lines = block.splitlines()
     starts = [first.index(word) for word in ("paper", "here", "shape")]
     rows = []
@@ -89,7 +89,7 @@ def notation(block: str) -> str:
 
 
 def named(text: str) -> str:
-    """Names as code, a description as it is."""
+    """Format names as code and descriptions as text."""
     is_code = re.fullmatch(r"[\w.]+(\[[^\]]+\])?(, [\w.]+(\[[^\]]+\])?)*", text)
     return f"`{text}`" if is_code else prose(text)
 
@@ -103,7 +103,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def facts(method: Method) -> str:
-    """What the record says, in one table."""
+    """The facts of the record in one table."""
     rows = [
         ["Data", f"{{py:class}}`bayesfac.{method.data.__name__}`"],
         ["Solver", solver(method)],
@@ -120,18 +120,18 @@ def facts(method: Method) -> str:
             3, ["Gibbs\N{NO-BREAK SPACE}sweep", ", ".join(f"`{block}`" for block in blocks)]
         )
     if "views_given" in method.traits:
-        rows.insert(1, ["Models", "the labels; the features are taken as given"])
+        rows.insert(1, ["Models", "the labels, conditional on the features"])
     return table(["", ""], rows)
 
 
 def solver(method: Method) -> str:
     if method.update:
-        return "`FixedPoint`: `update` is repeated, and never raises the objective"
-    return "`LBFGS` on the objective; the paper's own steps need none of its own here"
+        return "`FixedPoint`: repeats `update`, which never raises the objective"
+    return "`LBFGS` on the objective; the method has no `update`"
 
 
 def reference(key: str) -> str:
-    """The entry of the bibliography, in words."""
+    """The bibliography entry as one sentence."""
     text = (ROOT / "bayesfac" / "references.bib").read_text(encoding="utf-8")
     entry = text.split(f"{{{key},")[1].split("\n}")[0]
     fields = {
@@ -148,7 +148,7 @@ def reference(key: str) -> str:
 
 
 def picture(method: Method, look: graph.Picture) -> str:
-    """The graph, and each site's law and axes."""
+    """The graphical model, and a table of the sites with their laws and axes."""
     rows = []
     for name, node in look.nodes.items():
         field, _, key = name.partition(".")
@@ -156,7 +156,7 @@ def picture(method: Method, look: graph.Picture) -> str:
         given = ", ".join(f"`{p}`" for p in node.parents)
         rows.append([f"`{name}`", f"`{node.law}`" if node.kind != "factor" else "",
                      " × ".join(axes), given, node.kind])  # fmt: skip
-    caption = "Shaded: seen. Dashed: a factor of the joint that is no density. Boxes: repeated."
+    caption = "Shaded: observed. Dashed: a factor of the joint that is not a density. Boxes: repeated parts."
     return (
         f'<figure class="graph">{graph.svg(method.name, look)}\n'
         f"<figcaption>{caption}</figcaption></figure>\n\n"
@@ -183,7 +183,7 @@ def settings(method: Method) -> str:
 
 
 def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
-    """What may be moved without a change, and what the method does not do."""
+    """Symmetries of the joint, traits, and waived checks of the method."""
     free = [moved(one) for one in gauge_of(method, sites)]
     parts = ["## What is not identified", "\n".join(f"- {one}" for one in free)] if free else []
     if parts:
@@ -192,7 +192,7 @@ def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
     if known:
         parts += ["## What to know before using it", "\n".join(known)]
     if method.waived:
-        parts += ["## Checks of the contract that it does not pass, and why"]
+        parts += ["## Checks of the contract that the method does not pass, and why"]
         parts += ["\n".join(f"- *{check}*: {prose(why)}" for check, why in method.waived.items())]
     return parts
 
@@ -215,13 +215,13 @@ def moved(free: Rotation | Permutation) -> str:
 
 
 def code(method: Method, module: Any) -> list[str]:
-    """The two functions that a reader holds beside the paper."""
+    """The solver (`update` or the objective) and the model, to compare with the paper."""
     parts = []
     if method.update:
         parts += ["## Update", "One sweep of the solver.", block(method.update)]
     else:
         objective = block(method.objective)
-        parts += ["## Update", "None: L-BFGS goes down this, by its gradient.", objective]
+        parts += ["## Update", "None: L-BFGS minimises this objective by its gradient.", objective]
     return [*parts, "## Model", "The generative twin, in NumPyro.", block(method.model)]
 
 
@@ -230,14 +230,14 @@ def block(function: Any) -> str:
 
 
 def whole(method: Method) -> list[str]:
-    """The file, after its header."""
+    """The code of the file without its header."""
     path = Path(inspect.getfile(method.init))
     text = path.read_text(encoding="utf-8")
     after = text.split('"""\n', 1)[1].strip()
     name = path.relative_to(ROOT).as_posix()
     return [
         "## The whole file",
-        f"`{name}`, after its header, which is above; [as a file](../files/{name}).",
+        f"`{name}` without its header, which is shown above; [as a file](../files/{name}).",
         f"<details><summary>Show the code</summary>\n\n```python\n{after}\n```\n\n</details>",
     ]
 
@@ -256,17 +256,17 @@ train, test = bf.split.holdout(data, 0.3, seed=0)
 """,
 }
 ASK = {"Views": "print(bf.clusters(fit).head())"}
-ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # it takes one'
+ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # the method takes one view'
 
 
 def example(method: Method) -> str:
-    """A few lines that run as they stand, on data of the kind that it takes."""
+    """A short program that fits the method to data of the right kind."""
     fields, kind = method.Hyper._fields, method.data.__name__
     size = ", layers=((6, 4),)" if "layers" in fields else ", n_components=3"
     size += ", n_topics=6" if "n_topics" in fields else ""
     likes = ".above(3)  # likes against the rest" if method.name == "bmmmf" else ""
     made = DATA[kind].format(likes=likes, one=ONE_VIEW if method.name in {"plsa", "ltm"} else "")
-    made += "train = train.take(train.labelled)  # it learns from rows with labels alone\n" * (
+    made += "train = train.take(train.labelled)  # the method uses labelled rows only\n" * (
         method.name == "faie"
     )
     ask = ASK.get(kind, "print(fit.predict(test).frame().head())")
@@ -278,7 +278,7 @@ def example(method: Method) -> str:
 
 
 def see_also(method: Method) -> str:
-    """The guides and notebooks that speak of it."""
+    """Links to the guides and notebooks that mention the method."""
     links = []
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")

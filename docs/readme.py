@@ -1,8 +1,8 @@
-"""Write what README.md, its badge and docs/choosing.md say about the methods: `make readme`.
+"""Update the methods in README.md, in its badge and in docs/choosing.md: `make readme`.
 
-README.md gets the table of `bf.methods()` and their number, the badge the number, docs/choosing.md a
-row for each method that has none; rows of methods that no longer exist are removed. The words of a row
-that is there stay as they are.
+README.md gets the table of `bf.methods()` and the number of methods, the badge gets the number, and
+docs/choosing.md gets a row for each method without a row. Rows of methods that no longer exist are removed;
+other rows are not changed.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The drawing of the package's rooms for the page on architecture: who imports whom, read from the code.
+"""Draw which rooms of the package import which, for docs/architecture.md.
 
 `python docs/rooms.py` writes docs/images/rooms.svg; `make docs` runs it first. A room is a folder or a
 module at the top of the package.

@@ -1,4 +1,4 @@
-r"""Shares alone: how often each label is given, overall and in each task. The features are not used.
+r"""Shares only: how often each label occurs, overall and in each task. The features are not used.
 
 Lindley & Smith, "Bayes Estimates for the Linear Model", JRSS B 34, 1972: means of groups shrunk towards
 their common mean; the solver takes the exact optimum of each block in turn.
@@ -47,7 +47,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
-    """Refuse wrong settings, and fill those that depend on the data."""
+    """Refuse wrong settings, and compute settings that depend on the data."""
     labels.check(data)
     checks.positive(hyper, "weight", "ridge", "penalty")
     return hyper._replace(binary=data.binary)
@@ -119,7 +119,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """A label, for one value of Params; engines map `predict` over draws. A row of no task has b alone."""
+    """A label, for one value of Params; engines map `predict` over draws. An unknown task has score b."""
     score = pick(p.b, query.col) + inner(p.D, jnp.eye(len(p.b)), query)
     return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight)
 

@@ -1,4 +1,4 @@
-r"""Biases alone: the baseline that a factorization has to beat. Copy this file to begin a method.
+r"""Biases only: a baseline for factorizations. Copy this file to begin a method.
 
 Koren, "Factorization Meets the Neighborhood", KDD 2008, eq. 1 and the least-squares problem that
 follows it, with one penalty per side; the solver takes each side's exact optimum in turn.
@@ -36,13 +36,13 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     noise: float | None = None  # None: the standard deviation of the ratings
-    scale_user: float | None = None  # None: half of it
+    scale_user: float | None = None  # None: half the noise
     scale_item: float | None = None
     offset: float | None = None  # None: the mean rating
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    """Fill settings that default to the data, and refuse wrong ones. May be left out."""
+    """Compute defaults from the data and refuse wrong settings. `prepare` may be left out."""
     half = data.spread / 2
     default = {"noise": 2 * half, "scale_user": half, "scale_item": half, "offset": data.mean}
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})

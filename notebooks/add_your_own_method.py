@@ -14,10 +14,10 @@
 # # What do I write to add a method of my own, and who checks it?
 #
 # How often did each of sixty listeners play each of forty records? Such counts want a factorization that
-# is non-negative and knows that a count of 100 is less certain than a count of 1. The library has none, so
-# we write it: Gamma-Poisson factorization (Cemgil, "Bayesian inference for nonnegative matrix factorisation
-# models", 2009). It takes some sixty lines. The solver, the samplers, the comparison and the report are
-# then there, and a contract says whether the lines belong together.
+# is non-negative and takes the variance of a count to grow with its mean. The library has no such method, so
+# we write one: Gamma-Poisson factorization (Cemgil, "Bayesian inference for nonnegative matrix factorisation
+# models", 2009). It takes some sixty lines. The solver, the samplers, the comparison and the report
+# then work for this method, and the contract checks that its functions agree with each other.
 
 # %%
 import os
@@ -39,11 +39,11 @@ from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.testing import contract
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws: does it run, no more
-warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report says it, further down
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
+warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report below says the same
 
 # %% [markdown]
-# ## 1. The objective, and what may be turned
+# ## 1. The objective
 #
 # A listener has $K$ tastes $u_i$, a record appeals $v_j$ to each of them, and the count is
 # $y_{ij} \sim \mathrm{Poisson}(u_i \cdot v_j)$. With Gamma priors (shape $a$, rate $b$) on all entries,
@@ -52,7 +52,7 @@ warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report says it, fu
 # $$J = \sum_{ij \text{ seen}} \left[ u_i \cdot v_j - y_{ij} \log u_i \cdot v_j \right]
 #     + \sum_{\text{entries } x} \left[ b\,x - (a - 1) \log x \right] .$$
 #
-# The fields of `Params` will be the sample sites of the twin, those of `Hyper` what a user may set.
+# The fields of `Params` are the sample sites of the model, the fields of `Hyper` are the user's settings.
 
 
 # %%
@@ -68,7 +68,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data, hyper):
-    """What defaults to the data, and what is refused."""
+    """Compute defaults from the data, and refuse wrong settings."""
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     if not (data.value >= 0).all() or not (data.value == np.round(data.value)).all():
         raise ValueError("Expected counts of 0, 1, 2, ..., got fractions or numbers below zero")
@@ -108,7 +108,7 @@ def objective(p, data, hyper):
 
 # %%
 def gathered(p, data, side):
-    """Of U (side 0) or V: its expected counts, and what it is exposed to (rows x K each)."""
+    """For U (side 0) or V: the expected counts and the exposures (rows x K each)."""
     rows, cols = (data.cells.row, data.cells.col)[:: 1 - 2 * side]
     mine, other = p[side], p[1 - side]
     share = data.y / inner(p.U, p.V, data.cells)
@@ -126,10 +126,10 @@ def update(p, data, hyper):
 
 
 # %% [markdown]
-# ## 3. The twin, and what it predicts
+# ## 3. The model and its predictions
 #
-# `predict` takes one value of the parameters; a label that training never saw comes as -1 and gets the
-# prior's mean.
+# `predict` takes one value of the parameters; a label without training data has code -1 and
+# gets the mean of the prior.
 
 
 # %%
@@ -156,12 +156,12 @@ def predict(p, query, hyper):
 # %% [markdown]
 # ## 4. A Gibbs sampler for four more lines
 #
-# The split of EM, drawn instead of expected, makes both sides conjugate.
+# If the split of EM is drawn instead of expected, both conditionals are Gamma.
 
 
 # %%
 def augment(p, data, hyper):
-    """How the count of each cell falls to the tastes."""
+    """The split of the count of each cell among the tastes."""
     parts = p.U[data.cells.row] * p.V[data.cells.col]
     return dist.Multinomial(
         data.y.astype(int), parts / parts.sum(1, keepdims=True), total_count_max=200
@@ -180,7 +180,7 @@ def conditional(side):
 # %% [markdown]
 # ## 5. The record
 #
-# `example` is tiny: all checks run on it. The gauge is what may be relabelled without changing anything.
+# `example` is tiny: all checks run on it. The gauge declares that the tastes may be relabelled.
 
 
 # %%
@@ -216,13 +216,13 @@ for check, answer in contract(METHOD).items():
     print(f"{check:15} {answer}")
 
 # %% [markdown]
-# Kept, or why there is nothing to check. Nothing here was written for this method: the checks compare what
-# the functions say with one another, in double precision, on the tiny example.
+# Each line is "kept", or the reason why the check does not apply. The checks are the same for every method:
+# they compare the functions with one another, in double precision, on the tiny example.
 #
-# ## 6. What a mistake looks like
+# ## 6. Two mistakes that the contract finds
 #
-# Two that are easily made. The first sums the exposure over all cells instead of those that were seen. The
-# second writes the prior's rate where NumPyro's twin, or the reader, expects its inverse.
+# The first mistake sums the exposure over all cells instead of those that were seen. The
+# second passes the inverse of the rate to the prior.
 
 
 # %%
@@ -248,10 +248,10 @@ for mistake, check in (
         print(f"{check.__name__}: {error}")
 
 # %% [markdown]
-# ## 7. Everything else is there
+# ## 7. Fits, comparison and report
 #
-# Counts made up from the model's own law, so that we know what is to be found; a fifth is held out. The
-# point is the solver above. The posterior is sampled by our Gibbs, and, without a further line, by NUTS.
+# The counts are drawn from the model itself, so the true parameters are known; a fifth is held out. The point
+# comes from the solver above. Our Gibbs sampler and NUTS, which needs no further code, sample the posterior.
 
 # %%
 rng = np.random.default_rng(1)
@@ -275,16 +275,16 @@ comparison = bf.compare(fits, test)
 print(comparison)
 
 # %% [markdown]
-# The report's two questions: did the chains agree, on what is identified; and are the intervals right?
+# The report answers two questions: do the chains agree, and are the intervals right?
 
 # %%
 for name in ("Gibbs", "NUTS"):
     print(repr(fits[name].diagnostics()).partition("\n\n")[0], "\n")
 
 # %% [markdown]
-# The contract says that a sampler is right, not that it is quick. This Gibbs sampler moves a table by moving
-# one split after the other, and in a full run its 4,000 draws are worth some 30; the 1,000 of NUTS are worth
-# 300. The verdict shows it, and says what to do.
+# The contract checks that a sampler is right, not that it is quick. This Gibbs sampler mixes slowly:
+# in a full run its 4,000 draws are worth some 30; the 1,000 of NUTS are worth 300. The verdict reports this,
+# and says what to do.
 
 # %%
 levels = np.linspace(0.1, 0.95, 18)
@@ -301,16 +301,17 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# *Share of held-out counts inside central intervals. On the dotted line an interval holds what it promises;
-# the point, which does not know what it does not know, lies below, and the two samplers lie on top of each
-# other: they sample one model.*
+# *Share of held-out counts inside central intervals. On the dotted line the share equals the
+# nominal level. The point lies below, because it leaves out the uncertainty of the parameters. The two
+# samplers agree, as they sample one model.*
 #
 # ## What was learned
 #
-# - A method is a few plain functions and a record. What it may ask of the user is checked in `prepare`, what
-#   it is made of stands in `Params`, and the objective is all of minus the log joint.
-# - The contract finds what reading does not: a missing cell that counts as a zero, a rate that was a scale.
-# - A posterior costs one more engine, not one more implementation.
+# - A method is a few plain functions and a record: `prepare` checks the settings, `Params` names the
+#   parameters, and the objective is minus the log joint.
+# - The contract finds mistakes that a reader overlooks: a missing cell that counts as a zero, a rate in place
+#   of a scale.
+# - A posterior needs another engine, but no second implementation.
 #
 # To bring a method into the library, see `CONTRIBUTING.md`; `docs/skeleton_method.py` is a file to copy.
 

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # What does the report say, and what do I do about it?
 #
-# One call writes a page: a verdict, a table of scores, a dozen pictures. Here each part is taken out of the
-# page and asked what it is good for: on made-up ratings, with a posterior that is too short first and long
-# enough afterwards. `docs/reading_a_report.md` is the same in prose.
+# One call writes a page: a verdict, a table of scores, a dozen pictures. This notebook explains each part of
+# the page with made-up ratings, first for a sampler with too few draws, then for one with enough.
+# `docs/reading_a_report.md` explains the report without code.
 
 # %%
 import os
@@ -29,7 +29,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # fewer draws: does it run, not what does it say
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 warnings.simplefilter("ignore", bf.ConvergenceWarning)  # here the report says it
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 folder = Path(tempfile.mkdtemp())
@@ -57,8 +57,8 @@ comparison  # the same table and verdicts as at the top of the page
 # %% [markdown]
 # ## 2. The verdict: may I use these draws?
 #
-# Each line is one question, its mark is the answer, and a line that is not good ends with what to do. Read it
-# before any score: the score of a chain that has not arrived is the score of its start.
+# Each line is one check with its result as a mark; a line that is not good ends with what to do. Read the
+# verdict before any score: the score of a chain that has not converged depends on its start.
 
 # %%
 fits["hasty"].diagnostics()
@@ -69,7 +69,7 @@ fits["patient"].diagnostics()
 # %% [markdown]
 # ## 3. Why is no single factor in the table?
 #
-# $U$ and $V$ may turn together without changing one prediction. So four chains that agree perfectly about
+# $U$ and $V$ may rotate together without changing a prediction. So four chains that agree perfectly about
 # every rating can disagree about every entry of $U$.
 
 # %%
@@ -87,12 +87,12 @@ axes[0].legend(loc="upper right", fontsize=7)
 plt.show()
 
 # %% [markdown]
-# *Left, an entry of a factor table: every chain stays in a frame of its own, and its R-hat would be a false
-# alarm. Right, what user 0 thinks of item 0, relative to the mean: the chains lie on top of each other. The
-# report judges what is identified: predictions, the log joint, hyper-parameters, singular values.*
+# *Left, an entry of a factor table: every chain has another rotation, and a high R-hat would be a false
+# alarm. Right, the predicted rating of user 0 for item 0, relative to the mean: the chains agree. The
+# report judges identified quantities: predictions, the log joint, hyper-parameters, singular values.*
 #
-# To read factors nevertheless, turn all draws into one frame first. What remains after that is the residual,
-# and `modes` says whether there is one explanation or several.
+# To read factors nevertheless, first rotate all draws to agree as well as possible. The residual is their
+# remaining difference, and `modes` is the number of distinct solutions among the draws.
 
 # %%
 aligned = fits["patient"].aligned()
@@ -101,9 +101,9 @@ print(aligned)
 # %% [markdown]
 # ## 4. The scores: which line do I quote?
 #
-# RMSE and MAE judge the middle and often do not differ. The log score, the CRPS and on levels the RPS judge
-# the whole distribution. Differences come with a paired standard error over users: without one, a third
-# decimal is decoration.
+# RMSE and MAE judge point predictions and often do not differ. The log score, the CRPS and, for levels, the
+# RPS judge the whole distribution. Every difference has a paired standard error over users; do not read
+# differences that are smaller than two standard errors.
 
 # %%
 for sentence in comparison.sentences():
@@ -112,8 +112,9 @@ for sentence in comparison.sentences():
 # %% [markdown]
 # ## 5. Calibration: is 90 % nine in ten?
 #
-# The PIT of a held-out rating is the probability that was given to less. If the predictive distributions are
-# right, it is uniform; a U says too narrow, a hump too wide, a slope biased.
+# The PIT of a held-out rating is the predicted probability of a smaller rating. If the predictive
+# distributions are right, PIT values are uniform. A U shape means too narrow, a hump too wide,
+# a slope biased.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
@@ -128,12 +129,12 @@ axes[0].set_ylabel("relative frequency")
 plt.show()
 
 # %% [markdown]
-# *Where the bars stand above the dotted line at both ends, too many ratings were thought nearly impossible.
-# Teeth in the middle are no fault here: a real-valued model predicts whole stars.*
+# *If the bars are above the dotted line at both ends, too many ratings had a small predicted probability.
+# The uneven bars in the middle are no fault: a real-valued model predicts whole stars.*
 #
 # ## 6. Taking it elsewhere
 #
-# The draws are an ArviZ DataTree with your labels, so every tool that reads one reads these. A fit is saved
+# The draws are an ArviZ DataTree with your labels, which many tools can read. A fit is saved
 # as a folder without pickle; draws alone also as NetCDF.
 
 # %%
@@ -146,11 +147,11 @@ fits["patient"].to_netcdf(folder / "patient.nc")
 # %% [markdown]
 # ## What was learned
 #
-# - Verdict first, scores second, pictures third; each part decides whether the next is worth reading.
-# - "Usable with care" names its reason and the number of draws that would do. R-hat of raw factors is no
-#   reason.
-# - Point and posterior often share their RMSE; what tells them apart is whether intervals hold.
-# - A page, a folder, a NetCDF file: all of them written whole or not at all, and read without running code.
+# - Read the verdict first, then the scores, then the pictures.
+# - "Usable with care" names its reason and the number of draws that would be enough. R-hat of raw
+#   factors is never a reason.
+# - Point and posterior often have the same RMSE, but the coverage of their intervals differs.
+# - A report, a saved fit or a NetCDF file is never left half written, and loading runs no code.
 
 # %%
 assert (again.predict(test).mean == fits["patient"].predict(test).mean).all()

@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Which labels would I rather not guess?
 #
-# Rows of several tasks, seen in several views; some have labels. A method can be asked for the labels of the
-# others, and it answers for all of them. Some answers are better than others: does it know which?
+# Rows of several tasks have features in several views, and some rows have labels. A method predicts the
+# labels of all other rows. Some predictions are better than others: do its probabilities show which?
 #
-# Here `heres` answers as a point and as a posterior, beside a neighbour vote, and then again with the least
-# certain rows left out (`docs/tasks.md`).
+# Here `heres` is fitted as a point and as a posterior and compared with a vote of neighbours, first on all
+# rows, then without the least certain rows (`docs/tasks.md`).
 
 # %%
 import os
@@ -29,7 +29,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
@@ -72,8 +72,8 @@ posterior = bf.fit("heres", train, bf.Gibbs(**length, chains=2), init=point, **g
 print(point, posterior, posterior.diagnostics(), sep="\n")
 
 # %% [markdown]
-# What may be read is what the data identify: predictions, and not the columns of a factor, which may change
-# places. The verdict keeps to that.
+# The data identify predictions, but not the columns of a factor, which may change places. So the verdict
+# judges predictions.
 
 # %%
 seen, asked = train.take(train.labelled), test
@@ -94,9 +94,9 @@ table = pd.DataFrame(rows).set_index("method")
 print(table[["hamming_loss", "example_f1", "micro_f1", "brier", "expected_calibration_error"]].T)
 
 # %% [markdown]
-# ## Are the probabilities true?
+# ## Are the probabilities calibrated?
 #
-# Of the labels that were given 30 %, 30 % should come true.
+# Of the labels with a predicted probability of 30 %, 30 % should be true.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
@@ -127,12 +127,13 @@ gains = {
 print("F1 gained by leaving a fifth out:", {name: round(float(g), 3) for name, g in gains.items()})
 
 # %% [markdown]
-# *Left: how true the stated probabilities are. Right: the curve of a method that knows what it does not know
-# rises.*
+# *Left: calibration of the predicted probabilities. Right: the curve rises if the least certain rows of a
+# method are its worst.*
 #
-# ## Rows that came too late
+# ## New rows
 #
-# New rows of a known task need no new fit: everything but their own representation is held.
+# New rows of a known task need no new fit: `fold_in` fits their representation and keeps all other
+# parameters.
 
 # %%
 late = asked.take(np.arange(5), labelled=np.zeros(asked.n_rows, bool))
@@ -142,10 +143,10 @@ print(folded.predict(late).frame().head(6))
 # %% [markdown]
 # ## What was learned
 #
-# A score of a label is a probability only if it is checked, and the reliability curve does that in one look.
-# On the music it holds for the point and less for the draws, which stay nearer to the middle than they
-# need to. All three know which rows not to guess: without the least certain fifth, F1 of the rest is higher.
-# A vote of the neighbours is the best guess there, and gains least. (Seen: Hamming loss .217, .213, .192, F1
+# Use the score of a label as a probability only after a check, for example by the reliability curve. On the
+# music the probabilities of the point are calibrated; those of the draws are too close to one half. All three
+# methods order the rows well: without the least certain fifth, F1 of the rest is higher. The vote of the
+# neighbours has the highest F1 and gains least. (Figures: Hamming loss .217, .213, .192, F1
 # .526, .489, .601, error of calibration .045, .081, .041 for point, posterior and ML-kNN; one split.)
 
 # %%

@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Which labels does a new document get, and when should I not believe the answer?
 #
-# A document may have several labels, or none. A classifier names some of them and tells how probable each is,
-# also for documents that it knows next to nothing about.
+# A document may have several labels, or none. A classifier predicts the probability of each label, also for
+# documents that differ from all training documents.
 #
-# Here `leml`, an embedding of the labels, answers as a point and as a posterior, and `mlc_hmf`, a tree of
-# embeddings, by vote. All face documents whose labels they have not seen (`docs/multilabel.md`).
+# Here `leml`, an embedding of the labels, is fitted as a point and as a posterior, and `mlc_hmf`, a tree of
+# embeddings, predicts by vote. All predict the labels of held-out documents (`docs/multilabel.md`).
 
 # %%
 import os
@@ -30,7 +30,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
 # %% [markdown]
@@ -140,10 +140,10 @@ print(pd.DataFrame(measures).T[shown])
 # of the point that they started from, and have less than half of its error of calibration. Tuning lowers the
 # point's log loss as much. The tree decides as well as any of them, but its probabilities are votes.
 #
-# ## Are the probabilities true?
+# ## Are the probabilities calibrated?
 #
-# Of the labels that were given 30 %, 30 % should come true. And where a method may leave documents
-# unanswered, these should be the ones that it gets wrong.
+# Of the labels with a predicted probability of 30 %, 30 % should be true. And if a method may leave out
+# documents, it should leave out those for which its labels are wrong.
 
 # %%
 LOOK = {"point": "C0s-", "tuned point": "C2D--", "posterior": "C3o-", "MLC-HMF": "C7^:"}
@@ -186,7 +186,7 @@ plt.show()
 #
 # ## Sure and wrong
 #
-# The answers to be afraid of are those that are given for sure: here, with more than 95 %.
+# The most harmful errors are confident ones: here, wrong labels with a probability above 95 %.
 
 # %%
 told, wrong = {}, {name: (p > 0.5) != truth for name, p in answer.items()}
@@ -388,8 +388,8 @@ plt.show()
 # - A penalty chosen on held-out rows does about as much for a point. But few rows choose loosely, and one too
 #   high makes everything look doubtful.
 # - Leave the least certain documents to a person: every method is better on those that remain.
-# - A label that was not given is not false. Say NaN, and most of what was hidden is not missed.
-# - Votes are for deciding. As probabilities take `vote="soft"`, and check them.
+# - A missing label is not a false label. Pass NaN for unknown labels: the fit is then hardly worse.
+# - Votes suit decisions. For probabilities use `vote="soft"`, and check their calibration.
 # - Next: `docs/multilabel.md` for the other methods, `bf.compare` for a page about several fits.
 
 # %%

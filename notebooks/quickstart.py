@@ -18,7 +18,7 @@
 #
 # Here one model of ratings, Bayesian matrix factorization (Salakhutdinov & Mnih 2008), is fitted twice
 # to the same data: as a *point*, the one best pair of factor tables, and as a *posterior*, many pairs
-# that explain the ratings about equally well. Both then face ratings that neither has seen.
+# that explain the ratings about equally well. Both then predict ratings that neither fit has seen.
 
 # %%
 import os
@@ -28,13 +28,13 @@ import numpy as np
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # fewer draws: does it run, not what does it say
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 
 # %% [markdown]
 # ## The data
 #
-# 300 users, 200 items, ratings of 1 to 5 stars; made up, so this runs without a network. Half are
-# held out, which leaves the least active users with five.
+# 300 users, 200 items, ratings of 1 to 5 stars; the ratings are made up, so that the notebook runs without
+# a network. Half of the ratings are held out; the least active users keep five.
 
 # %%
 ratings = bf.datasets.load("ratings")
@@ -44,8 +44,8 @@ print(train)
 # %% [markdown]
 # ## Two fits of one model
 #
-# Without an engine, `bf.fit` runs the method's own solver. `bf.Gibbs` samples the same model; two
-# chains, so that they can disagree.
+# Without an engine, `bf.fit` runs the method's own solver. `bf.Gibbs` samples the same model, here with two
+# chains, so that the chains can be compared.
 
 # %%
 settings = {"n_components": 5, "seed": 0}
@@ -54,9 +54,9 @@ sampler = bf.Gibbs(warmup=50, draws=100, chains=2) if FAST else bf.Gibbs(200, 40
 posterior = bf.fit("bpmf", train, sampler, **settings)
 
 # %% [markdown]
-# Before anything else: did the chains agree? R-hat compares them (1 is best), ESS says how many
-# independent draws they are worth. Predictions are judged, never single factors, which may turn and
-# change places without a prediction changing.
+# First check whether the chains agree. R-hat compares the chains (1 is best), ESS is the number of
+# independent draws that would be as precise. The diagnostics judge predictions and not single factors,
+# because factors may rotate and change places while all predictions stay the same.
 
 # %%
 diagnosis = posterior.diagnostics()
@@ -71,13 +71,13 @@ scores = comparison.table
 print(scores[["RMSE", "MAE of level", "RPS", "covers 50 %", "covers 90 %", "width"]].round(3))
 
 # %% [markdown]
-# RMSE and the error of the nearest level hardly tell them apart, nor does RPS, which judges the
-# probabilities of all five levels; the point is even a shade better. Intervals do: of the held-out
-# ratings, 90 % should lie within the 90 % interval, and fewer lie within the point's. It adds the noise
-# of a single rating to its prediction but knows nothing of its own uncertainty, so its intervals are
-# too narrow, and all of one width.
+# RMSE, the error of the nearest level, and RPS, which judges the probabilities of all five levels, hardly
+# differ; the point is even slightly better. The intervals differ: 90 % of the held-out ratings should lie
+# within the 90 % interval, and fewer lie within the intervals of the point. The point adds the noise of a
+# single rating to its prediction but leaves out the uncertainty of the factors, so its intervals are too
+# narrow, and all have the same width.
 #
-# ## Where it matters: users that are hardly known
+# ## Users with few ratings
 
 # %%
 inside = {}
@@ -105,13 +105,13 @@ plt.show()
 
 # %% [markdown]
 # *Share of held-out ratings inside the 90 % interval, by how many ratings training had of the user;
-# bars are one standard error. On the dotted line the interval keeps its promise. The point falls short
-# of it, most of all for users with few ratings; the posterior stays near it throughout.*
+# bars are one standard error. On the dotted line the share is 90 %. The share of the point is smaller, most
+# of all for users with few ratings; the share of the posterior stays near 90 % for all users.*
 #
 # ## One recommendation
 #
-# The least known user, and the unrated item that the point likes best for them. How likely are four
-# stars or more?
+# Take the user with the fewest ratings, and the unrated item with the highest prediction of the point. How
+# likely are four stars or more?
 
 # %%
 user = np.bincount(train.user, minlength=train.n_users).argmin()
@@ -130,7 +130,7 @@ for name, fit in comparison.fits.items():
 # %% [markdown]
 # ## Somebody new
 #
-# A user without a single rating gets an answer too: the prior's, which is wide, and it is flagged.
+# The prediction for a user without ratings comes from the prior: its interval is wide, and it is flagged.
 
 # %%
 newcomer = posterior.predict({"user": [10_000], "item": offer["item"]})
@@ -142,12 +142,12 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 # %% [markdown]
 # ## What was learned
 #
-# - Point and posterior predict about equally well on average; an error cannot say which to trust.
-# - The point's intervals promise 90 % and hold less, least for users with few ratings. The posterior's
-#   are wider where it knows less, and hold about what they promise.
-# - So: rank by either; when the answer is "show this" or "better ask first", use the posterior's
-#   probability, and look at the flag.
-# - The chains' verdict comes first. "Usable with care" means here: predictions agree to a small fraction
+# - Point and posterior predict about equally well on average, so their errors do not show which to trust.
+# - The point's 90 % intervals contain fewer than 90 % of the ratings, most of all for users with few ratings.
+#   The posterior's intervals are wider for these users, and contain about 90 %.
+# - So rank items by either fit. To decide between "show this item" and "ask the user first", use the
+#   probability of the posterior and the flag.
+# - Read the verdict on the chains first. "Usable with care" means here: predictions agree to a small fraction
 #   of their uncertainty, while the spectrum of the factors mixes slowly and wants a longer run.
 #
 # Next: your own ratings by `bf.Ratings(frame)`, every method in `bf.methods()`, and all of this on one

@@ -13,13 +13,13 @@
 # %% [markdown]
 # # Eight models agree. Are they right?
 #
-# A cheap way to ask a point estimate for its uncertainty is to fit it again from another start and to
-# look where the answers differ. Is that spread the uncertainty, and if not, for whom is the point wrong
-# while it sounds sure?
+# A cheap way to estimate the uncertainty of a point estimate is to fit it again from other starts and to
+# compare the predictions. Does their spread measure the uncertainty? If not, for which users is the point
+# wrong although it gives its prediction a high probability?
 #
-# Stars are levels, not numbers, so here they are treated as such: three margin factorizations fitted
-# as points (MMMF, HMF, PMMMF), an ensemble of the first, and two posteriors by Gibbs sampling. Every
-# one of them gives each level a probability, so all can be held to the same ratings.
+# Stars are ordered levels, so here ordinal methods are fitted: three margin factorizations fitted
+# as points (MMMF, HMF, PMMMF), an ensemble of the first, and two posteriors by Gibbs sampling. Each
+# fit predicts a probability for each level, so all fits can be scored on the same ratings.
 
 # %%
 import os
@@ -30,7 +30,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
 # %% [markdown]
@@ -38,7 +38,7 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 #
 # MovieLens-100K where it is at hand (`bayesfac data fetch movielens-100k` gets it): what the text says
 # was seen there (one random 80/20 split and fits of seed 0, in eight minutes on two busy cores).
-# Otherwise made-up ratings: the same code, other figures, and nothing of what is said about them.
+# Otherwise the ratings are made up: the code is the same, but the text does not describe its figures.
 
 # %%
 large = not FAST and bool(bf.datasets.list().loc["movielens-100k", "at hand"])
@@ -243,15 +243,16 @@ print(f"log score lost by the point, other half: {again[worst].mean():.2f} ± {e
 #
 # ## What was learned
 #
-# - Restarts agree where the penalty decides, so the ensemble is surest of films that it knows least. It
-#   improves the prediction a little; as a measure of uncertainty it points the wrong way.
-# - The posteriors are unsure of rare films and sure where they are good, and name better levels besides.
+# - Restarts agree where the penalty determines the fit, so the spread of the ensemble is smallest for films
+#   with few ratings. The ensemble improves the prediction a little, but is a wrong measure of uncertainty.
+# - The posteriors have a large spread for rare films and a small spread where their errors are small, and
+#   they predict better levels.
 # - A margin posterior is a generalised one, and its probabilities are off by a few points where the proper
 #   likelihood's are right. To quote a probability, take `ordinal_mf`; for a quick level, `mmmf`.
 # - Users for whom the point is wrong and sure can be found from one half of the held-out ratings, and are
 #   found again, less strikingly, in the other. Never quote the half that chose them.
-# - The chains were short: two of 200 draws, with R-hat up to 1.25. What is said here is about averages of
-#   one split; before a single prediction is quoted, run them longer.
+# - The chains were short: two of 200 draws, with R-hat up to 1.25. The text describes averages of
+#   one split; run longer chains before you quote a single prediction.
 #
 # Next: `bagging=True` for an ensemble of other ratings instead of other starts; `docs/ratings.md` for the
 # methods not shown; `comparison.to_html("report.html")` for all of this on one page.

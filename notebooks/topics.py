@@ -13,14 +13,14 @@
 # %% [markdown]
 # # Which of these clusters would I bet on?
 #
-# A clustering gives every digit, or every document, a cluster and a probability, and both look final.
-# Some of the rows were put where they are with a shrug: a slightly different fit would have put them
-# elsewhere. Which ones?
+# A clustering gives every digit, or every document, a cluster and a probability. For some rows a slightly
+# different fit would give another cluster. Which rows are these?
 #
-# Two ways to ask. The cheap one fits the point again from other starts and looks at what moved. The other
-# one takes draws from the posterior and counts. Here both are asked: about handwritten digits by `mggm`,
+# There are two ways to find out. The cheap one fits the point again from other starts and compares the
+# clusters. The other one counts clusters over draws from the posterior. Here both ways are used: for
+# handwritten digits by `mggm`,
 # whose clusters are shared by several views and smooth on a graph of neighbours in each of them, and
-# about documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
+# for documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
 
 # %%
 import os
@@ -33,7 +33,7 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps: does it run, no more
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps, to test the code
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
 jax.config.update("jax_enable_x64", True)  # rows of thousands of probabilities that sum to one
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 2)
@@ -44,8 +44,8 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # Digits: three hundred of the UCI numerals in five views where they are at hand (`bayesfac data fetch
 # handwritten` gets them), otherwise scikit-learn's digits in four. Documents: three languages of three
 # hundred Reuters stories where the folder `BAYESFAC_DATA` has `reuters_multilingual_1200.npz`, otherwise
-# made-up ones. The numbers in the text were seen on the first of each (all seeds as they stand, about ten
-# minutes on two busy cores); on the others the code is the same and nothing of what is said need hold.
+# made-up ones. The numbers in the text are from the first data set of each kind (about ten minutes on two
+# busy cores); the text does not describe the results on other data.
 
 
 # %%
@@ -149,10 +149,10 @@ plt.show()
 # point says less than it seems to: of digits that it gives .5 to .6, some are agreed on by all draws and
 # some by half of them. And the crosses lie to the left and low, so either axis knows something.
 #
-# ## Put there with a shrug
+# ## Doubtful rows
 #
-# The point calls their cluster more likely than not, and of these rows the draws agree least. Below it,
-# all rows in fifths from the least sure to the surest, by each of the three columns: how many are right?
+# First, the rows with a probability above one half in the point for which the draws agree least. Then the
+# share of right rows in fifths of all rows, from the least to the most certain, by each of the three columns.
 
 # %%
 shrugs = {}

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Would I notice if this posterior were wrong?
 #
-# Five fits that are wrong, each in another way, and what the diagnostics say of each: labels that switch,
-# SVI that was stopped too soon, a funnel, a prior that is none, too few draws. Then one that is right, and
-# four questions that may be asked of it without a test set (`docs/trust.md`).
+# Five fits that are wrong in different ways, and the diagnostics of each: labels that switch, SVI that was
+# stopped too soon, a funnel, an improper prior, too few draws. Then a fit that is right, and four checks of
+# this fit that need no test set (`docs/trust.md`).
 
 # %%
 import os
@@ -26,8 +26,8 @@ import pandas as pd
 
 import bayesfac as bf
 
-FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws: does it run, no more
-warnings.simplefilter("ignore", bf.ConvergenceWarning)  # it would be right; here the report says it
+FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
+warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the diagnostics below report the same
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
 data, _ = bf.datasets.make_gaussian(30, 20, rank=2, density=0.5, seed=0)
@@ -44,9 +44,9 @@ def said(fit):
 # ## 1. Labels that switch
 #
 # `urp` gives every user a mix of attitudes. Attitude 0 of one draw may be attitude 2 of another: the joint
-# density does not know their names. R-hat of the raw draws is high, a mean over them means nothing, and
-# nothing is wrong with the sampler. Aligned to one order they can be compared, as far as they are determined
-# at all; the report judges what needs no names.
+# density is the same for every numbering of the attitudes. So R-hat of the raw draws is high and their mean
+# has no meaning, although the sampler is correct. Draws that are aligned to one order can be compared; the
+# report judges only quantities that do not depend on the numbering.
 
 # %%
 stars = bf.datasets.make_ratings(60, 30, 3, seed=0)
@@ -75,9 +75,9 @@ plt.show()
 said(bf.fit("pmf", train, bf.SVI(steps=300), n_components=2))
 
 # %% [markdown]
-# Longer, it settles, and yet Pareto's k of the weights that would turn its draws into draws of the posterior
-# says that mean field is not it: the two factors of a product depend on one another. A guide that knows
-# dependence comes nearer.
+# With more steps SVI settles. Still, Pareto's k of the importance weights shows that the mean-field guide
+# differs from the posterior, because the two factors of a product depend on one another. A guide with
+# correlations comes nearer.
 
 # %%
 steps = 500 if FAST else 20_000
@@ -87,18 +87,19 @@ for guide in ("normal", "multivariate"):
 # %% [markdown]
 # ## 3. A funnel
 #
-# Components that the data do not need have precisions that nothing holds: where these grow, the factors
-# become narrow, and no step of NUTS is right for both ends. A short warm-up and large steps make it worse.
+# The data do not determine the precisions of components that they do not need. Where a precision is large,
+# the factors are narrow, and no step size of NUTS suits both large and small precisions. A short warm-up and
+# large steps make this worse.
 
 # %%
 large = bf.NUTS(50, 50 if FAST else 150, chains=2, target_accept=0.5, max_tree_depth=6)
 said(bf.fit("bpmf", train, large, n_components=5))
 
 # %% [markdown]
-# ## 4. A prior that is none
+# ## 4. An improper prior
 #
-# The paper's MMMF has no prior on its thresholds. As a point that is fine; there is no posterior to sample,
-# and so nothing is sampled.
+# The paper's MMMF has no prior on its thresholds. A point estimate exists, but no posterior, so `bf.fit`
+# refuses to sample.
 
 # %%
 try:
@@ -115,8 +116,8 @@ said(bf.fit("bpmf", train, bf.Gibbs(10, 20, chains=2), n_components=2))
 # %% [markdown]
 # ## And one that is right
 #
-# The same model, enough draws, from four copies of a point: turned, so that agreeing factors would prove
-# nothing, and shaken.
+# The same model with enough draws. The four chains start from copies of a point that are rotated at random,
+# so that the factors of the chains differ, with noise added.
 
 # %%
 point = bf.fit("bpmf", train, n_components=2)
@@ -126,20 +127,20 @@ comparison = bf.compare({"point": point, "Gibbs": right}, test, about="random 80
 print(comparison.table[["RMSE", "log score", "CRPS", "covers 90 %"]])
 
 # %% [markdown]
-# **Without a test set:** every rating left out in turn, by importance weights.
+# **Without a test set:** leave out every rating in turn, by importance weights.
 
 # %%
 print(right.loo(train))
 
 # %% [markdown]
 # **Is the sampler right at all?** Simulation-based calibration draws data from the model and asks whether
-# true values fall anywhere among the draws. The table of all methods is `docs/calibration.md`.
+# the ranks of the true values among the draws are uniform. `docs/calibration.md` has a table of all methods.
 
 # %%
 print(bf.sbc("pmf", "Gibbs", replications=40 if FAST else 200, draws=19, progress=False))
 
 # %% [markdown]
-# **Does the prior make sense?** and **who decides, prior or data?**
+# **Does the prior make sense?** and **how strong is the influence of the prior?**
 
 # %%
 print(bf.prior_predictive("pmf", train, n_components=2, scale_user=1.0, scale_item=1.0))
@@ -148,9 +149,9 @@ print(right.sensitivity(train, alpha=(0.98, 1 / 0.98)))
 # %% [markdown]
 # ## What was learned
 #
-# - Factors may switch and turn: judge predictions, and read factors only after alignment.
-# - A verdict comes with what to do next; "care" is not "bad".
-# - SVI cannot see its own error in R-hat; Pareto's k can, and calibration measures it.
-# - An improper posterior is refused, not sampled.
-# - LOO, calibration, prior predictive and sensitivity need no test set. None of them says whether the model
-#   is right for new users: only new users do.
+# - Factors may switch and rotate: judge predictions, and read factors only after alignment.
+# - Every verdict says what to do next. "Usable with care" allows some uses; "bad" allows none.
+# - R-hat does not show the error of SVI; Pareto's k does, and calibration measures the error.
+# - The library refuses to sample an improper posterior.
+# - LOO, calibration, prior predictive and sensitivity need no test set. None of these checks
+#   shows whether the model is right for new users; that needs data of new users.

@@ -1,4 +1,4 @@
-"""What every test stands on: float64, no display, one compilation cache, and the registry."""
+"""Setup of all tests: float64, no display, one compilation cache, and all methods registered."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA talks whenever it reads its cache
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA logs every read of its cache
 # The tests run thousands of tiny programs once or twice: nearly all their time is compilation. These flags
 # make XLA compile faster and the programs run slower; `make test-all` sets XLA_FLAGS= and so keeps the
 # defaults. XLA stops at a flag that it does not know: jaxlib 0.12 cannot switch off the fusion emitters,
@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# before any container is made: they take the working precision as they find it
+# before any container is made, because containers use the precision at that time
 jax.config.update("jax_enable_x64", True)
 if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
     folder = ROOT / ".cache" / f"jax-{jax.__version__}"
@@ -43,7 +43,7 @@ def method(request):
 
 @pytest.fixture(params=quick_for(KINDS), ids=str)
 def sampled_method(request):
-    """Every method, of which the quick tests take one of each kind: for properties of an engine."""
+    """Every method, for properties of an engine; the quick tests take one method of each kind."""
     return REGISTRY[request.param]
 
 
@@ -57,7 +57,7 @@ def key(request):
 
 @pytest.fixture
 def skeleton():
-    """The record in docs/skeleton_method.py; the registry is as it was afterwards."""
+    """The record in docs/skeleton_method.py; the registry is restored after the test."""
     path = ROOT / "docs" / "skeleton_method.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
@@ -80,7 +80,7 @@ _run = iter(range(1, 1_000_000))
 
 @pytest.fixture(autouse=True)
 def _forget_programs():
-    """Every method compiles its own programs; kept until the end they would fill gigabytes."""
+    """Clear the compiled programs after every 100 tests: together they would fill gigabytes."""
     yield
     if next(_run) % 100 == 0:
         jax.clear_caches()

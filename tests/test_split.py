@@ -60,6 +60,35 @@ def test_k_fold_tests_every_rating_once(ratings):
         assert abs(len(test) - len(ratings) / 7) < 1
 
 
+def test_pair_folds_by_rating_are_those_of_k_fold(ratings):
+    X = ratings.frame()[["user", "item"]]
+    folds = split.PairFolds(4, seed=2)
+    assert folds.get_n_splits(X) == 4
+    for (rows, tested), (_, part) in zip(
+        folds.split(X), split.k_fold(ratings, 4, seed=2), strict=True
+    ):
+        assert (
+            X.iloc[tested].to_numpy().tolist() == part.frame()[["user", "item"]].to_numpy().tolist()
+        )
+        assert sorted([*rows, *tested]) == list(range(len(ratings)))
+        assert set(X["user"].iloc[tested]) <= set(X["user"].iloc[rows])
+
+
+def test_pair_folds_by_user_test_every_user_once(ratings):
+    X = ratings.frame()[["user", "item"]].to_numpy()
+    tested = []
+    for rows, held in split.PairFolds(3, by="user", seed=0).split(X):
+        assert not set(X[rows, 0]) & set(X[held, 0])
+        assert len(rows) + len(held) == len(X)
+        tested += sorted(set(X[held, 0]))
+    assert sorted(tested) == sorted(set(X[:, 0]))
+    assert tested != sorted(tested)  # shuffled
+    with pytest.raises(ValueError, match="between 2 and 2 folds .one user each., got 3"):
+        next(split.PairFolds(3, by="user").split([["a", 0], ["b", 0], ["b", 1]]))
+    with pytest.raises(ValueError, match="Expected by="):
+        split.PairFolds(3, by="item")
+
+
 @pytest.mark.parametrize("held_out", [1, 2])
 def test_weak_generalisation_holds_out_so_many_of_every_user(ratings, held_out):
     parts = split.weak_generalisation(ratings, held_out, seed=5)

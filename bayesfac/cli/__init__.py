@@ -1,8 +1,8 @@
 """The command `bayesfac`: fit, compare and report from a shell.
 
 Results go to standard output; progress, warnings and errors to standard error. Exit codes: 0 done,
-1 diagnostics failed (with --strict; sbc), 2 bad usage or bad input, with one line that says what.
-Everything heavy is imported inside the commands, so that help and usage errors are immediate.
+1 diagnostics failed (with --strict; sbc), 2 wrong usage or input, with one line that says what is wrong.
+Slow modules are imported inside the commands, so that help and usage errors are immediate.
 """
 
 import logging
@@ -41,13 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = args.run(args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # `bayesfac methods | head`: nobody reads on
+    except BrokenPipeError:  # `bayesfac methods | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print("bayesfac: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception as error:  # whatever failed becomes one line; -v shows where it came from
+    except Exception as error:  # every error becomes one line; -v prints the traceback
         if verbose:
             traceback.print_exc()
         print(f"bayesfac: error: {_said(error)}", file=sys.stderr)
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _said(error: Exception) -> str:
-    """The message of an error in one line; its kind too, where it was not foreseen."""
+    """The message of an error in one line, with the type of an unexpected error."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     text = re.sub(r"\b(bad|duplicates)='(\w+)'", r"--\1 \2", " ".join(text.split()))
     foreseen = ValueError | TypeError | LookupError | OSError | ImportError | MemoryError
@@ -65,7 +65,7 @@ def _said(error: Exception) -> str:
 
 
 def _log(verbose: bool, quiet: bool) -> None:
-    """What bayesfac logs, to standard error: everything, warnings, or errors only."""
+    """Print log records of bayesfac to standard error: all, warnings, or errors only."""
     logger = logging.getLogger("bayesfac")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("bayesfac: %(message)s"))

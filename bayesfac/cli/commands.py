@@ -1,4 +1,4 @@
-"""What each command does, with its arguments parsed."""
+"""The functions behind the commands; each takes parsed arguments and returns an exit code."""
 
 import argparse
 import ast
@@ -35,7 +35,7 @@ def methods(args: argparse.Namespace) -> int:
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Fit a point and a posterior, write a page."""
+    """Fit a point and a posterior, write an HTML report."""
     import bayesfac as bf
 
     _writable(args.out)
@@ -123,7 +123,10 @@ def sbc(args: argparse.Namespace) -> int:
     for method in chosen:
         engine = _sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
-            _tell(args, f"{method.name}: no {engine}, it declares no conditionals\n")
+            _tell(
+                args,
+                f"{method.name}: skipped, because the method has no conditionals for {engine}\n",
+            )
             continue
         options = {"replications": args.replications, "seed": args.seed, **dict(args.settings)}
         options |= {"hyper": dict(args.hyper), "progress": not args.quiet}
@@ -207,7 +210,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, the value as Python reads it: a number, true, none, or else text.
+    """KEY=VALUE, the value as a Python literal, true, false, none, or else text.
 
     >>> setting("tol=1e-6"), setting("guide=lowrank"), setting("alpha=none")
     (('tol', 1e-06), ('guide', 'lowrank'), ('alpha', None))
@@ -232,7 +235,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def levels(text: str) -> tuple[float, ...]:
-    """How many, FROM:TO in whole steps, FROM:TO:STEP, or a list.
+    """The number of levels, FROM:TO in steps of one, FROM:TO:STEP, or a list.
 
     >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
     ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
@@ -245,12 +248,12 @@ def levels(text: str) -> tuple[float, ...]:
         )
         return tuple(first + step * i for i in range(round((last - first) / step) + 1))
     except (ValueError, ZeroDivisionError):
-        told = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
-        raise argparse.ArgumentTypeError(told) from None
+        message = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _engine(args: argparse.Namespace, default: str) -> Any:
-    """The engine that was asked for, with the settings that it has."""
+    """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
     from bayesfac.core.method import unknown
     from bayesfac.inference import ENGINES
 
@@ -268,7 +271,7 @@ def _engine(args: argparse.Namespace, default: str) -> Any:
 
 
 def _sampler(name: str | None, engines: tuple[str, ...]) -> str:
-    """The engine of that name; without one Gibbs where the method has it, else NUTS."""
+    """The engine of that name; without a name Gibbs if the method has it, else NUTS."""
     from bayesfac.core.method import unknown
     from bayesfac.simulation.samplers import SAMPLERS
 
@@ -281,7 +284,7 @@ def _sampler(name: str | None, engines: tuple[str, ...]) -> str:
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Views":
-    """A data set by name, else a file."""
+    """Load the data set of that name, or else read the file."""
     from bayesfac import datasets
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
@@ -297,7 +300,7 @@ def _data(
             raise ValueError(f"Expected a file for {option}, got the data set {name!r}")
         return datasets.load(name, progress=not args.quiet)
     if not Path(name).exists() and not Path(name).suffix:
-        raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}; nor is it a file")
+        raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}
     return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
 
@@ -312,7 +315,7 @@ def _columns(args: argparse.Namespace) -> Any:
 
 
 def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
-    """Whether the labels of a fit are numbers or text, by the columns of a file."""
+    """{column of a file: int or str}, after the type of the labels of a fit."""
     types: dict[str, type] = {}
     for axis, labels in coords.items():
         column = axis.partition(".")[0]
@@ -326,9 +329,11 @@ def _verdict(args: argparse.Namespace, *diagnostics: Any) -> int:
 
 
 def _writable(path: str | None) -> None:
-    """Refuse before the work, not after it."""
+    """Refuse a path that cannot be written before any computation."""
     if path and not os.access(Path(path).resolve().parent, os.W_OK):
-        raise FileNotFoundError(f"Expected a place for {path}, got a folder that cannot be written")
+        raise FileNotFoundError(
+            f"Expected a writable folder for {path}, got one that is missing or read-only"
+        )
 
 
 def _tell(args: argparse.Namespace, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What can be typed, and the help. Imports nothing heavy."""
+"""The arguments of all commands, and their help. Imports only quick modules."""
 
 import argparse
 import difflib
@@ -9,18 +9,18 @@ from bayesfac.cli import commands
 from bayesfac.cli.new_method import SKELETONS, new_method
 
 ABOUT = """\
-Every factorization, written twice: the paper's point solver and its Bayesian twin.
-Fit both on the same data, and see what the point estimate did not know."""
+Matrix factorizations as point estimates (the paper's solver) and as posteriors (NumPyro).
+Fit both on the same data, and compare their errors and their uncertainty."""
 
 EXAMPLES = """\
 examples:
-  bayesfac demo                                    a point and a posterior, one HTML page
-  bayesfac methods                                 what can be fitted, and by which engines
-  bayesfac data split movielens-100k --out ml      train.csv and test.csv
+  bayesfac demo                                    compare a point and a posterior
+  bayesfac methods                                 list methods and their engines
+  bayesfac data split movielens-100k --out ml      write train.csv and test.csv
   bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
   bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
   bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
-  bayesfac sbc bpmf --engine gibbs                 is the sampler right? by simulation
+  bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
 error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
@@ -28,13 +28,13 @@ Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your
 
 DATA_HELP = """\
 DATA is a file or the name of a data set (bayesfac data list).
-  .csv .tsv .txt   user,item,rating, one line each; comma, semicolon, tab or "::"; also .dat,
+  .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab or "::"; also .dat,
                    .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
-                   other names say --user, --item, --rating. Without a header the first three
+                   other names pass --user, --item, --rating. Without a header the first three
                    columns are read. "NA" is an id.
   .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
   .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
-                   matrix from save_npz: what is stored is observed)
+                   matrix from save_npz: stored entries are observed)
   For methods on views: .npz with view_NAME matrices or one matrix, or a long table
   row,view,feature,value."""
 
@@ -44,7 +44,7 @@ fifth, fit BPMF as a point and as draws (Gibbs), and write one page that compare
 network; takes about a minute."""
 
 FIT = f"""\
-Fit METHOD to DATA, say how it went, and save it as a folder.
+Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.
 
 {DATA_HELP}"""
 
@@ -56,11 +56,11 @@ examples:
   bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
   bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
 
-An unknown method, engine or setting is answered with the nearest name."""
+The message about an unknown method, engine or setting suggests the nearest name."""
 
 COMPARE = f"""\
-Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. Fits to
-ratings with --levels are scored by the levels they tell: wrong levels, ordinal log score, RPS.
+Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. With
+--levels also by level: wrong levels, ordinal log score, RPS.
 
 {DATA_HELP}"""
 
@@ -69,27 +69,27 @@ example:
   bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
 
 REPORT = """\
-Diagnose one saved fit (R-hat and ESS of what is identified, a verdict in words), and write its
-page with --html."""
+Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html
+also write an HTML report."""
 
 SBC = """\
-Simulation-based calibration: draw parameters from METHOD's own joint and data given these, run the
-engine on each data set, and rank every identified quantity's true value among its draws. Ranks of
-a right sampler are uniform. Sizes are those of the method's tiny example. Exit code 1 if they are
-not."""
+Simulation-based calibration: draw parameters and data from METHOD's joint, run the engine on each
+data set, and rank the true value of every identified quantity among its draws. The ranks of a
+correct sampler are uniform; exit code 1 if they are not. The data have the size of the method's
+small example."""
 
 SBC_EXAMPLES = """\
 examples:
   bayesfac sbc bpmf
-  bayesfac sbc gibbs_mmmf --set cost=0.1           a weaker loss, nearer to a likelihood
+  bayesfac sbc gibbs_mmmf --set cost=0.1           a weaker loss, closer to a likelihood
   bayesfac sbc pmf --engine svi --with guide=multivariate --json pmf.json
   bayesfac sbc all --engine nuts --replications 200
 
-A method whose model is no law of the data is answered with the reason, and exit code 0."""
+If the model of a method does not generate data, the command prints why, with exit code 0."""
 
 NEW_METHOD = """\
-Write bayesfac/models/FAMILY/NAME.py, a small method that runs, with an entry in references.bib
-and a test of one sweep and one claim, all ready to run. Works in a source checkout only."""
+Write bayesfac/models/FAMILY/NAME.py, a small method that runs, an entry in references.bib, and a
+test of one sweep and one claim. Works in a source checkout only."""
 
 SPLIT = f"""\
 Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
@@ -98,32 +98,36 @@ Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
 
 
 class Usage(Exception):
-    """A command that was typed wrongly."""
+    """A wrong command line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with one-line errors (printed by `main`) and help as it is written."""
+    """argparse with one-line errors, which `main` prints, and without reflowed help."""
 
     def __init__(self, **settings: Any) -> None:
         plain = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
         super().__init__(**{**settings, **plain})
         unset = argparse.SUPPRESS  # so that -v may stand before or after the command
         self.add_argument(
-            "-v", "--verbose", action="store_true", default=unset, help="say more; show tracebacks"
+            "-v",
+            "--verbose",
+            action="store_true",
+            default=unset,
+            help="print more messages; show tracebacks",
         )
         self.add_argument(
-            "-q", "--quiet", action="store_true", default=unset, help="no progress, only results"
+            "-q", "--quiet", action="store_true", default=unset, help="print results only"
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse at once what this command does not know, with the nearest that it does."""
-        found, extra = super().parse_known_args(args, namespace)
+        """Refuse unknown options, and suggest the nearest known option."""
+        known, extra = super().parse_known_args(args, namespace)
         if extra:
             name = extra[0].partition("=")[0]
             near = difflib.get_close_matches(name, self._option_string_actions, 1, 0.8)
             hint = f"; did you mean {near[0]}?" if near else ""
             self.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
-        return found, extra
+        return known, extra
 
     def error(self, message: str) -> NoReturn:
         """Leave the printing to `main`."""
@@ -136,7 +140,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.set_defaults(verbose=False, quiet=False)
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
-    methods = _command(add, "methods", commands.methods, "List what can be fitted, and how.")
+    methods = _command(add, "methods", commands.methods, "List the methods and their engines.")
     methods.add_argument("--markdown", action="store_true", help="as a table for a README")
     _demo_options(_command(add, "demo", commands.demo, DEMO))
     _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
@@ -168,9 +172,11 @@ def _command(
 
 def _demo_options(parser: Parser) -> None:
     parser.add_argument(
-        "--out", default="report.html", metavar="FILE", help="the page (%(default)s)"
+        "--out", default="report.html", metavar="FILE", help="the HTML report (%(default)s)"
     )
-    parser.add_argument("--fast", action="store_true", help="few draws: a look, not a result")
+    parser.add_argument(
+        "--fast", action="store_true", help="few draws: too few for reliable results"
+    )
     _seed(parser)
 
 
@@ -193,10 +199,10 @@ def _engine_options(parser: Parser) -> None:
     )
     for name, text in [
         ("draws", "draws kept per chain (gibbs, nuts, svi)"),
-        ("warmup", "draws thrown away before (gibbs, nuts)"),
+        ("warmup", "discarded draws at the start of each chain (gibbs, nuts)"),
         ("chains", "independent chains (gibbs, nuts)"),
         ("steps", "optimiser steps (svi, map)"),
-        ("max-iter", "sweeps or iterations at most (fixed-point, lbfgs)"),
+        ("max-iter", "largest number of sweeps or iterations (fixed-point, lbfgs)"),
     ]:
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
     further = "further settings of the engine, as in bf.SVI(guide='lowrank')"
@@ -213,21 +219,23 @@ def _compare_options(parser: Parser) -> None:
         help="saved fits",
     )
     parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
-    parser.add_argument("--html", metavar="FILE", help="write the page too")
+    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
     _table_options(parser)
     _strict(parser)
 
 
 def _report_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit")
-    parser.add_argument("--html", metavar="FILE", help="write the page too")
+    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
     _strict(parser)
 
 
 def _sbc_options(parser: Parser) -> None:
     parser.add_argument("method", metavar="METHOD", help="see bayesfac methods; or all")
     parser.add_argument(
-        "--engine", metavar="ENGINE", help="gibbs, nuts or svi (default: gibbs where there is one)"
+        "--engine",
+        metavar="ENGINE",
+        help="gibbs, nuts or svi (default: gibbs if the method has a Gibbs sampler)",
     )
     parser.add_argument(
         "--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)"
@@ -235,20 +243,31 @@ def _sbc_options(parser: Parser) -> None:
     further = "draws, warmup, thin, and settings of the engine, as in bf.sbc"
     _settings(parser, "--with", "settings", further)
     _hyper(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the figures too")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a JSON file")
     _seed(parser)
 
 
 def _data_options(parser: Parser) -> None:
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
-    _command(add, "list", commands.data_list, "The data sets, their terms, and which are at hand.")
-    fetch = _command(add, "fetch", commands.data_fetch, "Fetch a data set once, checked by sha256.")
+    _command(
+        add,
+        "list",
+        commands.data_list,
+        "List data sets, their licences, and which are on this machine.",
+    )
+    fetch = _command(
+        add, "fetch", commands.data_fetch, "Fetch a data set, unless it is there; check its sha256."
+    )
     fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
     fetch.add_argument("--folder", help="where to keep it (default: BAYESFAC_DATA, or the cache)")
     split = _command(add, "split", commands.data_split, SPLIT)
     split.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
-    split.add_argument("--out", default=".", metavar="FOLDER", help="where to (default: here)")
-    split.add_argument("--fraction", type=float, default=0.1, help="held out (%(default)s)")
+    split.add_argument(
+        "--out", default=".", metavar="FOLDER", help="folder of the two files (default: here)"
+    )
+    split.add_argument(
+        "--fraction", type=float, default=0.1, help="share of the test part (%(default)s)"
+    )
     _table_options(split)
     _seed(split)
 
@@ -304,7 +323,9 @@ def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
 
 
 def _seed(parser: Parser) -> None:
-    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same result (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same result (0)"
+    )
 
 
 def _strict(parser: Parser) -> None:

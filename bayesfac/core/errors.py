@@ -22,4 +22,4 @@ class ConvergenceWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Part of the data is left out; the message says which part."""
+    """Part of the data is left out, or the data do not suit the computation; the message says how."""

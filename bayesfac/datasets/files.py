@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data.columns import RATINGS, VIEWS, Columns, choose, is_role
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import indefinite
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets.readers import npz_arrays
@@ -252,8 +253,9 @@ def _text(
 def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     empty = _empty(raw)
     if empty.any():
+        what, where = indefinite(str(raw.name)), _place(empty, raw.index)
         raise ValueError(
-            f"Expected a {raw.name} in every row of {path}, got none in {_place(empty, raw.index)}; "
+            f"Expected {what} in every row of {path}, got none in {where}; "
             "bad='skip' leaves such rows out"
         )
     if raw.index.name == "row" or kind is str:  # columns of parquet have types

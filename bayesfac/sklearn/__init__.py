@@ -1,13 +1,13 @@
 """Every method as an estimator of scikit-learn: `bayesfac.sklearn.NAME(...)`, NAME as in `bf.methods()`.
 
-What an estimator does follows from the data that its method takes:
+The data of the method decide the kind of the estimator:
 
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
               `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
-    Views     a transformer: X has no missing cells; or several views of the same rows
-    Tasks     a classifier of several labels, or of several classes
+    Views     a transformer: X has no missing cells, or consists of several views of the same rows
+    Tasks     a classifier with several labels, or with several classes
 
-The classes are made from the registry when they are asked for, so methods of your own are here too.
+The classes are made from the registry on first use, so methods of your own are included.
 
 Examples
 --------

@@ -1,4 +1,4 @@
-"""Estimators made of registered methods, and what they all have in common."""
+"""The base class of all estimators, and how a module makes them from registered methods."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
 
 COMMON = {
     "engine": "`bf.LBFGS()`, `bf.Gibbs()` and so on; None is the method's own solver",
-    "random_state": "an int is the seed of `bf.fit`; a RandomState, or NumPy's own for None, draws one",
+    "random_state": "an int is the seed of `bf.fit`; with None or a RandomState the seed is random",
 }
 
 
 class Table(NamedTuple):
-    """X as it was read: matrices by view, labels of their columns, and of the rows."""
+    """X after reading: {view: matrix}, the labels of the columns of each view, and the labels of the rows."""
 
     views: dict[str, Any]
     columns: dict[str, pd.Index]
@@ -32,23 +32,23 @@ class Table(NamedTuple):
 
     @property
     def container(self) -> Views:
-        """As Views, which check what is left to check."""
-        found = Views(self.views, rows=self.rows)
-        found.host = replace(found.host, features=self.columns)
-        return found
+        """The table as Views, which make the remaining checks."""
+        views = Views(self.views, rows=self.rows)
+        views.host = replace(views.host, features=self.columns)
+        return views
 
 
 class Estimator(BaseEstimator):
-    """What every estimator does; `fit_` is the `bf.Fit`."""
+    """The parts that all estimators share; `fit_` is the `bf.Fit`."""
 
-    extra: Mapping[str, Any] = {}  # parameters beside those of the method: their defaults
+    extra: Mapping[str, Any] = {}  # defaults of parameters that the method does not have
     extra_doc: Mapping[str, str] = {}
     method: Method
     fit_: Fit
 
     @classmethod
     def of(cls, method: Method) -> type:
-        """The class that suits a method of this family."""
+        """The class for a method of this family."""
         return cls
 
     def __sklearn_tags__(self) -> Any:
@@ -60,9 +60,9 @@ class Estimator(BaseEstimator):
         return tags
 
     def _run(self, data: Any) -> Fit:
-        """`bf.fit` with the parameters as they stand; the data have their levels already."""
-        given = {n: getattr(self, n) for n in settings(self.method) if n != "levels"}
-        return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **given)
+        """Run `bf.fit` with the parameters of the estimator; the data already have their levels."""
+        hyper = {n: getattr(self, n) for n in settings(self.method) if n != "levels"}
+        return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **hyper)
 
     def _seed(self) -> int:
         state = self.random_state
@@ -71,7 +71,7 @@ class Estimator(BaseEstimator):
         return int(check_random_state(state).randint(2**31 - 1))
 
     def _read(self, X: Any, reset: bool, finite: bool | str = True) -> Table:
-        """One matrix as scikit-learn checks it, or several views."""
+        """Read one matrix with the checks of scikit-learn, or several views."""
         if (several := _several(X)) is not None:
             return self._read_views(several, reset)
         rows = X.index if isinstance(X, pd.DataFrame) and X.index.is_unique else None
@@ -122,7 +122,7 @@ def factor(fit: Fit, axis: str) -> str:
 
 
 def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
-    """A parameter of a point fit as a matrix, the axis first and all others side by side."""
+    """A parameter of a point fit as a matrix: rows along the axis, all other axes flattened into columns."""
     name, _, key = site.partition(".")
     value = getattr(fit.params, name)
     value = np.asarray(value[key] if key else value)
@@ -151,7 +151,7 @@ def shelf(
 
 
 def _make(method: Method, family: Any, module: str) -> type:
-    """The class of one method, at home in a module, where pickle finds it again."""
+    """The class of one method; its module is set, so that pickle finds the class."""
     default = settings(method) | family.extra | dict.fromkeys(COMMON)
     asked = [Parameter(n, Parameter.KEYWORD_ONLY, default=value) for n, value in default.items()]
     self = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
@@ -172,10 +172,10 @@ def _make(method: Method, family: Any, module: str) -> type:
 
 
 def _doc(method: Method, family: Any, default: Mapping[str, Any]) -> str:
-    """The family's manners around the method's own header."""
-    said = {**family.extra_doc, **COMMON}
+    """The header of the method, with the docstring of the family after its first line."""
+    meaning = {**family.extra_doc, **COMMON}
     rows = [
-        f"{name} : default {value!r}" + (f"\n    {said[name]}" if name in said else "")
+        f"{name} : default {value!r}" + (f"\n    {meaning[name]}" if name in meaning else "")
         for name, value in default.items()
     ]
     header = inspect.getdoc(inspect.getmodule(method.init)) or method.name

@@ -1,4 +1,4 @@
-"""Classifiers of several labels at once."""
+"""Classifiers with several labels."""
 
 from typing import Any
 
@@ -26,17 +26,16 @@ class Labels(ClassifierMixin, Estimator):
 
     X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
     them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
-    split). Y may be sparse or a DataFrame, whose columns are then `classes_`. A Y of one dimension has
-    classes: each is a label, of which every row has one, and the likeliest is predicted.
+    split). Y may be sparse or a DataFrame, whose columns are then `classes_`. In a Y
+    of one dimension every class becomes a label, and the most probable class is predicted.
 
-    `predict_proba` has the probability of every label, `predict` those above one half; with
-    `return_std=True` also the sd of every label. `score` is the share of rows with all labels right.
-    `fit_` is the `bf.Fit`.
-    All rows are of one task: for several tasks take `bf.fit`.
+    `predict_proba` returns the probability of every label, `predict` the labels with a probability above
+    one half; with `return_std=True` also the standard deviation of every label. `score` is the share of rows
+    with all labels right. `fit_` is the `bf.Fit`. All rows are of one task: for several tasks use `bf.fit`.
     """
 
     extra = {"constant": False}
-    extra_doc = {"constant": "whether every view gets a feature of ones, an intercept"}
+    extra_doc = {"constant": "whether to add an intercept, a feature of ones, to every view"}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -45,14 +44,14 @@ class Labels(ClassifierMixin, Estimator):
         return tags
 
     def fit(self, X: Any, Y: Any) -> "Labels":
-        """Learn from rows and their labels."""
+        """Fit to rows and their labels."""
         table = self._read(X, reset=True)
         known = self._targets(Y)
         check_consistent_length(table.rows, known)
         truth = pd.DataFrame(known, table.rows, pd.Index(self.classes_))
         data = Tasks(table.container, truth, constant=self.constant)
         self.fit_ = self._run(data)
-        # rows of such a method are found beside those of training only
+        # without fold_in, `predict` fits again to training rows and new rows together
         self._train = (table, truth) if self.method.fold_in is None else None
         return self
 
@@ -84,13 +83,13 @@ class Labels(ClassifierMixin, Estimator):
         return (y.reshape(-1, 1) == self.classes_).astype(float)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Labels above one half, or the likeliest class; with the sd of every label."""
+        """Labels above one half, or the most probable class; with `return_std` also the sd of every label."""
         mean, sd = self._ask(X)
         answer = self.classes_[mean.argmax(1)] if self._single else (mean > 0.5).astype(int)
         return (answer, sd) if return_std else answer
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Rows x labels; of classes they sum to one."""
+        """Probabilities, rows x labels; those of classes sum to one."""
         mean = np.clip(self._ask(X)[0], 0, 1)
         return mean / mean.sum(1, keepdims=True) if self._single else mean
 
@@ -102,16 +101,15 @@ class Labels(ClassifierMixin, Estimator):
             fit = self.fit_.fold_in(Tasks(table.container, constant=self.constant))
         else:
             fit, known = self._beside(*self._train, table), len(self._train[0].rows)
-        found = fit.everywhere()
-        return found.mean[known:].astype(float), found.sd[known:].astype(float)
+        both = fit.everywhere()
+        return both.mean[known:].astype(float), both.sd[known:].astype(float)
 
     def _beside(self, old: Table, truth: pd.DataFrame, new: Table) -> Fit:
-        """Of a method that cannot add rows: another fit, from where the first one ended, to the rows of
-        training and, without labels, the new ones after them."""
+        """Fit again, from the end of the first fit, to training rows and, without labels, new rows."""
         n, rows = len(old.rows), pd.RangeIndex(len(old.rows) + len(new.rows))
         both = {v: sp.vstack([sp.csr_matrix(t.views[v]) for t in (old, new)]) for v in old.views}
         labels = truth.set_axis(rows[:n]).reindex(rows)
         data = Tasks(Table(both, old.columns, rows).container, labels, constant=self.constant)
         own = self.fit_
-        given = {name: getattr(own.hyper, name) for name in settings(self.method)}
-        return run(self.method, data, own.engine, seed=own.seed, init=own, progress=False, **given)
+        hyper = {name: getattr(own.hyper, name) for name in settings(self.method)}
+        return run(self.method, data, own.engine, seed=own.seed, init=own, progress=False, **hyper)

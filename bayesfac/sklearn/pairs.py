@@ -7,10 +7,11 @@ Examples
 >>> X = np.array([["ann", "x"], ["ann", "y"], ["bob", "x"], ["bob", "y"], ["cid", "x"]])
 >>> model = pairs.pmf(n_components=1).fit(X, [5.0, 1.0, 4.0, 2.0, 5.0])
 >>> mean, sd = model.predict([["cid", "y"], ["eve", "x"]], return_std=True)
->>> mean.shape, sd.shape  # nobody knows eve: her mean is the prior's
+>>> mean.shape, sd.shape  # eve has no ratings: her mean is that of the prior
 ((2,), (2,))
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import DataWarning
 from bayesfac.sklearn.base import Estimator, shelf
 from bayesfac.sklearn.transformers import scale_of
 
@@ -26,9 +28,10 @@ from bayesfac.sklearn.transformers import scale_of
 class Pairs(RegressorMixin, Estimator):
     """A regressor of ratings: X has two columns, the labels of a user and of an item; y is the rating.
 
-    Labels are text or numbers. One that training never saw is answered from the prior, so that
-    cross-validation works. `predict(X, return_std=True)` gives mean and sd of the rating, noise included;
-    `score` is minus the root mean squared error. `fit_` is the `bf.Fit`.
+    Labels are text or numbers. Users and items without training data are predicted from the prior.
+    `predict(X, return_std=True)` returns mean and sd of the rating, noise included; `score` is minus the root
+    mean squared error, and warns if most users of X have no training data. Cross-validate with
+    `cv=bf.split.PairFolds()`, which shuffles. `fit_` is the `bf.Fit`.
     """
 
     extra_doc = {
@@ -42,7 +45,7 @@ class Pairs(RegressorMixin, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> "Pairs":
-        """Learn from these ratings."""
+        """Fit to these ratings."""
         user, item = self._labels(X, reset=True)
         check_consistent_length(user, y)
         values = np.asarray(y)
@@ -50,16 +53,30 @@ class Pairs(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of every rating; and its sd."""
+        """The mean of every rating, with `return_std` also its standard deviation."""
         check_is_fitted(self)
         user, item = self._labels(X, reset=False)
-        found = self.fit_.predict({"user": user, "item": item})
-        return (found.mean, found.sd) if return_std else found.mean
+        prediction = self.fit_.predict({"user": user, "item": item})
+        return (prediction.mean, prediction.sd) if return_std else prediction.mean
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Minus the root mean squared error."""
+        """Minus the root mean squared error; warns if most users of X were not in fit."""
+        self._warn_of_new_users(X)
         square = (self.predict(X) - np.asarray(y, float)) ** 2
         return -float(np.sqrt(np.average(square, weights=sample_weight)))
+
+    def _warn_of_new_users(self, X: Any) -> None:
+        check_is_fitted(self)
+        user, item = self._labels(X, reset=False)
+        row = self.fit_.data.locate({"user": user, "item": item})[0].row
+        new, n = len(pd.unique(user[row < 0])), len(pd.unique(user))
+        if 2 * new > n:
+            warnings.warn(
+                f"{new} of the {n} users of X were not in fit: their ratings are predicted from the prior. "
+                "Pass cv=bf.split.PairFolds() to test other ratings of known users",
+                DataWarning,
+                stacklevel=3,
+            )
 
     def _labels(self, X: Any, reset: bool) -> tuple[Any, Any]:
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))

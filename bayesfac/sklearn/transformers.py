@@ -1,4 +1,4 @@
-"""Transformers: rows as factors, of matrices with missing cells and of views without."""
+"""Transformers: factors of rows, for matrices with missing cells and for views."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -15,23 +15,23 @@ from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method
 from bayesfac.sklearn.base import Estimator, Table, factor, table_of
 
-LEVELS = 100  # more distinct values than these are no scale that a user forgot to name
+LEVELS = 100  # at most so many distinct values are taken as an ordinal scale
 
 
 class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
-    """Rows of training as factors; nothing is said of new ones."""
+    """Factors of the training rows; new rows are not possible."""
 
     axes: tuple[str, str]  # of rows and columns, as the method's parameters call them
 
     def fit(self, X: Any, y: Any = None) -> "Rows":
-        """Learn from all rows; y is ignored."""
+        """Fit to all rows; y is ignored."""
         self.fit_ = self._run(self._data(X, reset=True))
         site = self.fit_._as_draws()[factor(self.fit_, self.axes[0])]
         self._n_features_out = site[0, 0].size // len(self.fit_.data.row_counts)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn, and give the rows' factors."""
+        """Fit, and return the factors of the rows."""
         return self.fit(X).embedding_
 
     @abstractmethod
@@ -40,31 +40,33 @@ class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
 
     @property
     def embedding_(self) -> np.ndarray:
-        """The factors of the rows of training, rows x components. Draws have none: see `bf.Fit.params`."""
+        """The factors of the training rows, rows x components; not for draws, see `bf.Fit.params`."""
         return table_of(self.fit_, factor(self.fit_, self.axes[0]), self.axes[0])
 
     @property
     def components_(self) -> np.ndarray | dict[str, np.ndarray]:
-        """Components x columns; of several views by name."""
+        """Components x columns; for several views a dict by name."""
         first = factor(self.fit_, self.axes[1])
         name, _, key = first.partition(".")
         every = [site for site in self.fit_._as_draws() if site.split(".")[0] == name]
-        found = {s.partition(".")[2]: table_of(self.fit_, s, self.axes[1]).T for s in every}
-        return found if len(found) > 1 else found[key]
+        tables = {s.partition(".")[2]: table_of(self.fit_, s, self.axes[1]).T for s in every}
+        return tables if len(tables) > 1 else tables[key]
 
 
 class NewRows(Rows):
-    """The same, and new rows: theirs fitted, all else held."""
+    """Factors of training rows and new rows: those of new rows are fitted, all other parameters stay."""
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """fit(X).transform(X): rows of training and new ones are treated alike."""
+        """`fit(X).transform(X)`: training rows are treated as new rows are."""
         return self.fit(X).transform(X)
 
     def transform(self, X: Any) -> np.ndarray:
-        """The factors of these rows, fitted to them with all else held. For a point fit only."""
+        """The factors of these rows, fitted with all other parameters fixed. For a point fit only."""
         check_is_fitted(self)
         data = self._data(X, reset=False)
-        assert self.fit_.params is not None  # says what to do instead, where there are draws
+        assert (
+            self.fit_.params is not None
+        )  # `params` of draws raises an error that says what to do
         return table_of(self.fit_.fold_in(data), factor(self.fit_, self.axes[0]), self.axes[0])
 
 
@@ -73,11 +75,11 @@ class Cells(Rows):
 
     X is dense with NaN where nothing was observed, or scipy sparse, whose stored entries are the observed
     cells (a stored zero is a rating of zero). y is ignored, as by every transformer: for (user, item) pairs
-    with ratings y there is `bayesfac.sklearn.pairs`. `fit_` is the `bf.Fit`, `embedding_` the factors
-    of the rows of training, `components_` those of the columns. `transform` fits the factors of any rows to
-    their cells, all else held; `impute` fills cells in; `score` is minus the root mean squared error of one
-    cell of every row, held out while the row's factors are fitted. A method whose objective no descent can
-    follow has `fit_transform` only.
+    with ratings y use `bayesfac.sklearn.pairs`. `fit_` is the `bf.Fit`, `embedding_` the factors of the
+    training rows, `components_` the factors of the columns. `transform` fits the factors of any rows to
+    their cells with all other parameters fixed; `impute` fills missing cells; `score` is minus the root mean
+    squared error of one cell of every row, held out while the row's factors are fitted. Methods without
+    `Fit.fold_in` have `fit_transform` only.
     """
 
     axes = ("user", "item")
@@ -87,7 +89,7 @@ class Cells(Rows):
 
     @classmethod
     def of(cls, method: Method) -> type:
-        """With new rows where the method takes them."""
+        """NewCells if the method can add rows."""
         return cls if "no_fold_in" in method.traits else NewCells
 
     def __sklearn_tags__(self) -> Any:
@@ -97,7 +99,7 @@ class Cells(Rows):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> "Rows":
-        """Learn from all observed cells; y is ignored."""
+        """Fit to all observed cells; y is ignored."""
         self._scale: dict[str, Any] | None = None
         return super().fit(X)
 
@@ -115,10 +117,13 @@ class Cells(Rows):
 
 
 class NewCells(NewRows, Cells):
-    """Cells of rows that training never saw."""
+    """Cells of training rows and of new rows."""
 
     def impute(self, X: Any, return_std: bool = False) -> Any:
-        """X as an array, its missing cells the predictive mean; and the sd of each, 0 where observed."""
+        """X as an array with missing cells filled by the predictive mean.
+
+        With `return_std` also the standard deviation of each cell, 0 for observed cells.
+        """
         check_is_fitted(self)
         table = self._read(X, False, "allow-nan")
         everywhere = self.fit_.fold_in(self._ratings(table)).everywhere()
@@ -129,7 +134,7 @@ class NewCells(NewRows, Cells):
         )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the root mean squared error of one cell of every row, chosen by the seed of the fit."""
+        """Minus the root mean squared error of one held-out cell of every row, drawn with the fit's seed."""
         check_is_fitted(self)
         given, held = split.weak_generalisation(self._data(X, reset=False), seed=self.fit_.seed)
         mean = self.fit_.fold_in(given).predict(held).mean
@@ -141,17 +146,17 @@ class Topics(Rows):
 
     X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
     them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
-    split). `fit_` is the `bf.Fit`, `embedding_` the shares of the rows of training, `components_` what a
-    topic says, of several views by name. Methods without a graph have `transform`, the shares of any rows
-    with all else held, and `score`, the mean log probability of a count given its row's shares; methods
-    with one have `fit_transform` only, as a row leans on its neighbours in training.
+    split). `fit_` is the `bf.Fit`, `embedding_` the shares of the training rows, `components_` the features
+    of each topic (for several views a dict by name). Methods without a graph have `transform`, the shares of
+    any rows with all other parameters fixed, and `score`, the mean log probability of a count given the
+    shares of its row; methods with a graph have `fit_transform` only, as a row depends on its neighbours.
     """
 
     axes = ("row", "feature")
 
     @classmethod
     def of(cls, method: Method) -> type:
-        """With new rows where the method takes them."""
+        """NewTopics if the method can add rows."""
         return cls if "no_fold_in" in method.traits else NewTopics
 
     def _data(self, X: Any, reset: bool) -> Views:
@@ -159,20 +164,20 @@ class Topics(Rows):
 
 
 class NewTopics(NewRows, Topics):
-    """Shares of rows that training never saw."""
+    """Shares of training rows and of new rows."""
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean log probability of a count; shares are fitted to these rows, topics are not."""
+        """The mean log probability of a count; shares are fitted to these rows, topics stay fixed."""
         check_is_fitted(self)
         data = self._data(X, reset=False)
         cells = data.frame()
-        found = self.fit_.fold_in(data).predict(cells).mean
+        probability = self.fit_.fold_in(data).predict(cells).mean
         tiny = np.finfo(float).tiny
-        return float(np.average(np.log(np.maximum(found, tiny)), weights=cells["value"]))
+        return float(np.average(np.log(np.maximum(probability, tiny)), weights=cells["value"]))
 
 
 def dense(x: Any) -> np.ndarray:
-    """What is not stored is missing."""
+    """X as an array; entries that a sparse matrix does not store are NaN."""
     if not sp.issparse(x):
         return x
     full, coo = np.full(x.shape, np.nan), x.tocoo()
@@ -181,7 +186,7 @@ def dense(x: Any) -> np.ndarray:
 
 
 def scale_of(self: Estimator, values: np.ndarray) -> dict[str, Any]:
-    """The scale of ratings, for a method that wants one: as named, or the distinct values."""
+    """`levels` for a method that has this setting: the user's, or the distinct values."""
     if "levels" not in self.method.Hyper._fields:
         return {}
     levels = self.get_params()["levels"]

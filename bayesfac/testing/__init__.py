@@ -1,8 +1,8 @@
-"""The contract that every method keeps, as functions: for ours in tests/, for yours anywhere.
+"""The contract of methods, as functions that also check methods outside the library.
 
 A check takes a method and a JAX key, builds the method's own `example` in float64, and raises an
-AssertionError that says what differs. Where it does not apply it returns the reason: the one that
-the method waives it with, or that there is nothing to check.
+AssertionError that says what differs. A check that does not apply returns the reason: the reason in
+`waived` of the method, or that there is nothing to check.
 
 >>> import jax
 >>> from bayesfac.models.ratings import pmf
@@ -33,7 +33,7 @@ from bayesfac.testing.twins import check_structure as check_structure
 
 
 def contract(method: Method, seed: int = 0) -> dict[str, str]:
-    """Every check on one method: {check: "kept", or why it does not apply}.
+    """Run every check on one method: {check: "kept", or why the check does not apply}.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What must not matter: missing cells, the backend, padding, the order of labels, the gauge."""
+"""Changes without effect: missing cells, backend, padding, order of labels, symmetries of the joint."""
 
 from typing import Any
 
@@ -20,8 +20,7 @@ from bayesfac.testing.tools import axes, example, likelihood, listed, same
 
 @listed
 def check_mask(method: Method, key: jax.Array) -> str | None:
-    """Cells that nobody observed change nothing: the rows of a user and of an item without any
-    rating may hold what they like, as far as the data are concerned."""
+    """The parameters of a user and of an item without ratings change neither likelihood nor fit."""
     case = example(method, key)
     data, hyper, (p, other) = case.data, case.hyper, case.points[:2]
     if not isinstance(data, Ratings):
@@ -42,8 +41,8 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
         return seen, -method.objective(p, data, hyper) - prior
 
     (model, solver), (model_too, solver_too) = map(parts, (p, replace_sites(p, spoiled)))
-    same(model, model_too, "the model's likelihood looks at cells that nobody observed")
-    same(solver, solver_too, "the objective looks at cells that nobody observed")
+    same(model, model_too, "the model's likelihood depends on cells that were not observed")
+    same(solver, solver_too, "the objective depends on cells that were not observed")
     return None
 
 
@@ -76,14 +75,14 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_relabelling(method: Method, key: jax.Array) -> str | None:
-    """Rows, users, items and features in another order: the same answer in that order."""
+    """Reordering rows, users, items and features reorders the results and changes nothing else."""
     case = example(method, key)
     data = case.data
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
     if isinstance(data, Tasks):
         orders["row"] = rows_by_task(data, orders["task"], rng)
-    if "feature" in orders:  # the only view: one order under both of its names
+    if "feature" in orders:  # the only view has two names for one axis
         orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
     shuffled = reorder(data, orders)
 
@@ -108,7 +107,7 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
 
 
 def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
-    """The same data, where the k-th user, item, row or feature is what the order[k]-th was."""
+    """The data with the order[k]-th user, item, row or feature in place k."""
     if isinstance(data, Ratings):
         user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
         cells = (data.value, (user[data.user], item[data.item]))
@@ -121,19 +120,19 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
 
 
 def rows_by_task(data: Tasks, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Tasks in that order, and in each of them the labelled rows, then the others, in any."""
-    found = {
+    """An order of the rows: tasks in the given order; in each task labelled rows first, shuffled."""
+    parts = {
         (i, name): rng.permutation(np.r_[at])
         for i, at, blocks in data.parts()
         for name in [LABELS in blocks]
     }
     return np.concatenate(
-        [found[i, known] for i in tasks for known in (True, False) if (i, known) in found]
+        [parts[i, known] for i in tasks for known in (True, False) if (i, known) in parts]
     )
 
 
 def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
-    """The same tasks in that order, rows and columns too."""
+    """The data with tasks, rows and columns in these orders."""
     tables = {b: data[b].toarray()[orders["row"]][:, orders[f"feature.{b}"]] for b in data.blocks}
     tables[LABELS][~data.labelled[orders["row"]]] = np.nan
     task = data.task[orders["row"]]
@@ -146,16 +145,16 @@ def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
 
 @listed
 def check_gauge(method: Method, key: jax.Array) -> str | None:
-    """Turning or relabelling what the record says may be turned or relabelled changes nothing."""
+    """The rotations and permutations that `gauge` declares leave the objective unchanged."""
     case = example(method, key)
     p = case.points[0]
     flat = sites(p)
     gauge = gauge_of(method, flat)
     for part in gauge:
         R, signs = random_move(key, part, flat)
-        if isinstance(part, Permutation):  # a random order may be the old one
+        if isinstance(part, Permutation):  # a random order may be the identity
             R, signs = jnp.roll(jnp.eye(len(R)), 1, 0), jnp.where(jnp.arange(len(R)) % 2, 1.0, -1.0)
         turned = replace_sites(p, moved(part, flat, R, signs))
         before, after = (case.objective(at, case.data)[0] for at in (p, turned))
-        same(before, after, f"the objective knows {part}")
-    return None if gauge else "it declares no gauge"
+        same(before, after, f"the objective is not invariant under {part}")
+    return None if gauge else "the method declares no gauge"

@@ -1,4 +1,4 @@
-"""The Gibbs sampler's parts, each against the joint: exact, without any Monte Carlo."""
+"""Exact checks of the conditionals and moves of the Gibbs sampler against the joint."""
 
 from typing import Any
 
@@ -12,10 +12,12 @@ from bayesfac.testing.tools import example, listed, require, same
 
 @listed
 def check_conditionals(method: Method, key: jax.Array) -> str | None:
-    """The log ratio of every conditional between two values of its block is the joint's; auxiliary
-    variables w count too: p(x' | w) / p(x | w) = p(x') p(w | x') / (p(x) p(w | x)), for any w."""
+    """Between two values of its block, the log ratio of every conditional is that of the joint.
+
+    With auxiliary variables w: p(x' | w) / p(x | w) = p(x') p(w | x') / (p(x) p(w | x)), for any w.
+    """
     if not method.conditionals:
-        return method.traits.get("no_gibbs", "it declares no conditionals")
+        return method.traits.get("no_gibbs", "the method declares no conditionals")
     case = example(method, key)
     data, hyper, (p, q) = case.data, case.hyper, case.points[:2]
     blocks = laws_of(method, p)
@@ -51,14 +53,14 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_moves(method: Method, key: jax.Array) -> str | None:
-    """A move along a gauge changes parameters, and nothing that the data see."""
+    """A move changes the parameters and leaves the likelihood unchanged."""
     if not method.moves:
-        return "it declares no moves"
+        return "the method declares no moves"
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, case.points[0]
     for name, move in method.moves.items():
         new = jax.jit(lambda p, f=move: f(key, p, data, hyper))(p)
         same(case.seen(new, data), case.seen(p, data), f"move {name} changes the likelihood")
         gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), new, p)
-        require(max(jax.tree.leaves(gaps)) > 1e-6, f"move {name} moves nothing")
+        require(max(jax.tree.leaves(gaps)) > 1e-6, f"move {name} changes no parameter")
     return None

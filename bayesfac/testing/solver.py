@@ -1,4 +1,4 @@
-"""The point solver: it descends, and stops where the model's own gradient says so."""
+"""The point solver: `update` never raises the objective, and ends where its gradient is zero."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from bayesfac.inference import MAP
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.testing.tools import example, listed, require, run, same, within
 
-NO_UPDATE = "the gradient engine solves it"
+NO_UPDATE = "the method has no update: L-BFGS minimises its objective"
 
 
 @listed
@@ -43,15 +43,15 @@ def check_descent(method: Method, key: jax.Array) -> str | None:
         trace = np.asarray(costs)
         require(np.isfinite(trace).all(), "the objective is not finite")
         rise = np.diff(trace) / (1 + np.abs(trace[1:]))
-        told = f"the objective rose by {rise.max():.3g} (relative) in update {rise.argmax() + 1}"
-        require(rise.max() <= 1e-10, told)
+        message = f"the objective rose by {rise.max():.3g} (relative) in update {rise.argmax() + 1}"
+        require(rise.max() <= 1e-10, message)
         require(trace[-1] < trace[0], "100 updates did not lower the objective")
     return None
 
 
 @listed
 def check_optimum(method: Method, key: jax.Array) -> str | None:
-    """Where the solver stands still, the gradient in unconstrained coordinates is zero."""
+    """At the end of the solver the gradient in unconstrained coordinates is zero."""
     case = example(method, key)
     p = case.optimum
     transforms = supports(method, case.data, case.hyper, p)
@@ -62,7 +62,7 @@ def check_optimum(method: Method, key: jax.Array) -> str | None:
 
     slope = pulled(unconstrain(transforms, p), case.objective(p, case.data)[1])
     worst = {name: float(jnp.abs(g).max()) for name, g in slope.items()}
-    require(max(worst.values()) < 1e-5, f"the solver stops where the objective slopes: {worst}")
+    require(max(worst.values()) < 1e-5, f"the gradient is not zero where the solver stops: {worst}")
     return None
 
 
@@ -72,8 +72,8 @@ def check_map(method: Method, key: jax.Array) -> str | None:
     case = example(method, key)
     p = case.optimum
     engine = MAP(steps=200, learning_rate=1e-4, patience=False)
-    found = run(engine, method, case.data, case.hyper, key, p).params
-    same(found, p, "MAP leaves the solver's optimum", 1e-3)
-    ended, stood = (case.objective(at, case.data)[0] for at in (found, p))
-    same(ended, stood, "MAP ends at another objective", 1e-6)
+    final = run(engine, method, case.data, case.hyper, key, p).params
+    same(final, p, "MAP leaves the solver's optimum", 1e-3)
+    after, before = (case.objective(at, case.data)[0] for at in (final, p))
+    same(after, before, "MAP ends at another objective", 1e-6)
     return None

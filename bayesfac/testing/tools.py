@@ -1,4 +1,4 @@
-"""What the checks are made of."""
+"""Helpers of the checks."""
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache, wraps
@@ -20,7 +20,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def listed(function: Check) -> Check:
-    """Put a check on the list: in float64, in JAX, and not where the method waives it."""
+    """Register a check; it runs in float64 on JAX kernels, unless the method waives the check."""
     name = function.__name__.removeprefix("check_")
 
     @wraps(function)
@@ -35,13 +35,13 @@ def listed(function: Check) -> Check:
 
 
 def require(fine: Any, message: str) -> None:
-    """An assertion that `python -O` keeps."""
+    """Raise AssertionError unless `fine`, also under `python -O`."""
     if not fine:
         raise AssertionError(message)
 
 
 def same(left: Any, right: Any, what: str, rtol: float = 1e-9) -> None:
-    """Two trees of numbers are equal, leaf by leaf, up to rtol (1 + the largest number)."""
+    """Require that two trees are equal, leaf by leaf, up to rtol * (1 + the largest number of the leaf)."""
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         a, b = np.asarray(a), np.asarray(b)
         scale = 1 + max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
@@ -50,7 +50,7 @@ def same(left: Any, right: Any, what: str, rtol: float = 1e-9) -> None:
 
 
 def points(method: Method, key: jax.Array, data: Any, hyper: Any, count: int) -> list[Any]:
-    """Feasible points with nothing left at a default: starts, shaken in unconstrained coordinates."""
+    """Feasible points: starts with noise in unconstrained coordinates, so that no entry keeps a default."""
     start = jax.jit(lambda key: method.init(key, data, hyper))
     transforms = supports(method, data, hyper, start(key))
 
@@ -76,14 +76,14 @@ def within(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, bool]:
 
 
 def likelihood(method: Method, p: Any, data: Any, hyper: Any) -> jax.Array:
-    """The part of the log joint that looks at the data."""
+    """The part of the log joint that depends on the data."""
     trace = log_density(method.model, (data, hyper), {}, sites(p))[1].values()
     seen = [site for site in trace if site["type"] == "sample" and site["is_observed"]]
     return jnp.stack([jnp.sum(site["fn"].log_prob(site["value"])) for site in seen]).sum()
 
 
 def run(engine: Any, method: Method, data: Any, hyper: Any, key: jax.Array, start: Any) -> Any:
-    """The Result of an engine, from these Params where they are given."""
+    """The Result of an engine; `start` may be Params or None."""
     return engine.run(Job(method, data, hyper, key, None if start is None else sites(start)))
 
 
@@ -109,12 +109,12 @@ class Example:
 
     @cached_property
     def points(self) -> list[Any]:
-        """Five feasible points with nothing left at a default."""
+        """Five feasible points without default values."""
         return points(self.method, self.key, self.data, self.hyper, 5)
 
     @cached_property
     def optimum(self) -> Any:
-        """Where the method's own solver ends, with patience."""
+        """The parameters at which the method's own solver stops changing."""
         data, update = self.data, self.update
         if update is None:
             engine = LBFGS(max_iter=20_000, tol=0)
@@ -140,13 +140,13 @@ def _example(method: Method, bits: bytes, implementation: str) -> Example:
 
 
 def example(method: Method, key: jax.Array) -> Example:
-    """The Example of a method and a key; that of the last call is kept for the next check."""
+    """The Example of a method and a key; the last Example is cached for the next check."""
     bits = np.asarray(jax.random.key_data(key)).tobytes()
     return _example(method, bits, str(jax.random.key_impl(key)))
 
 
 def axes(data: Any) -> dict[str, int]:
-    """{axis: length} of all that has labels; the features of an only view go without its name."""
+    """{axis: length} of all labelled axes; if there is one view, its features are also "feature"."""
     sizes = {axis: len(labels) for axis, labels in data.coords().items()}
     features = [size for axis, size in sizes.items() if axis.startswith("feature.")]
     return sizes | ({"feature": features[0]} if len(features) == 1 else {})

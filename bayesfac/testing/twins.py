@@ -1,4 +1,4 @@
-"""The record, and the two versions of a method that must be one."""
+"""The record, and the agreement of a method's solver and model."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, 
 
 @listed
 def check_structure(method: Method, key: jax.Array) -> str | None:
-    """The record is complete: every axis of every site is named, and the names it uses exist."""
+    """The record is complete: it names every axis of every site, and all its names exist."""
     case = example(method, key)
     data, hyper = case.data, case.hyper
     require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
@@ -52,7 +52,7 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
 @listed
 def check_sites(method: Method, key: jax.Array) -> str | None:
     """The model's latent sites are the fields of Params, of the same shapes and with `init` in their
-    supports; what it observes is called `rating` or `view.NAME`, as the container fills it."""
+    supports; observed sites are called `rating` or `view.NAME`, as the container fills them."""
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, sites(case.start)
     free: dict[str, Any] = {}
@@ -65,7 +65,8 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
     sampled = {
         name: site
         for name, site in free.items()
-        if site["type"] == "sample" and not isinstance(site["fn"], dist.Unit)  # a factor
+        if site["type"] == "sample"
+        and not isinstance(site["fn"], dist.Unit)  # Unit: a factor of the joint
     }
     latent = {name: jnp.shape(s["value"]) for name, s in sampled.items() if not s["is_observed"]}
     mine = {name: jnp.shape(value) for name, value in p.items()}
@@ -81,12 +82,12 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_joint(method: Method, key: jax.Array) -> str | None:
-    """The sum of the objective and the log joint is the same number at five points."""
+    """The sum of the objective and the log joint is the same at five points."""
     case = example(method, key)
     several = [(case.objective(p, case.data)[0], case.joint(p, case.data)[0]) for p in case.points]
     cost, density = map(np.asarray, zip(*several, strict=True))
     worst = np.ptp(cost + density) / (1 + np.abs(cost).max())
-    require(worst <= 1e-9, f"objective + log joint is no constant: it varies by {worst:.3g}")
+    require(worst <= 1e-9, f"objective + log joint is not constant: the sum varies by {worst:.3g}")
     return None
 
 
@@ -129,7 +130,9 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     filled = data.fill(drawn)
     hyper = method.prepare(filled, hyper)
     cost = jax.jit(lambda p: method.objective(p, filled, hyper))(truth)
-    require(jnp.isfinite(cost), "infinite at its own truth")
+    require(
+        jnp.isfinite(cost), "the objective is infinite at the parameters that generated the data"
+    )
     solver = FixedPoint(max_iter=30) if method.update else LBFGS(max_iter=30)
     result = run(solver, method, filled, hyper, key, None)
     require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
@@ -138,8 +141,7 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_predict(method: Method, key: jax.Array) -> str | None:
-    """A prediction is one distribution per cell, the same asked cell by cell or as a block; a label
-    that training never saw (-1) has an answer too."""
+    """Predictions cell by cell and as a block agree; a label without training data (-1) has one too."""
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, case.points[0]
     if method.derive:
@@ -157,5 +159,5 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
     require(block[0].shape == (len(rows), len(cols)), f"a block of predictions is {block[0].shape}")
     same([x.ravel() for x in block], each, "predictions as a block and cell by cell")
     fine = np.isfinite(new).all() and (new[1] >= 0).all()
-    require(fine, "no prediction for a row that training never saw")
+    require(fine, "no finite prediction for a row without training data")
     return None

@@ -18,6 +18,7 @@ import bayesfac as bf
 import bayesfac.sklearn as estimators
 from bayesfac.core.method import REGISTRY
 from bayesfac.sklearn import pairs
+from bayesfac.split import PairFolds
 from tests.sklearn.company import (
     COUNTS,
     FEW,
@@ -193,8 +194,21 @@ def test_grids_are_searched_over_ratings():
     table, y = long()
     own = pairs.pmf(n_components=2, engine=FEW, random_state=0)
     for X_, scoring in ((table, None), (table.to_numpy(), "r2")):
-        search = GridSearchCV(own, {"noise": [0.8, 100.0]}, cv=3, scoring=scoring).fit(X_, y)
+        search = GridSearchCV(own, {"noise": [0.8, 100.0]}, cv=PairFolds(3), scoring=scoring).fit(
+            X_, y
+        )
         assert search.best_params_ == {"noise": 0.8}
+
+
+def test_scores_of_users_without_training_data_are_warned_of():
+    table, y = long()
+    known = table["who"].isin(PEOPLE[:12]).to_numpy()
+    own = pairs.pmf(n_components=1, engine=FEW, random_state=0).fit(table[known], y[known])
+    with pytest.warns(bf.DataWarning, match="12 of the 12 users of X were not in fit"):
+        own.score(table[~known], y[~known])
+    own.score(table, y)  # half of the users are known: no warning
+    with pytest.warns(bf.DataWarning, match="of X were not in fit"):  # sorted by user, not shuffled
+        GridSearchCV(own, {"noise": [0.8]}, cv=3).fit(table, y)
 
 
 def test_pairs_that_are_none():

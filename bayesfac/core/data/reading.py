@@ -29,7 +29,7 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     codes, distinct = pd.factorize(flat)
     if (codes < 0).any():
         row = int(np.argmax(codes < 0))
-        raise ValueError(f"Expected a {what} label in every row, got none in row {row}")
+        raise ValueError(f"Expected {indefinite(what)} label in every row, got none in row {row}")
     distinct = pd.Index(distinct)
     read = as_read(distinct)
     if not read.is_unique:  # 7 and "7" in one column
@@ -95,6 +95,11 @@ def _text(label: Any) -> str:
     """The text of a label; 7.0 reads as 7."""
     label = plain(label)
     return str(int(label) if isinstance(label, float) and label.is_integer() else label)
+
+
+def indefinite(noun: str) -> str:
+    """The noun with its article: "a user", "an item"."""
+    return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
 
 
 def array(raw: Any) -> np.ndarray:

@@ -107,6 +107,12 @@ class Loo:
         """Which cells of the table have scores that cannot be trusted."""
         return (self.pareto_k > self.threshold) & (self.how == "PSIS")
 
+    @property
+    def doubt(self) -> float:
+        """By how much the untrusted scores may be too high together: their p_loo, in nats."""
+        bad = self.bad
+        return float(self.table["p_loo"].to_numpy()[bad].sum()) * self.n / len(bad)
+
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Whether the scores can be trusted, and what to do next."""
@@ -196,8 +202,7 @@ def _tails(loo: Loo) -> Finding:
     advice = "fit.kfold(data) refits and needs no weights."
     if loo.unit == "user":
         advice = "Refit without these users: bf.split.strong_generalisation."
-    cost = float(loo.table["p_loo"].to_numpy()[bad].sum()) * loo.n / len(bad)
-    if not cost <= loo.se:
+    if not loo.doubt <= loo.se:
         text += " Together they may change the sum by more than its standard error."
         return Finding("bad", text, advice)
     return Finding("care", text, advice)

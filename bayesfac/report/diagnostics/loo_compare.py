@@ -18,7 +18,7 @@ class LooComparison:
 
     table     elpd, se; `difference` from the best with `se of difference` over cells and, if all cells were
               scored, over users; the share of cells whose score cannot be trusted
-    findings  each difference in words
+    findings  each difference in words: whether it is clear, or why the scores cannot decide
     """
 
     table: pd.DataFrame
@@ -53,6 +53,12 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
     """
     if not isinstance(fits, Mapping) or len(fits) < 2:
         raise ValueError(f"Expected two or more named results of fit.loo, got {fits!r}")
+    for name, one in fits.items():
+        if not isinstance(one, Loo):
+            raise TypeError(
+                f"Expected results of fit.loo or fit.kfold, got {type(one).__name__} as {name!r}: "
+                "pass fit.loo(data) with the training data"
+            )
     first_name, first = next(iter(fits.items()))
     for name, one in fits.items():
         _comparable(first_name, first, name, one)
@@ -60,7 +66,7 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
     best = fits[order[0]]
     rows = {name: _row(fits[name], best) for name in order}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
-    findings = [_difference(name, order[0], rows[name]) for name in order[1:]]
+    findings = [_difference(fits, name, order[0], rows[name]) for name in order[1:]]
     for name, one in fits.items():
         warnings = [finding for finding in one.findings if finding.level != "good"]
         findings += [Finding(one.level, f"{name}: {finding}") for finding in warnings]
@@ -100,9 +106,23 @@ def _row(one: Loo, best: Loo) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _difference(name: str, best: str, row: Mapping[str, float]) -> Finding:
-    """The difference with its error: the larger standard error, combined with the error of sampling."""
+def _difference(fits: Mapping[str, Loo], name: str, best: str, row: Mapping[str, float]) -> Finding:
+    """The difference with its error: the larger standard error, combined with the error of sampling.
+
+    A difference is clear if it exceeds two errors and the untrusted scores of both fits together. There is
+    no verdict if the sum of either fit is not to be trusted.
+    """
     error = np.hypot(np.nanmax([row["se of difference"], row["se by user"]]), row["subsampling se"])
-    clear = abs(row["difference"]) > 2 * error
     text = f"{name} is {number(-row['difference'])} ± {number(error)} nats below {best}"
-    return Finding("good", f"{text}: {'a clear' if clear else 'no clear'} difference.")
+    broken = [one for one in (best, name) if fits[one].level == "bad"]
+    if broken:
+        text += f": no verdict, because the scores of {' and '.join(broken)} are not to be trusted."
+        return Finding("bad", text, "Compare results of fit.kfold(data) instead.")
+    doubt = fits[best].doubt + fits[name].doubt
+    distance = abs(row["difference"])
+    if distance <= 2 * error:
+        return Finding("good", f"{text}: no clear difference.")
+    if distance <= 2 * error + doubt:
+        text += f": no verdict, because untrusted scores may change it by {number(doubt)} nats."
+        return Finding("care", text, "Compare results of fit.kfold(data) instead.")
+    return Finding("good", f"{text}: a clear difference.")
