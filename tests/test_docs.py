@@ -174,7 +174,7 @@ def test_links_are_turned_towards_the_site():
         "../benchmarks/README.md": "reproduction.md",
         "../notebooks/trust.py": "notebooks/trust.md",
         "../bayesfac/models/ratings/pmf.py": "methods/pmf.md",
-        "../bayesfac/core/losses.py": "files/bayesfac/core/losses.py",
+        "../bayesfac/core/laws/losses.py": "files/bayesfac/core/laws/losses.py",
         "images/report.png": "files/docs/images/report.png",
         "https://example.com/x": "https://example.com/x",
         "#here": "#here",

@@ -23,7 +23,7 @@ from bayesfac.core import checks
 METHODS = ("plst", "cssp", "cplst")
 
 
-class Found(NamedTuple):
+class GridScore(NamedTuple):
     """Scores of new rows at one setting; `penalty` is c, in the units of the method."""
 
     d: int
@@ -72,7 +72,7 @@ def grid(
     d: Sequence[int],
     penalty: Sequence[float],
     seed: int = 0,
-) -> Iterator[Found]:
+) -> Iterator[GridScore]:
     """Scores of new rows at every d and penalty.
 
     The penalty of `plst` and `cssp` is their `ridge`: c in units of the mean squared length of a centred row.
@@ -83,8 +83,8 @@ def grid(
     >>> X, Y = [[0.0, 1.0], [0.2, 0.9], [1.0, 0.0], [0.9, 0.3]], [[1, 0], [1, 0], [0, 1], [0, 1]]
     >>> for d, penalty, score in grid("plst", X, Y, [[0.1, 1.0]], [1, 2], [0.1]):
     ...     print(d, penalty, score.round(2).tolist())
-    1 0.1 [[0.98, 0.02]]
-    2 0.1 [[0.98, 0.02]]
+    1 0.1 [[0.99, 0.01]]
+    2 0.1 [[0.99, 0.01]]
     """
     choice("method", method, METHODS)
     (x, new), y = pair(X, X_new), labels(Y, X)
@@ -105,10 +105,10 @@ def grid(
         codes = answers if V is None else answers @ V
         for k in d:
             if V is not None:
-                yield Found(k, c, rate + codes[:, :k] @ V[:, :k].T)
+                yield GridScore(k, c, rate + codes[:, :k] @ V[:, :k].T)
             else:
                 drawn, back = maps[k]
-                yield Found(k, c, (rate[drawn] + answers[:, drawn]) @ back)
+                yield GridScore(k, c, (rate[drawn] + answers[:, drawn]) @ back)
 
 
 def _columns(

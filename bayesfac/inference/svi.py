@@ -19,7 +19,6 @@ from bayesfac.core import checks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
-from bayesfac.inference.guide_weights import log_weights
 from bayesfac.inference.result import (
     Job,
     Result,
@@ -27,6 +26,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     check_sites,
+    each_draw,
     log_joints,
     require,
 )
@@ -265,3 +265,42 @@ def gain(trace: list[float]) -> float:
     old, new = means.reshape(2, WINDOW, -1).mean(2)
     error = np.sqrt((old.var() + new.var()) / WINDOW) + 1e-9 * abs(new.mean())
     return float((old.mean() - new.mean()) / max(error, 1e-300))
+
+
+def log_weights(guide: Any, fitted: Any, job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(chain, draw): log joint minus log guide, both in unconstrained coordinates, up to one constant.
+
+    Draws weighted by the exponential are draws of the posterior if the guide's tails are wide enough;
+    Pareto's k of the largest weights tells whether they are (Yao et al. 2018).
+    """
+    first = from_sites(job.method, {site: np.asarray(v[0, 0]) for site, v in draws.items()})
+    transforms = supports(job.method, job.data, job.hyper, first)
+    density = _density(guide, fitted)
+
+    def log_weight(values: dict[str, jax.Array]) -> jax.Array:
+        free = {site: transforms[site].inv(value) for site, value in values.items()}
+        volume = sum(
+            jnp.sum(transforms[site].log_abs_det_jacobian(free[site], value))
+            for site, value in values.items()
+        )
+        joint = -job.objective(from_sites(job.method, values), job.data)
+        return joint + volume - density(free)
+
+    return each_draw(log_weight, {site: draws[site] for site in sites(first)})
+
+
+def _density(guide: Any, fitted: Any) -> Any:
+    """The guide's log density as a function of unconstrained numbers {site: value}."""
+    if isinstance(guide, autoguide.AutoNormal):
+
+        def by_site(free: dict[str, jax.Array]) -> jax.Array:
+            laws = {
+                site: dist.Normal(fitted[f"{site}_auto_loc"], fitted[f"{site}_auto_scale"])
+                for site in free
+            }
+            return jnp.stack([law.log_prob(free[site]).sum() for site, law in laws.items()]).sum()
+
+        return by_site
+    law, order = guide.get_posterior(fitted), list(guide._init_locs)
+    # JAX sorts the keys of a dict; the guide's own order differs where the model has plates
+    return lambda free: law.log_prob(jnp.concatenate([jnp.ravel(free[site]) for site in order]))
