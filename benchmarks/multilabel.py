@@ -52,8 +52,8 @@ from bayesfac.comparators import ridges
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.datasets.fetch import VARIABLE, folders
 from bayesfac.evaluation import deal
-from bayesfac.evaluation.methods_and_measures import Way, read_way
-from bayesfac.evaluation.trials import Rows, decisions, measured, scores
+from bayesfac.evaluation.methods_and_measures import Runner, read_method
+from bayesfac.evaluation.trials import Rows, Scores, decisions, measured, scores
 
 SETS = {
     5: ("emotions", "genbase", "medical", "cal500", "yahoo_science", "yahoo_education", "rcv1subset2_top944"),
@@ -252,7 +252,7 @@ def settings_of(method: Method, L: int) -> dict[str, Any]:
 
 def tried(
     method: Method, grid: Mapping[str, Sequence[Any]], data: bf.Tasks, rows: Rows, notes: list[str]
-) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+) -> Iterator[tuple[dict[str, Any], Scores]]:
     """Every setting of the grid and the scores of the test rows."""
     if method.what in ridges.METHODS:
         (view,) = data.names
@@ -260,20 +260,20 @@ def tried(
         for d, penalty, score in ridges.grid(
             method.what, x[rows.train], Y[rows.train], x[rows.test], grid["d"], grid["penalty"]
         ):
-            yield {"d": d, "penalty": penalty}, score
+            yield {"d": d, "penalty": penalty}, Scores(score, score, [])
         return
-    way = read_way(method.what)
+    runner = read_method(method.what)
     for values in bf.Tuned(method.what, grid).settings():
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", bf.ConvergenceWarning)
-                score, said = scores(way._replace(hyper=way.hyper | values), data, rows, 0)
+                scored = scores(runner._replace(hyper=runner.hyper | values), data, rows, 0)
         except ValueError as wrong:  # a setting that these rows do not allow
             notes.append(f"{values} refused: {wrong}")
         else:
-            said += [f"{values}: {str(one.message).partition(':')[0]}" for one in caught]
-            notes += [note for note in said if note not in notes]
-            yield values, score
+            warned = [f"{values}: {str(one.message).partition(':')[0]}" for one in caught]
+            notes += [note for note in scored.notes + warned if note not in notes]
+            yield values, scored
 
 
 def both_rules(method: Method, data: bf.Tasks, fold: np.ndarray, number: int) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def both_rules(method: Method, data: bf.Tasks, fold: np.ndarray, number: int) ->
     held[own[: round(len(own) / 3)]] = True
     truth = data[LABELS].toarray()
     best: dict[str, tuple[float, Any, float | None]] = dict.fromkeys(RULES, (-math.inf, None, None))
-    for values, score in tried(method, grid, data, Rows(train & ~held, held), notes):
+    for values, (score, *_) in tried(method, grid, data, Rows(train & ~held, held), notes):
         # None, the own rule, comes first
         cuts = bf.Tuned("br_svm", threshold=True).thresholds(truth[held], score)
         found = [
@@ -299,13 +299,12 @@ def both_rules(method: Method, data: bf.Tasks, fold: np.ndarray, number: int) ->
     for rule, (_, values, cut) in best.items():
         alike = [other for other in results.values() if other["chosen"] == values]
         if alike:
-            score = alike[0]["score"]
+            scored = alike[0]["score"]
         else:
             one = {name: [value] for name, value in values.items()}
-            ((_, score),) = tried(method, one, data, Rows(train, ~train), notes)
-        way = way_of(method)
-        numbers = measured(MEASURED, way, truth[~train], score, cut, 1.0)
-        results[rule] = {"chosen": values, "threshold": cut, "scores": numbers, "score": score}
+            ((_, scored),) = tried(method, one, data, Rows(train, ~train), notes)
+        numbers = measured(MEASURED, runner_of(method), truth[~train], scored, cut, 1.0)
+        results[rule] = {"chosen": values, "threshold": cut, "scores": numbers, "score": scored}
     seconds = round(time.perf_counter() - begun, 1)
     for found in results.values():
         del found["score"]
@@ -313,12 +312,12 @@ def both_rules(method: Method, data: bf.Tasks, fold: np.ndarray, number: int) ->
     return results
 
 
-def way_of(method: Method) -> Way:
-    return read_way(method.what)
+def runner_of(method: Method) -> Runner:
+    return read_method(method.what)
 
 
 def own_rule(method: Method, truth: np.ndarray, score: np.ndarray) -> float:
-    return bf.multilabel.micro_f1(truth, decisions(way_of(method), score, None))
+    return bf.multilabel.micro_f1(truth, decisions(runner_of(method), score, None))
 
 
 def micro_f1_above(cuts: Sequence[float], truth: np.ndarray, score: np.ndarray) -> list[float]:

@@ -1,7 +1,8 @@
 """Report the shape of the package: `python -m tests.house`.
 
-The report names circles of imports, crowded folders, the lines of the package, and methods over the
-soft limit. The exit code is 1 if there is a circle or a crowded folder.
+The report names circles of imports, crowded folders, the lines of the package, the share of repeated
+lines, and methods over the soft limit. The exit code is 1 if there is a circle or a crowded folder, or
+if too many lines are repeated.
 """
 
 import ast
@@ -14,6 +15,10 @@ from scipy.sparse.csgraph import connected_components
 PACKAGE = Path(__file__).resolve().parents[1] / "bayesfac"
 CROWDED = 16  # files of one folder, without __init__.py
 METHOD_LINES = 300  # of a method and its private files _NAME_*.py
+RUN, REPEATED = (
+    6,
+    0.015,
+)  # equal lines in a row that count as a repetition; the largest share of lines
 ARGUMENT = "Length: "  # begins the line of a header that argues for a longer method
 
 
@@ -75,6 +80,31 @@ def crowded(package=PACKAGE):
     return {f.relative_to(package.parent).as_posix(): n for f, n in sizes.items() if n > CROWDED}
 
 
+def statements(file):
+    """The lines of code as (number, text): no blank lines, comments, docstrings or imports."""
+    text = file.read_text(encoding="utf-8")
+    aside = set()
+    for node in ast.walk(ast.parse(text)):
+        prose = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if prose or isinstance(node, ast.Import | ast.ImportFrom):
+            aside.update(range(node.lineno, node.end_lineno + 1))
+    rows = ((n, row.strip()) for n, row in enumerate(text.splitlines(), 1) if n not in aside)
+    return [(number, row) for number, row in rows if row and not row.startswith("#")]
+
+
+def repeated(package=PACKAGE):
+    """The share of lines of code that stand in a run of RUN lines which the package has twice."""
+    places, total = {}, 0
+    for file in sorted(package.rglob("*.py")):
+        rows = statements(file)
+        total += len(rows)
+        for at in range(len(rows) - RUN + 1):
+            run = tuple(row for _, row in rows[at : at + RUN])
+            places.setdefault(run, []).append([(file, number) for number, _ in rows[at : at + RUN]])
+    twice = {line for runs in places.values() if len(runs) > 1 for run in runs for line in run}
+    return len(twice) / max(total, 1)
+
+
 def long_methods(package=PACKAGE):
     """Map every method over METHOD_LINES lines whose header has no argument to its number of lines."""
     found = {}
@@ -99,9 +129,9 @@ def main():
             f"long method: {name} and its private files have {size} lines, the soft limit is "
             f'{METHOD_LINES}; shorten them, or argue in a line "{ARGUMENT}..." of the header'
         )
-    total = lines(*PACKAGE.rglob("*.py"))
-    print(f"{PACKAGE.name}/ has {total} lines")
-    return int(any(wrong))
+    total, share = lines(*PACKAGE.rglob("*.py")), repeated()
+    print(f"{PACKAGE.name}/ has {total} lines; {share:.2%} of its code is repeated")
+    return int(any(wrong) or share > REPEATED)
 
 
 if __name__ == "__main__":

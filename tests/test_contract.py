@@ -11,9 +11,19 @@ def test_there_is_something_to_test():
     assert len(CHECKS) >= 12
 
 
-@pytest.mark.parametrize("check", [check for check in CHECKS if check != "backends"])
+FITS = ("map", "prior")  # checks that fit: most of the contract's time
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("backends", *FITS)])
 def test_contract(method, check, key):
     if reason := CHECKS[check](method, key):
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("check", FITS)
+def test_contract_of_fits(sampled_method, check, key):
+    """One method of each kind in the quick tests, every method in `make test-all`."""
+    if reason := CHECKS[check](sampled_method, key):
         pytest.skip(reason)
 
 

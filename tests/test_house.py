@@ -22,6 +22,18 @@ def test_no_crowded_folder():
     assert house.crowded() == {}, "divide each folder into rooms"
 
 
+def test_little_is_repeated():
+    assert house.repeated() < house.REPEATED, "share the steps that stand twice"
+
+
+def test_a_repetition_is_found(tmp_path):
+    same = "".join(f"x{k} = {k}\n" for k in range(6))
+    toy = package(tmp_path, a=same, b=f"import a\n# other\n{same}y = 1\nz = 2\n")
+    assert house.repeated(toy) == 12 / 14
+    toy = package(tmp_path, b=same.replace("x3", "y3"))
+    assert house.repeated(toy) == 0
+
+
 def test_long_methods_are_named():
     for name, size in house.long_methods().items():
         told = f"soft limit: {name} and its private files have {size} lines, aim: 300"

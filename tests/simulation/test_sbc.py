@@ -54,6 +54,7 @@ def test_a_planted_bug_fails(bug):
     assert found.p < 1e-3, found
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_ranks(pmf):
     same = bf.sbc("pmf", "Gibbs", hyper=HYPER["pmf"], **SHORT)
     other = bf.sbc("pmf", "Gibbs", hyper=HYPER["pmf"], **SHORT, seed=1)
@@ -168,7 +169,13 @@ def test_a_draw_of_the_joint_and_its_quantities(name):
         assert all(np.array_equal(new.y[block], data.y[block]) for block in kept)
 
 
-@pytest.mark.parametrize("name", [n for n in sorted(REGISTRY) if REGISTRY[n].data is bf.Ratings])
+OF_RATINGS = quick_for(("pmf", "mmmf", "urp"))  # a real, a generalised and a discrete law
+OF_RATINGS = [
+    one for one in OF_RATINGS if REGISTRY[getattr(one, "values", (one,))[0]].data is bf.Ratings
+]
+
+
+@pytest.mark.parametrize("name", OF_RATINGS)
 def test_what_a_law_of_ratings_sums_to(name):
     """The log mass of every cell is the sum over levels; of real ratings the density is a density."""
     method = REGISTRY[name]
@@ -187,6 +194,7 @@ def test_what_a_law_of_ratings_sums_to(name):
     assert np.allclose(joint.log_mass(law), jax.nn.logsumexp(each, 0), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_what_other_generalised_laws_sum_to():
     pi = jnp.asarray([0.1, 0.7])
     law = dist.ExpandedDistribution(Membership(pi), (3, 2)).to_event(1)
@@ -195,6 +203,7 @@ def test_what_other_generalised_laws_sum_to():
     assert joint.log_mass(law).shape == (3,)
 
 
+@pytest.mark.slow
 def test_what_the_law_of_a_tree_sums_to():
     """By brute force over all labels of all rows."""
     method = REGISTRY["mlc_hmf"]
@@ -356,6 +365,7 @@ def test_an_unknown_method_is_refused():
         bf.sbc("bpmff")
 
 
+@pytest.mark.slow
 def test_data_of_ones_own():
     ratings = bf.datasets.make_ratings(6, 5, 2, seed=0)
     few = {**SHORT, "replications": 10}
