@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import folding, saving
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
@@ -284,7 +284,7 @@ def fit(
     _refuse_parallel_fits()
     try:
         begun = time.perf_counter()
-        with sparse.use(sparse.fitting(data)):
+        with threadpool_limits(1, "blas"):  # idle BLAS workers spin on the cores that the loops need
             result = derived(method, data, settled, engine.run(job))
         if result.params is not None:
             result.notes.extend(method.remarks(result.params, data, settled))

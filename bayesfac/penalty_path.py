@@ -12,11 +12,10 @@ import pandas as pd
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import lookup, settle
 from bayesfac.inference.gradient import LBFGS, as_rows
 from bayesfac.inference.lbfgs import advance, begin
-from bayesfac.inference.result import Job, bar, check_number, compiled
+from bayesfac.inference.result import Job, bar, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.split import weak_generalisation
 
@@ -98,9 +97,8 @@ def path(
     with bar(progress, repeats * engine.max_iter, f"{method} path") as shown:
         for repeat in range(repeats):
             train, test = weak_generalisation(data, held_out, seed=seed + repeat)
-            with sparse.use(sparse.fitting(train)):
-                job = Job(record, train, settings[0], jax.random.key(seed + repeat))
-                scores.append(_scores(job, test, settings, name, engine, shown))
+            job = Job(record, train, settings[0], jax.random.key(seed + repeat))
+            scores.append(_scores(job, test, settings, name, engine, shown))
     errors = np.array(scores)  # repeats x values x (zero-one, absolute, iterations)
     mean, sd = errors.mean(0), errors[:, :, 0].std(0, ddof=1) if repeats > 1 else np.nan
     columns = {"zero-one": mean[:, 0], "sd": sd, "MAE": mean[:, 1], "iterations": mean[:, 2]}
@@ -123,7 +121,7 @@ def _scores(
     def objective(z: jax.Array, value: Any, data: Ratings) -> jax.Array:
         return method.objective(params(z), data, settings[0]._replace(**{name: value}))
 
-    one = compiled(jax.value_and_grad(objective))
+    one = jax.jit(jax.value_and_grad(objective))
     values = [getattr(each, name) for each in settings]
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

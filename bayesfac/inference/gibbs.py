@@ -1,13 +1,14 @@
 """Gibbs sweeps through a method's declared conditionals."""
 
+import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.kernels import sparse
+from bayesfac.core.errors import NumericalError
 from bayesfac.core.method import Method, laws_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
@@ -15,13 +16,14 @@ from bayesfac.inference.result import (
     Result,
     bar,
     check_settings,
-    check_sites,
-    compiled,
+    paced,
     replace_sites,
     require,
 )
 from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import scattered
+
+BUFFER = 64 * 2**20  # bytes of draws that the compiled program holds
 
 
 @dataclass(frozen=True)
@@ -55,107 +57,118 @@ class Gibbs:
         require(self.jitter >= 0, f"Expected Gibbs(jitter=...) of at least 0, got {self.jitter!r}")
 
     def run(self, job: Job) -> Result:
-        """Chains one after another: on a CPU each sweep already uses every core."""
-        method, data, hyper = job.method, job.data, job.hyper
-        like = job.start_point(job.key)
-        sweep, objective = sweep_of(method, hyper, data, like), compiled(job.objective)
+        """All chains side by side in one compiled program, which returns after about half a second."""
+        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
+        starts = [self._start(job, begin) for begin, _ in keys]
+        p = jax.tree.map(lambda *each: jnp.stack(each), *starts)
+        walks = jnp.stack([walk for _, walk in keys])
+        one = sum(x.nbytes for x in jax.tree.leaves(p))
+        size = max(1, min(self.draws, BUFFER // max(one, 1)))
+        block = _block_of(job.method, job.hyper, starts[0], size)
         writer = Writer(self.folder, (self.chains, self.draws))
         lp = np.full((self.chains, self.draws), np.nan)
-        total = self.warmup + self.draws * self.thin
+        total, done, pace = self.warmup + self.draws * self.thin, 0, 1
         point = Checkpoint(self.folder, job.identity, self.save_every)
-        first = 0
         if saved := point.load():
-            first, lp = int(saved.pop("chain")), saved.pop("lp")
-            writer.check(sites(like) if np.isfinite(lp).any() else ())
-        with bar(job.progress, self.chains * total, method.name) as shown:
-            shown.update(first * total)
-            for chain in range(first, self.chains):
-                begin, walk = jax.random.split(jax.random.fold_in(job.key, chain))
-                p, done = job.start_point(begin), 0
-                if job.start and self.jitter:
-                    p = scattered(method, data, hyper, p, begin, self.jitter)
-                if saved:
-                    done = int(saved.pop("done"))
-                    p, saved = replace_sites(p, saved), None
-                    shown.update(done)
-                try:
-                    while done < total:
-                        p = sweep(p, data, jax.random.fold_in(walk, done))
-                        done += 1
-                        draw, last = divmod(done - self.warmup - 1, self.thin)
-                        if draw >= 0 and last == self.thin - 1:
-                            check_sites(p, f"in chain {chain}, sweep {done}")
-                            writer.write(chain, draw, {s: x[None] for s, x in sites(p).items()})
-                            lp[chain, draw] = -float(objective(p, data))
-                        shown.update(1)
-                        if point.due():
-                            point.save({"chain": chain, "done": done, "lp": lp, **sites(p)})
-                except KeyboardInterrupt:
-                    written = int(np.isfinite(lp[0]).sum())
-                    return _partial(writer, lp, max(chain, 1), written)
-        point.save({"chain": self.chains, "lp": lp})
+            done, lp = int(saved.pop("done")), saved.pop("lp")
+            p = replace_sites(p, saved)
+            writer.check(sites(p) if done > self.warmup else ())
+        with bar(job.progress, total, job.method.name) as shown:
+            shown.update(done)
+            try:
+                while done < total:
+                    begun, first = time.perf_counter(), (done - self.warmup) // self.thin
+                    if done < self.warmup:  # many sweeps, of which the program keeps the last; thrown away
+                        count, sweeps = 1, min(pace, self.warmup - done)
+                    else:
+                        count, sweeps = min(size, pace, self.draws - first), self.thin
+                    p, draws, values = block(p, job.data, walks, done, count, sweeps)
+                    _check(draws, count, done, sweeps)
+                    if done >= self.warmup:
+                        for chain in range(self.chains):
+                            kept = {site: x[chain, :count] for site, x in draws.items()}
+                            writer.write(chain, first, kept)
+                        lp[:, first : first + count] = values[:, :count]
+                    done += count * sweeps
+                    shown.update(count * sweeps)
+                    if point.due():
+                        point.save({"done": done, "lp": lp, **sites(p)})
+                    pace = paced(pace, time.perf_counter() - begun)
+            except KeyboardInterrupt:
+                return self._partial(writer, lp, (done - self.warmup) // self.thin)
+        point.save({"done": done, "lp": lp, **sites(p)})
         return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
 
-
-def _partial(writer: Writer, lp: np.ndarray, chains: int, draws: int) -> Result:
-    """The Result of an interrupted run: its finished chains, or the first draws of its first chain."""
-    if draws < 1:
-        raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
-    lp, kept = lp[:chains, :draws], writer.view(chains, draws)
-    note = f"interrupted: {chains} chain(s) of {draws} draws"
-    return Result(draws=kept, trace=-lp.ravel(), stats={"lp": lp}, notes=[note], partial=True)
-
-
-def sweep_of(method: Method, hyper: Any, data: Any, like: Any) -> Any:
-    """(params, data, key) -> params: all blocks once, in the order that the method lists them.
-
-    Where Numba runs the sparse loops, the blocks without such loops are compiled one by one.
-    """
-
-    def augment(p: Any, data: Any, key: jax.Array) -> tuple:
-        return (method.augment(p, data, hyper).sample(key),) if method.augment else ()
-
-    def law(f: Any, p: Any, data: Any, *auxiliary: Any) -> Any:
-        return f(p, data, hyper, *auxiliary)
-
-    laws = {site: partial(law, f) for site, f in laws_of(method, like).items()}
-    blocks = {site: partial(_draw, law, _sample) for site, law in laws.items()}
-    moves: dict[str, Any] = {name: partial(f, hyper=hyper) for name, f in method.moves.items()}
-    if sparse.backend() == "numba":
-        key = jax.random.key(0)
-        auxiliary = jax.eval_shape(augment, like, data, key)
-        augment = _jit_without_loops(augment, like, data, key)
-        blocks = {s: _block_without_loops(f, like, data, key, *auxiliary) for s, f in laws.items()}
-        moves = {name: _jit_without_loops(f, key, like, data) for name, f in moves.items()}
-
-    def sweep(p: Any, data: Any, key: jax.Array) -> Any:
-        auxiliary = augment(p, data, key)
-        for number, (site, block) in enumerate(blocks.items()):
-            new = block(p, data, jax.random.fold_in(key, number), *auxiliary)
-            p = replace_sites(p, {site: new})
-        for number, move in enumerate(moves.values(), len(blocks)):
-            p = move(jax.random.fold_in(key, number), p, data)
+    def _start(self, job: Job, key: jax.Array) -> Any:
+        p = job.start_point(key)
+        if job.start and self.jitter:
+            return scattered(job.method, job.data, job.hyper, p, key, self.jitter)
         return p
 
-    return compiled(sweep)
+    def _partial(self, writer: Writer, lp: np.ndarray, draws: int) -> Result:
+        """The Result of an interrupted run: the draws that all chains have."""
+        if draws < 1:
+            raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
+        lp = lp[:, :draws]
+        note = f"interrupted: {self.chains} chain(s) of {draws} draws"
+        kept, stats = writer.view(self.chains, draws), {"lp": lp}
+        return Result(draws=kept, trace=-lp.ravel(), stats=stats, notes=[note], partial=True)
 
 
-def _sample(law: Any, key: jax.Array) -> Any:
-    return law.sample(key)
+def _check(draws: dict[str, jax.Array], count: int, done: int, sweeps: int) -> None:
+    """Stop the fit at NaN or infinity in a draw; say which parameter, and when."""
+    for site, values in draws.items():
+        flat = np.asarray(values[:, :count]).reshape(len(values), count, -1)
+        if not np.isfinite(flat).all():
+            draw, chain = np.argwhere(~np.isfinite(flat).all(-1).T)[0]
+            where = f"in chain {chain}, sweep {done + (draw + 1) * sweeps}"
+            raise NumericalError(
+                f"Expected finite parameters, got NaN or infinity in {site} {where}"
+            )
 
 
-def _draw(law: Any, sample: Any, p: Any, data: Any, key: jax.Array, *auxiliary: Any) -> Any:
-    return sample(law(p, data, *auxiliary), key)
+def _block_of(method: Method, hyper: Any, like: Any, size: int) -> Any:
+    """(params of all chains, data, keys, sweeps done, draws, sweeps per draw) -> params, draws, log joints.
+
+    Draws are arrays of (chain, size, ...), of which the first entries are filled.
+    """
+    sweep = sweep_of(method, hyper, like)
+
+    def step(p: Any, data: Any, walks: jax.Array, number: jax.Array) -> Any:
+        each = jax.vmap(lambda p, walk: sweep(p, data, jax.random.fold_in(walk, number)))
+        return each(p, walks)
+
+    @jax.jit
+    def block(p: Any, data: Any, walks: jax.Array, done: Any, count: Any, sweeps: Any) -> Any:
+        def log_joints(p: Any) -> jax.Array:
+            return jax.vmap(lambda p: -method.objective(p, data, hyper))(p)
+
+        def keep(draw: jax.Array, state: Any) -> Any:
+            p, draws, lp = state
+            first = done + draw * sweeps
+            p = jax.lax.fori_loop(0, sweeps, lambda s, p: step(p, data, walks, first + s), p)
+            draws = {site: draws[site].at[:, draw].set(x) for site, x in sites(p).items()}
+            return p, draws, lp.at[:, draw].set(log_joints(p))
+
+        room = {s: jnp.zeros((len(x), size, *x.shape[1:]), x.dtype) for s, x in sites(p).items()}
+        lp = jax.eval_shape(log_joints, p)
+        lps = jnp.zeros((len(walks), size), lp.dtype)
+        return jax.lax.fori_loop(0, count, keep, (p, room, lps))
+
+    return block
 
 
-def _jit_without_loops(step: Any, *args: Any) -> Any:
-    """The jitted step; the plain one if it runs a Numba loop."""
-    return step if sparse.needs_loops(step, *args) else jax.jit(step)
+def sweep_of(method: Method, hyper: Any, like: Any) -> Any:
+    """(params, data, key) -> params: all blocks once, in the order that the method lists them."""
 
+    def sweep(p: Any, data: Any, key: jax.Array) -> Any:
+        auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
+        laws = laws_of(method, like)
+        for number, (site, law) in enumerate(laws.items()):
+            new = law(p, data, hyper, *auxiliary).sample(jax.random.fold_in(key, number))
+            p = replace_sites(p, {site: new})
+        for number, move in enumerate(method.moves.values(), len(laws)):
+            p = move(jax.random.fold_in(key, number), p, data, hyper)
+        return p
 
-def _block_without_loops(law: Any, *args: Any) -> Any:
-    """The jitted block; the plain one if its law runs a Numba loop. The draw is a program of its own, which
-    laws of one kind and size share (bpmf at K = 32: the first call takes 9.5 s instead of 10.3)."""
-    plain = partial(_draw, law, _sample)
-    looped = sparse.needs_loops(plain, *args)
-    return plain if looped else partial(_draw, jax.jit(law), jax.jit(_sample))
+    return sweep

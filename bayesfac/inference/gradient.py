@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.kernels import sparse
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
@@ -18,7 +17,6 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     check_sites,
-    compiled,
     require,
 )
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
@@ -128,15 +126,15 @@ def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:
             terms = method.terms(params(z), data, hyper, which)
         return jnp.sum(terms), terms
 
-    both = compiled(jax.value_and_grad(total, has_aux=True))
+    both = jax.jit(jax.value_and_grad(total, has_aux=True))
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if sparse.backend() == "numba":
-            (_, terms), slope = both(jnp.asarray(z), jnp.asarray(live), job.data)
-            return np.asarray(terms), np.asarray(slope)
-        # loops evaluate only the problems asked for; a compiled program evaluates all, to keep one shape
-        points[live] = z
-        (_, terms), slope = both(jnp.asarray(points), jnp.arange(len(points)), job.data)
-        return np.asarray(terms)[live], np.asarray(slope)[live]
+        # a program evaluates all problems, half of them, a quarter: few shapes to compile
+        size = len(points)
+        while size // 2 >= len(live):
+            size //= 2
+        at = np.resize(live, size)
+        (_, terms), slope = both(jnp.asarray(z[np.arange(size) % len(live)]), jnp.asarray(at), job.data)
+        return np.asarray(terms)[: len(live)], np.asarray(slope)[: len(live)]
 
     return look

@@ -11,7 +11,6 @@ from tqdm.auto import tqdm
 
 from bayesfac.core import checks
 from bayesfac.core.errors import NumericalError
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 
 
@@ -80,9 +79,12 @@ def bar(progress: bool, total: int, what: str) -> Any:
     return tqdm(total=total, desc=what, disable=silent, leave=False, dynamic_ncols=True)
 
 
-def compiled(function: Any) -> Any:
-    """The jitted function; the plain one with Numba loops, which compiled code cannot call."""
-    return function if sparse.backend() == "numba" else jax.jit(function)
+BLOCK = 0.5  # seconds between two looks at the keyboard, the clock and the progress bar
+
+
+def paced(pace: int, seconds: float) -> int:
+    """How many steps the next call of a compiled loop makes, if the last `pace` steps took so many seconds."""
+    return max(1, min(2 * pace, int(pace * BLOCK / max(seconds, 1e-9))))
 
 
 def check_sites(params: Any, where: str) -> None:
@@ -118,15 +120,11 @@ def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
     if result.draws is None:
         more = method.derive(result.params, data, hyper)
         return replace(result, params=result.params._replace(**more))
-    shape = next(iter(result.draws.values())).shape[:2]
-    more_of = compiled(lambda p, data: method.derive(p, data, hyper))
-    rows = [
-        flattened(more_of(from_sites(method, {s: v[at] for s, v in result.draws.items()}), data))
-        for at in np.ndindex(*shape)
-    ]
-    stacked = {n: np.stack([np.asarray(row[n]) for row in rows]) for n in rows[0]}
-    more = {n: value.reshape(*shape, *value.shape[1:]) for n, value in stacked.items()}
-    return replace(result, draws={**result.draws, **more})
+
+    def more_of(values: Mapping[str, Any]) -> dict[str, Any]:
+        return flattened(method.derive(from_sites(method, values), data, hyper))  # type: ignore[misc]
+
+    return replace(result, draws={**result.draws, **each_draw(more_of, result.draws)})
 
 
 def log_joints(job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -134,10 +132,9 @@ def log_joints(job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     return each_draw(lambda values: -job.objective(from_sites(job.method, values), job.data), draws)
 
 
-def each_draw(
-    function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 * 2**20
-) -> np.ndarray:
-    """function({site: value}) of every draw: (chain, draw, ...). A block of draws takes `memory` bytes."""
+def each_draw(function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 * 2**20) -> Any:
+    """function({site: value}) of every draw, as arrays (chain, draw, ...). A block of draws takes `memory`
+    bytes."""
     chains, length = next(iter(draws.values())).shape[:2]
     one = sum(v.dtype.itemsize * int(np.prod(v.shape[2:])) for v in draws.values())
     size = -(-length // -(-length * one // memory)) if one else length
@@ -148,9 +145,8 @@ def each_draw(
             # the last block is padded with the last draw, so that one program serves all
             at = np.minimum(np.arange(start, start + size), length - 1)
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
-            rows.append(np.asarray(many(part))[: length - start])
-    joined = np.concatenate(rows)
-    return joined.reshape(chains, length, *joined.shape[1:])
+            rows.append(jax.tree.map(lambda x, n=length - start: np.asarray(x)[:n], many(part)))
+    return jax.tree.map(lambda *x: np.concatenate(x).reshape(chains, length, *x[0].shape[1:]), *rows)
 
 
 def require(condition: bool, message: str) -> None:

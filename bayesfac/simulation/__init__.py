@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core import checks
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, lookup, settle, unknown
 from bayesfac.inference import ENGINES, joint
 from bayesfac.inference.result import Job, bar
@@ -96,7 +95,7 @@ def sbc(
         ("replications", replications, 10), ("seed", seed, 0),
     ):  # fmt: skip
         checks.whole_number(what, value, least)
-    with jax.enable_x64(True), sparse.use("jax"):
+    with jax.enable_x64(True):
         example, full = _example(method, data, hyper)
         name = f"{engine} ({made.guide})" if engine == "SVI" else engine
         ran = {"seed": seed, "warmup": length.warmup, "thin": length.thin, **settings}

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import log_density
 
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, log_joint, sites
 from bayesfac.inference import LBFGS
 from bayesfac.inference.result import Job
@@ -20,14 +19,14 @@ CHECKS: dict[str, Check] = {}
 
 
 def listed(function: Check) -> Check:
-    """Register a check; it runs in float64 on JAX kernels, unless the method waives the check."""
+    """Register a check; it runs in float64, unless the method waives the check."""
     name = function.__name__.removeprefix("check_")
 
     @wraps(function)
     def check(method: Method, key: jax.Array) -> str | None:
         if name in method.waived:
             return method.waived[name]
-        with jax.enable_x64(True), sparse.use("jax"):
+        with jax.enable_x64(True):
             return function(method, key)
 
     CHECKS[name] = check

@@ -1,117 +1,111 @@
-"""The Numba versions of the loops in sparse.py; imported on first use, compiled once per machine and cached.
+"""The Numba versions of the loops in sparse.py: compiled at their first use, then kept on disk.
 
-Threads receive blocks of rows of equal work, so that no thread waits for a few long rows. `fastmath` lets the
-compiler vectorise the reductions; the containers check that inputs are finite.
+Every kernel takes one share of the rows of one problem; shares have equal work, so that no thread waits for a
+few long rows. `fastmath` lets the compiler vectorise the sums; the containers check that inputs are finite.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-OPTIONS: Any = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
-
-
-def blocks(ptr, per_row):
-    """Boundaries of 8 blocks of rows for each thread, of equal cost: a row costs its cells plus `per_row`."""
-    cost = ptr + per_row * np.arange(len(ptr))
-    n = 8 * numba.get_num_threads()
-    return np.searchsorted(cost, np.linspace(0, cost[-1], n + 1)).astype(np.int64)
+from bayesfac.core.kernels.bridge import OPTIONS, argument, matrix, result, runner, vector
 
 
-def dots(ptr, index, U, V):
-    out = np.empty(len(index), U.dtype)
-    _dots(blocks(ptr, 1), ptr, index, U, V, out)
-    return out
+@njit(**OPTIONS)
+def _bound(ptr, per_row, block, blocks):
+    """The first row of a share: all shares cost the same, where a row costs its cells plus `per_row`."""
+    low, high = 0, len(ptr) - 1
+    if block == blocks:
+        return high
+    goal = (ptr[high] + per_row * high) * block / blocks
+    while low < high:
+        middle = (low + high) // 2
+        if ptr[middle] + per_row * middle < goal:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
-@njit(parallel=True, **OPTIONS)
-def _dots(block, ptr, index, U, V, out):
-    for b in prange(len(block) - 1):
-        for i in range(block[b], block[b + 1]):
-            for p in range(ptr[i], ptr[i + 1]):
-                j = index[p]
-                x = U[i, 0] * V[j, 0]
-                for k in range(1, U.shape[1]):
-                    x += U[i, k] * V[j, k]
-                out[p] = x
+@njit(**OPTIONS)
+def _dots(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    U, V = matrix(f, argument(f, 2), T, problem), matrix(f, argument(f, 3), T, problem)
+    out = vector(f, result(f, 0), T, problem)
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        for p in range(ptr[i], ptr[i + 1]):
+            j = index[p]
+            x = U[i, 0] * V[j, 0]
+            for k in range(1, U.shape[1]):
+                x += U[i, k] * V[j, k]
+            out[p] = x
 
 
-@njit(parallel=True, **OPTIONS)
-def differences(left, right, A, B):
-    out = np.empty(len(left), A.dtype)
-    for e in prange(len(left)):
+@njit(**OPTIONS)
+def _differences(f, T, problem, block, blocks):
+    left = vector(f, argument(f, 0), np.int32, problem)
+    right = vector(f, argument(f, 1), np.int32, problem)
+    A, B = matrix(f, argument(f, 2), T, problem), matrix(f, argument(f, 3), T, problem)
+    out = vector(f, result(f, 0), T, problem)
+    for e in range(len(left) * block // blocks, len(left) * (block + 1) // blocks):
         i, s = left[e], right[e]
         x = (A[i, 0] - A[s, 0]) * (B[i, 0] - B[s, 0])
         for k in range(1, A.shape[1]):
             x += (A[i, k] - A[s, k]) * (B[i, k] - B[s, k])
         out[e] = x
-    return out
 
 
-def spread(ptr, index, order, weight, V):
-    out = np.zeros((len(ptr) - 1, V.shape[1]), V.dtype)
-    _spread(blocks(ptr, 1), ptr, index, order, weight, V, out)
-    return out
+@njit(**OPTIONS)
+def _spread(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    order = vector(f, argument(f, 2), np.int32, problem)
+    weight = vector(f, argument(f, 3), T, problem)
+    V, out = matrix(f, argument(f, 4), T, problem), matrix(f, result(f, 0), T, problem)
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        for k in range(V.shape[1]):
+            out[i, k] = 0
+        fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
+        for p in range(ptr[i], fours, 4):  # four cells at a time: the sum is read and written once
+            w0, w1 = weight[order[p]], weight[order[p + 1]]
+            w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
+            j0, j1, j2, j3 = index[p], index[p + 1], index[p + 2], index[p + 3]
+            for k in range(V.shape[1]):
+                out[i, k] += (w0 * V[j0, k] + w1 * V[j1, k]) + (w2 * V[j2, k] + w3 * V[j3, k])
+        for p in range(fours, ptr[i + 1]):
+            w = weight[order[p]]
+            j = index[p]
+            for k in range(V.shape[1]):
+                out[i, k] += w * V[j, k]
 
 
-@njit(parallel=True, **OPTIONS)
-def _spread(block, ptr, index, order, weight, V, out):
-    for b in prange(len(block) - 1):
-        for i in range(block[b], block[b + 1]):
-            fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
-            for p in range(
-                ptr[i], fours, 4
-            ):  # four cells at a time: the sum is read and written once
-                w0, w1 = weight[order[p]], weight[order[p + 1]]
-                w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
-                j0, j1, j2, j3 = index[p], index[p + 1], index[p + 2], index[p + 3]
-                for k in range(V.shape[1]):
-                    out[i, k] += (w0 * V[j0, k] + w1 * V[j1, k]) + (w2 * V[j2, k] + w3 * V[j3, k])
-            for p in range(fours, ptr[i + 1]):
-                w = weight[order[p]]
-                j = index[p]
-                for k in range(V.shape[1]):
-                    out[i, k] += w * V[j, k]
-
-
-def ratio_step(ptr, index, y, A, G):
-    threads = numba.get_num_threads()
-    by_row = np.zeros_like(A)
-    by_col = np.zeros(
-        (threads, *G.shape), G.dtype
-    )  # a copy for each thread: no two threads write one column
-    cost = ptr + np.arange(len(ptr))
-    block = np.searchsorted(cost, np.linspace(0, cost[-1], threads + 1)).astype(np.int64)
-    _ratio_step(block, ptr, index, y, A, G, by_row, by_col, np.finfo(A.dtype).tiny)
-    return by_row, by_col.sum(0)
-
-
-@njit(parallel=True, **OPTIONS)
-def _ratio_step(block, ptr, index, y, A, G, by_row, by_col, tiny):
-    K = A.shape[1]
-    for b in prange(len(block) - 1):
-        columns = by_col[b]
-        for i in range(block[b], block[b + 1]):
-            for p in range(ptr[i], ptr[i + 1]):
-                j = index[p]
-                x = A[i, 0] * G[j, 0]
-                for k in range(1, K):
-                    x += A[i, k] * G[j, k]
-                r = y[p] / max(x, tiny)
-                for k in range(K):
-                    by_row[i, k] += r * G[j, k]
-                    columns[j, k] += r * A[i, k]
-
-
-def solve_rows(ptr, index, order, target, weight, V, precision, shift, noise):
-    K = V.shape[1]
-    out = np.empty((len(ptr) - 1, K), V.dtype)
-    block = blocks(ptr, K / 3)
-    root = np.sqrt(weight)
-    _solve_rows(block, ptr, index, order, target, root, V, precision, shift, noise, out)
-    return out
+@njit(**OPTIONS)
+def _ratio_step(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    y = vector(f, argument(f, 2), T, problem)
+    A, G = matrix(f, argument(f, 3), T, problem), matrix(f, argument(f, 4), T, problem)
+    by_row = matrix(f, result(f, 0), T, problem)
+    # a copy of the columns for each share: no two threads write to one column
+    by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
+    K, tiny = A.shape[1], np.finfo(T).tiny
+    for j in range(len(G)):
+        for k in range(K):
+            by_col[j, k] = 0
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        for k in range(K):
+            by_row[i, k] = 0
+        for p in range(ptr[i], ptr[i + 1]):
+            j = index[p]
+            x = A[i, 0] * G[j, 0]
+            for k in range(1, K):
+                x += A[i, k] * G[j, k]
+            r = y[p] / max(x, tiny)
+            for k in range(K):
+                by_row[i, k] += r * G[j, k]
+                by_col[j, k] += r * A[i, k]
 
 
 @njit(**OPTIONS)
@@ -163,48 +157,54 @@ def _factor(P, inverse):
             P[i, j] = s * inverse[j]
 
 
-@njit(parallel=True, **OPTIONS)
-def _solve_rows(block, ptr, index, order, target, root, V, precision, shift, noise, out):
+@njit(**OPTIONS)
+def _solve_rows(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    order = vector(f, argument(f, 2), np.int32, problem)
+    target, root = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
+    V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
+    shift, noise = vector(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
+    out = matrix(f, result(f, 0), T, problem)
     K = V.shape[1]
     several = len(root) > 1
-    for b in prange(len(block) - 1):
-        P = np.zeros((K + 1, _whole(K)), V.dtype)
-        x = np.empty(K, V.dtype)
-        F = np.zeros((8, _whole(K)), V.dtype)
-        t = np.empty(8, V.dtype)
-        inverse = np.empty(K, V.dtype)
-        for i in range(block[b], block[b + 1]):
+    P = np.zeros((K + 1, _whole(K)), V.dtype)
+    x = np.empty(K, V.dtype)
+    F = np.zeros((8, _whole(K)), V.dtype)
+    t = np.empty(8, V.dtype)
+    inverse = np.empty(K, V.dtype)
+    for i in range(_bound(ptr, K / 3, block, blocks), _bound(ptr, K / 3, block + 1, blocks)):
+        for k in range(K):
+            P[K, k] = shift[k]  # the right-hand side is one more row of P
+            for m in range(k + 1):
+                P[k, m] = precision[k, m]
+        count = 0
+        for p in range(ptr[i], ptr[i + 1]):
+            w = root[order[p]] if several else root[0]
             for k in range(K):
-                P[K, k] = shift[k]  # the right-hand side is one more row of P
-                for m in range(k + 1):
-                    P[k, m] = precision[k, m]
-            count = 0
-            for p in range(ptr[i], ptr[i + 1]):
-                w = root[order[p]] if several else root[0]
-                for k in range(K):
-                    F[count, k] = w * V[index[p], k]
-                t[count] = w * target[order[p]]
-                count += 1
-                if count == 8:
-                    _add_outer(P, F, t, count)
-                    count = 0
-            if count:
+                F[count, k] = w * V[index[p], k]
+            t[count] = w * target[order[p]]
+            count += 1
+            if count == 8:
                 _add_outer(P, F, t, count)
-            _factor(P, inverse)
-            for k in range(K):  # L h = b, then L' x = h (+ noise)
-                s = P[K, k]
-                for m in range(k):
-                    s -= P[k, m] * x[m]
-                x[k] = s * inverse[k]
-            if len(noise):
-                for k in range(K):
-                    x[k] += noise[i, k]
-            for k in range(K - 1, -1, -1):
-                x[k] *= inverse[k]
-                for m in range(k):
-                    x[m] -= P[k, m] * x[k]
+                count = 0
+        if count:
+            _add_outer(P, F, t, count)
+        _factor(P, inverse)
+        for k in range(K):  # L h = b, then L' x = h (+ noise)
+            s = P[K, k]
+            for m in range(k):
+                s -= P[k, m] * x[m]
+            x[k] = s * inverse[k]
+        if len(noise):
             for k in range(K):
-                out[i, k] = x[k]
+                x[k] += noise[i, k]
+        for k in range(K - 1, -1, -1):
+            x[k] *= inverse[k]
+            for m in range(k):
+                x[m] -= P[k, m] * x[k]
+        for k in range(K):
+            out[i, k] = x[k]
 
 
 @njit(**OPTIONS)
@@ -224,70 +224,105 @@ def _binary(kind, z):
     return u * u, -2 * u
 
 
-def ordinal_loss(kind, immediate, ptr, x, theta, code, weight):
-    block = blocks(ptr, 1)
-    total, by_x, by_theta = np.zeros(len(block)), np.empty_like(x), np.zeros_like(theta)
-    _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta)
-    return total.sum().astype(x.dtype), by_x, by_theta
+@njit(**OPTIONS)
+def _ordinal_loss(f, T, problem, block, blocks):
+    kind, immediate = vector(f, argument(f, 0), np.int32, problem)[:2]
+    ptr = vector(f, argument(f, 1), np.int32, problem)
+    x, theta = vector(f, argument(f, 2), T, problem), matrix(f, argument(f, 3), T, problem)
+    code = vector(f, argument(f, 4), np.int32, problem)
+    weight = vector(f, argument(f, 5), T, problem)
+    total, by_x = vector(f, result(f, 0), T, problem), vector(f, result(f, 1), T, problem)
+    by_theta = matrix(f, result(f, 2), T, problem)
+    several, cost = len(weight) > 1, 0.0
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        for r in range(theta.shape[1]):
+            by_theta[i, r] = 0
+        for p in range(ptr[i], ptr[i + 1]):
+            w = weight[p] if several else weight[0]
+            first, last = 0, theta.shape[1]
+            if immediate:
+                first, last = max(code[p] - 1, 0), min(code[p] + 1, last)
+            slope = 0.0
+            for r in range(first, last):
+                sign = -1 if r < code[p] else 1
+                value, up = _binary(kind, sign * (theta[i, r] - x[p]))
+                cost += w * value
+                slope -= sign * up
+                by_theta[i, r] += w * sign * up
+            by_x[p] = w * slope
+    total[block] = cost
 
 
-@njit(parallel=True, **OPTIONS)
-def _ordinal_loss(kind, immediate, block, ptr, x, theta, code, weight, total, by_x, by_theta):
-    several = len(weight) > 0
-    for b in prange(len(block) - 1):
-        cost = 0.0
-        for i in range(block[b], block[b + 1]):
-            for p in range(ptr[i], ptr[i + 1]):
-                w = weight[p] if several else x.dtype.type(1)
-                first, last = 0, theta.shape[1]
-                if immediate:
-                    first, last = max(code[p] - 1, 0), min(code[p] + 1, last)
-                slope = 0.0
-                for r in range(first, last):
-                    sign = -1 if r < code[p] else 1
-                    value, up = _binary(kind, sign * (theta[i, r] - x[p]))
-                    cost += w * value
-                    slope -= sign * up
-                    by_theta[i, r] += w * sign * up
-                by_x[p] = w * slope
-        total[b] = cost
-
-
-def proximal_loss(ptr, n_levels, x, code):
-    block = blocks(ptr, 1)
-    total, by_x = np.zeros(len(block)), np.empty_like(x)
-    _proximal_loss(block, ptr, n_levels, x, code, total, by_x)
-    return total.sum().astype(x.dtype), by_x
-
-
-@njit(parallel=True, **OPTIONS)
-def _proximal_loss(block, ptr, n_levels, x, code, total, by_x):
-    for b in prange(len(block) - 1):
-        theta, count, pull = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
-        cost = 0.0
-        for i in range(block[b], block[b + 1]):
-            theta[:] = 0
-            count[:] = 0
-            pull[:] = 0
-            for p in range(ptr[i], ptr[i + 1]):
-                theta[code[p]] += x[p]
-                count[code[p]] += 1
+@njit(**OPTIONS)
+def _proximal_loss(f, T, problem, block, blocks):
+    n_levels = vector(f, argument(f, 0), np.int32, problem)[0]
+    ptr = vector(f, argument(f, 1), np.int32, problem)
+    x, code = vector(f, argument(f, 2), T, problem), vector(f, argument(f, 3), np.int32, problem)
+    total, by_x = vector(f, result(f, 0), T, problem), vector(f, result(f, 1), T, problem)
+    theta, count, pull = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
+    cost = 0.0
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        theta[:] = 0
+        count[:] = 0
+        pull[:] = 0
+        for p in range(ptr[i], ptr[i + 1]):
+            theta[code[p]] += x[p]
+            count[code[p]] += 1
+        for r in range(n_levels):
+            theta[r] /= max(count[r], 1)
+        for p in range(ptr[i], ptr[i + 1]):
+            distance = x[p] - theta[code[p]]
+            cost += distance * distance
+            slope = 2 * distance
             for r in range(n_levels):
-                theta[r] /= max(count[r], 1)
-            for p in range(ptr[i], ptr[i + 1]):
-                distance = x[p] - theta[code[p]]
-                cost += distance * distance
-                slope = 2 * distance
-                for r in range(n_levels):
-                    if r == code[p] or count[r] == 0:
-                        continue
-                    side = 1 if r < code[p] else -1
-                    value, up = _binary(2, side * (x[p] - theta[r]))
-                    cost += value
-                    slope += side * up
-                    pull[r] -= side * up
-                by_x[p] = slope
-            # every x is part of its level's centre; the squared distances do not move their own mean
-            for p in range(ptr[i], ptr[i + 1]):
-                by_x[p] += pull[code[p]] / count[code[p]]
-        total[b] = cost
+                if r == code[p] or count[r] == 0:
+                    continue
+                side = 1 if r < code[p] else -1
+                value, up = _binary(2, side * (x[p] - theta[r]))
+                cost += value
+                slope += side * up
+                pull[r] -= side * up
+            by_x[p] = slope
+        # every x is part of its level's centre; the squared distances do not move their own mean
+        for p in range(ptr[i], ptr[i + 1]):
+            by_x[p] += pull[code[p]] / count[code[p]]
+    total[block] = cost
+
+
+# The handlers are written out: Numba keeps a compiled function on disk only if it finds no other function among
+# the values that the function remembers.
+_run_dots = runner(_dots, axes=1)
+_run_spread = runner(_spread, axes=2)
+_run_differences = runner(_differences, axes=1)
+_run_ratio_step = runner(_ratio_step, axes=2)
+_run_solve_rows = runner(_solve_rows, axes=2)
+_run_ordinal_loss = runner(_ordinal_loss, axes=1)
+_run_proximal_loss = runner(_proximal_loss, axes=1)
+
+
+def dots(T: Any, slot: int) -> Any:
+    return lambda frame: _run_dots(frame, T, slot)
+
+
+def spread(T: Any, slot: int) -> Any:
+    return lambda frame: _run_spread(frame, T, slot)
+
+
+def differences(T: Any, slot: int) -> Any:
+    return lambda frame: _run_differences(frame, T, slot)
+
+
+def ratio_step(T: Any, slot: int) -> Any:
+    return lambda frame: _run_ratio_step(frame, T, slot)
+
+
+def solve_rows(T: Any, slot: int) -> Any:
+    return lambda frame: _run_solve_rows(frame, T, slot)
+
+
+def ordinal_loss(T: Any, slot: int) -> Any:
+    return lambda frame: _run_ordinal_loss(frame, T, slot)
+
+
+def proximal_loss(T: Any, slot: int) -> Any:
+    return lambda frame: _run_proximal_loss(frame, T, slot)

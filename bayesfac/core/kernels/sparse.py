@@ -1,112 +1,82 @@
 """Sparse loops over observed cells, each in Numba and in JAX.
 
-The Numba version runs on a CPU with concrete arrays; the JAX version runs on accelerators and where JAX
-traces (gradients under jit, NUTS, SVI). A test compares the two. The JAX version cuts rows into padded chunks
-of 64 cells, so that the row lengths do not change the compiled program.
+On a CPU the loops are Numba kernels inside the compiled program (see bridge.py). The JAX version runs on
+accelerators, where a program needs derivatives in forward mode, and where XLA refuses the kernels; a test
+compares the two. The JAX version cuts rows into padded chunks of 64 cells, so that the row lengths do not
+change the compiled program.
 """
 
+import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
-SMALL = 20_000  # up to this many cells, JAX is faster (see `fitting`)
-
 _forced: list[str] = []  # nested choices of `use`
-_requests: list[list[str]] = []  # loops requested within `needs_loops`
 
 
 @contextmanager
 def use(backend: str) -> Iterator[None]:
-    """Use "numba" or "jax" inside the block on any machine.
-
-    With Numba, BLAS runs on one thread: after a K x K Cholesky its idle workers spin for about 25 ms on the
-    cores that the loops need (measured: 81 ms for a BPMF sweep, 175 ms without this limit).
-    """
+    """Trace the "numba" or the "jax" version of the loops inside the block, on any machine."""
     if backend not in ("numba", "jax"):
         raise ValueError(f"Expected 'numba' or 'jax', got {backend!r}")
     _forced.append(backend)
     try:
-        with threadpool_limits(1, "blas") if backend == "numba" else nullcontext():
-            yield
+        yield
     finally:
         _forced.pop()
 
 
 def backend() -> str:
-    """The backend for concrete arrays: "numba" or "jax"."""
+    """The version of the loops that is traced now: "numba" or "jax"."""
     if _forced:
         return _forced[-1]
-    return "numba" if jax.default_backend() == "cpu" else "jax"
+    return "numba" if jax.default_backend() == "cpu" and _accepted() else "jax"
 
 
-def fitting(data: Any) -> str:
-    """The faster backend for the size of the data.
+@cache
+def _accepted() -> bool:
+    """Whether XLA takes the kernels; if not, warn once."""
+    from bayesfac.core.kernels import bridge  # not at import: reads a header, loads Numba
 
-    With few cells, one compiled JAX program is faster than Numba loops between uncompiled steps (measured:
-    0.2 against 20 ms a sweep at 1,000 cells, equal near 20,000).
-    """
-    if _forced:
-        return _forced[-1]
-    return backend() if data.size > SMALL else "jax"
-
-
-def needs_loops(function: Any, *args: Any) -> bool:
-    """Whether `function` runs a sparse loop at these arguments; if not, it can be compiled as a whole."""
-    _requests.append([])
-    try:
-        jax.eval_shape(function, *args)
-        return bool(_requests[-1])
-    finally:
-        _requests.pop()
+    if reason := bridge.refusal():
+        message = f"{reason} in JAX {jax.__version__}: the slower loops of JAX run instead"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return not reason
 
 
-def _loops(*arrays: Any) -> Any:
-    """The module of Numba loops, or None where the JAX version has to run."""
-    if _requests:
-        _requests[-1].append("loop")
-    if backend() == "jax" or any(isinstance(a, jax.core.Tracer) for a in jax.tree.leaves(arrays)):
+def _numba() -> Any:
+    """The module of Numba kernels, or None where the JAX version has to run."""
+    if backend() == "jax":
         return None
     from bayesfac.core.kernels import numba_loops  # not at import: Numba compiles on first use
 
     return numba_loops
 
 
-def loop(condition: Any, step: Any, state: Any) -> Any:
-    """`jax.lax.while_loop`, or a Python loop where Numba runs the sparse loops of `step`."""
-    if backend() == "jax" or any(isinstance(a, jax.core.Tracer) for a in jax.tree.leaves(state)):
-        return jax.lax.while_loop(condition, step, state)
-    while condition(state):
-        state = step(state)
-    return state
+def _call(kernel: Any, like: jax.Array, results: Any, *args: Any, **plan: Any) -> Any:
+    """The results of a kernel, for arguments whose real numbers get the type of `like`."""
+    from bayesfac.core.kernels import bridge
+
+    T = like.dtype
+    arrays = [jnp.asarray(a) for a in args]
+    cast = [a.astype(T if jnp.issubdtype(a.dtype, jnp.floating) else jnp.int32) for a in arrays]
+    return bridge.call(kernel, T, results, *cast, **plan)
 
 
-def _host(like: Any, *arrays: Any) -> list[Any]:
-    """Contiguous NumPy arrays for Numba; those of real numbers get the dtype of `like`."""
-    dtype = np.asarray(like).dtype
-    return [
-        np.ascontiguousarray(a, dtype=dtype if np.asarray(a).dtype.kind == "f" else None)
-        for a in arrays
-    ]
+def _copies(cost: float) -> int:
+    """How many shares a kernel gets that adds up a copy of its result for each share."""
+    from bayesfac.core.kernels import bridge
 
-
-def _each(loop: Any, several: bool, *arrays: Any) -> Any:
-    """The result of a loop; for `several` problems along a leading axis, the stacked results.
-
-    The problems run one after another: each uses all cores, and its factors stay in the cache.
-    """
-    if not several:
-        return jax.tree.map(jnp.asarray, loop(*arrays))
-    parts = [loop(*each) for each in zip(*arrays, strict=True)]
-    return jax.tree.map(lambda *part: jnp.asarray(np.stack(part)), *parts)
+    return int(min(os.cpu_count() or 1, max(1, cost // bridge.GRAIN)))
 
 
 def row_of_cells(rows: Rows, size: int) -> jax.Array:
@@ -116,10 +86,12 @@ def row_of_cells(rows: Rows, size: int) -> jax.Array:
 
 def dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
     """x_ij = u_i . v_j on the observed cells, row-major; (S, n, K) factors give S such lists."""
-    if loops := _loops(cells.row, U, V):
-        ptr, index, U, V = _host(U, cells.by_row.ptr, cells.by_row.index, U, V)
-        return _each(partial(loops.dots, ptr, index), U.ndim > 2, U, V)
-    return jnp.sum(U[..., cells.row, :] * V[..., cells.col, :], -1)
+    if U.ndim > 2:
+        return jax.vmap(partial(dots, cells))(U, V)
+    if loops := _numba():
+        rows, cost = cells.by_row, len(cells) * U.shape[1]
+        return _call(loops.dots, U, [(len(cells),)], rows.ptr, rows.index, U, V, cost=cost)[0]
+    return jnp.sum(U[cells.row] * V[cells.col], -1)
 
 
 def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
@@ -127,12 +99,13 @@ def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
 
     If w is the slope of a loss in x, g is the gradient in U. Leading axes are as in `dots`.
     """
-    if loops := _loops(rows.ptr, weight, V):
-        *layout, weight, V = _host(V, rows.ptr, rows.index, rows.order, weight, V)
-        return _each(partial(loops.spread, *layout), V.ndim > 2, weight, V)
-    if V.ndim == 3:
+    if V.ndim > 2:
         return jax.vmap(lambda w, v: spread(rows, w, v))(weight, V)
     n = rows.ptr.shape[0] - 1
+    if loops := _numba():
+        shape, cost = (n, V.shape[1]), len(rows.index) * V.shape[1]
+        layout = rows.ptr, rows.index, rows.order
+        return _call(loops.spread, V, [shape], *layout, weight, V, cost=cost)[0]
     real = rows.chunk >= 0
     w = jnp.where(real, weight[rows.order[rows.chunk]], 0)
     part = jnp.einsum("ce,cek->ck", w, V[rows.index[rows.chunk]])
@@ -141,8 +114,9 @@ def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
 
 def differences(left: jax.Array, right: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
     """(a_i - a_s) . (b_i - b_s) for every pair (i, s) = (left, right)."""
-    if loops := _loops(left, A, B):
-        return jnp.asarray(loops.differences(*_host(A, left, right, A, B)))
+    if loops := _numba():
+        cost = len(left) * A.shape[1]
+        return _call(loops.differences, A, [(len(left),)], left, right, A, B, cost=cost)[0]
     return jnp.sum((A[left] - A[right]) * (B[left] - B[right]), -1)
 
 
@@ -153,10 +127,13 @@ def ratio_step(
 
     With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K).
     """
-    if loops := _loops(cells.row, y, A, G):
-        ptr, index = cells.by_row.ptr, cells.by_row.index
-        by_row, by_col = loops.ratio_step(*_host(A, ptr, index, y, A, G))
-        return jnp.asarray(by_row), jnp.asarray(by_col)
+    if loops := _numba():
+        cost = 3 * len(cells) * A.shape[1]
+        copies, (m, K) = _copies(cost), G.shape
+        layout, plan = (cells.by_row.ptr, cells.by_row.index), {"cost": cost, "blocks": copies}
+        shapes = [A.shape, (copies * m, K)]
+        by_row, by_col = _call(loops.ratio_step, A, shapes, *layout, y, A, G, **plan)
+        return by_row, by_col.reshape(copies, m, K).sum(0)
     r = y / jnp.maximum(dots(cells, A, G), jnp.finfo(A.dtype).tiny)
     return spread(cells.by_row, r, G), spread(cells.by_col, r, A)
 
@@ -172,16 +149,20 @@ def ordinal_loss(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The summed ordinal loss of the cells (row-major) against the thresholds of their rows, and its slopes
     in x (cells) and theta (n x R - 1). A leading axis means S such problems."""
-    several = theta.ndim > 2
-    if loops := _loops(x, theta, code, weight):
-        w = np.ones((*x.shape[:-1], 0)) if weight is None else weight
-        ptr, *host = _host(x, rows.ptr, x, theta, np.broadcast_to(code, x.shape), w)
-        each = partial(loops.ordinal_loss, list(BINARY).index(loss), immediate, ptr)
-        return _each(each, several, *host)
-    if several:
+    if theta.ndim > 2:
         axes = (0, 0, 0 if code.ndim > 1 else None, 0 if weight is not None else None)
         one = partial(ordinal_loss, rows=rows, loss=loss, immediate=immediate)
         return jax.vmap(lambda x, t, c, w: one(x, t, c, weight=w), axes)(x, theta, code, weight)
+    if loops := _numba():
+        cost = 4 * len(x) * (2 if immediate else theta.shape[1])
+        kind = np.array([list(BINARY).index(loss), immediate], np.int32)
+        w = jnp.ones(1, x.dtype) if weight is None else weight
+        plan = {"cost": cost, "blocks": _copies(cost)}
+        shapes = [(plan["blocks"],), x.shape, theta.shape]
+        total, *slopes = _call(
+            loops.ordinal_loss, x, shapes, kind, rows.ptr, x, theta, code, w, **plan
+        )
+        return jnp.sum(total), *slopes
     row = row_of_cells(rows, len(x))
     w = jnp.ones_like(x) if weight is None else weight
 
@@ -197,9 +178,12 @@ def proximal_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """The summed proximal loss of the cells about the centres of their rows (means of x by level), and its
     slope in x, which goes through the centres."""
-    if loops := _loops(x, code):
-        ptr, x, code = _host(x, rows.ptr, x, code)
-        return _each(partial(loops.proximal_loss, ptr, n_levels), False, x, code)
+    if loops := _numba():
+        cost = 4 * len(x) * n_levels
+        plan = {"cost": cost, "blocks": _copies(cost)}
+        levels, shapes = np.array([n_levels], np.int32), [(plan["blocks"],), x.shape]
+        total, by_x = _call(loops.proximal_loss, x, shapes, levels, rows.ptr, x, code, **plan)
+        return jnp.sum(total), by_x
     row = row_of_cells(rows, len(x))
 
     def summed(x: jax.Array) -> jax.Array:
@@ -241,11 +225,13 @@ def solve_rows(
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
     cell (row-major, as `target`).
     """
-    if loops := _loops(rows.ptr, target, V, weight, prior_precision, prior_shift, noise):
-        z = np.zeros((0, 0)) if noise is None else noise
-        cells = (rows.ptr, rows.index, rows.order, target, jnp.atleast_1d(weight))
-        host = _host(V, *cells, V, prior_precision, prior_shift, z)
-        return jnp.asarray(loops.solve_rows(*host))
+    if loops := _numba():
+        n, K = rows.ptr.shape[0] - 1, V.shape[1]
+        z = jnp.zeros((0, K), V.dtype) if noise is None else noise
+        root = jnp.sqrt(jnp.atleast_1d(weight))
+        system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift
+        cost = len(rows.index) * K**2 / 2 + n * K**3 / 6
+        return _call(loops.solve_rows, V, [(n, K)], *system, z, cost=cost)[0]
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)
     half = jax.lax.linalg.triangular_solve(L, b[..., None], left_side=True, lower=True)

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import sparse, tables
+from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.math import inner
@@ -197,7 +197,7 @@ def conjugate(
 
     way = right / diagonal
     begin = (0, jnp.zeros_like(right), right, way, _dot(right, way))
-    return sparse.loop(unsolved, advance, begin)[1]
+    return jax.lax.while_loop(unsolved, advance, begin)[1]
 
 
 @jax.jit

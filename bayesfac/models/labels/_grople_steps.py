@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import sparse, tables
+from bayesfac.core.kernels import tables
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 
@@ -293,7 +293,7 @@ def accelerated(
         return (number + 1, *_advance(x, Ax, value, z, Az, cost(z, Az), t))
 
     begin = (0, x, Ax, cost(x, Ax), x, Ax, jnp.ones((), x.dtype))
-    return sparse.loop(lambda state: state[0] < steps, step, begin)[1]
+    return jax.lax.while_loop(lambda state: state[0] < steps, step, begin)[1]
 
 
 @jax.jit

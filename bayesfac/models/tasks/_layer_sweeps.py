@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import sparse
 from bayesfac.models.tasks._layers import (
     Error,
     Layout,
@@ -138,11 +137,10 @@ def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) ->
 
 
 def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
-    """Apply `step` so many times, in a compiled loop where possible."""
+    """Apply `step` so many times."""
     if not times:
         return p
-    begin = (p, jnp.asarray(0))
-    return sparse.loop(lambda s: s[1] < times, lambda s: (step(s[0]), s[1] + 1), begin)[0]
+    return jax.lax.fori_loop(0, times, lambda _, p: step(p), p)
 
 
 # -- prediction -----------------------------------------------------------------------------------

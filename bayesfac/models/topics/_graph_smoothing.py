@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from bayesfac.core import events
 from bayesfac.core.data.graphs import Graphs, degrees, differences
-from bayesfac.core.kernels.sparse import loop, spread
+from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.math import normalise, safe_log
 
 DIVERGENCES = ("kl", "squared")
@@ -118,7 +118,7 @@ def _shorten(A: jax.Array, F: jax.Array, cost: Any, move: Any, event: str | None
     def halve(state: tuple) -> tuple:
         return state[0] + 1, cost(move(0.5 ** (state[0] + 1)))
 
-    times, new = loop(worse, halve, (jnp.zeros((), A.dtype), cost(move(1.0))))
+    times, new = jax.lax.while_loop(worse, halve, (jnp.zeros((), A.dtype), cost(move(1.0))))
     if event is not None:
         events.tell(event, times > 0)
     accept = new <= F
@@ -142,7 +142,7 @@ def solve(times_edges: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -
 
     R = V - diagonal * start + times_edges(start)
     P = _inverse(diagonal) * R
-    return loop(unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
+    return jax.lax.while_loop(unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
 
 
 def _inverse(diagonal: jax.Array) -> jax.Array:

@@ -17,7 +17,6 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
 from bayesfac.report import arviz_versions
@@ -157,12 +156,11 @@ def prior_predictive(
     if isinstance(data, Ratings):
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = Ratings.tree_unflatten(data.host, (query, None))
-    with sparse.use("jax"):  # compiled code cannot call Numba loops
-        factors = _check_proper(method, data, settled)
-        keys = jax.random.split(jax.random.key(seed), draws)
-        if factors:
-            keys = _weighted(method, data, hidden, settled, jax.random.key(seed), draws)
-        outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
+    factors = _check_proper(method, data, settled)
+    keys = jax.random.split(jax.random.key(seed), draws)
+    if factors:
+        keys = _weighted(method, data, hidden, settled, jax.random.key(seed), draws)
+    outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
     kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)

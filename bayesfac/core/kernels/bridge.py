@@ -1,0 +1,301 @@
+"""Numba kernels as custom calls of XLA, so that a compiled JAX program runs them without Python.
+
+XLA hands a custom call one pointer, the call frame (`xla/ffi/api/c_api.h`, which jaxlib ships). The functions
+here read arrays from that frame. A kernel is a function `part(frame, T, problem, block, blocks)` that does one
+share of the work on one problem; T is the type of the real numbers. A problem is one entry of the leading axes
+that `jax.vmap` adds. `run` gives the shares to the threads that XLA has for such work.
+"""
+
+import ctypes
+import os
+import re
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jax
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import carray, cfunc, njit, types
+from numba.extending import intrinsic
+
+HEADER = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+GRAIN = 100_000  # multiplications in the smallest share of the work: some 50 us
+SHARES = 4  # shares for each thread, so that no thread waits long for the last one
+KERNELS = (
+    "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
+)  # fmt: skip
+OPTIONS: Any = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+
+
+def _number(name: str) -> int:
+    return int(re.search(rf"#define {name} (\d+)", HEADER)[1])  # type: ignore[index]
+
+
+def _place(function: str) -> int:
+    """The byte of a function in the struct XLA_FFI_Api: 16 of the header, 24 of the version, 8 each."""
+    fields = re.findall(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\);", HEADER)
+    return 16 + 24 + 8 + 8 * fields.index(function)
+
+
+MAJOR, MINOR = _number("XLA_FFI_API_MAJOR"), _number("XLA_FFI_API_MINOR")
+SCHEDULE, THREADS = (_place(f"XLA_FFI_ThreadPool_{what}") for what in ("Schedule", "NumThreads"))
+SIGNATURE = types.uintp(types.uintp)
+# the addresses of the compiled handlers, which a handler reads to schedule itself on other threads
+ADDRESSES = (ctypes.c_uint64 * (2 * len(KERNELS)))()
+llvm.add_symbol("bayesfac_handlers", ctypes.addressof(ADDRESSES))
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.uintp), generate
+
+
+@intrinsic
+def _handlers(typing: Any) -> Any:
+    """The address of ADDRESSES: an external symbol, so that a compiled handler can be kept on disk."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name, byte = "bayesfac_handlers", ir.IntType(8)
+        known = builder.module.globals.get(name)
+        table = known or ir.GlobalVariable(builder.module, byte, name)
+        return builder.ptrtoint(table, context.get_value_type(types.uintp))
+
+    return types.uintp(), generate
+
+
+@intrinsic
+def _call(typing: Any, function: Any, argument: Any) -> Any:
+    """Call the C function at this address with one pointer; return its result, a pointer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = context.get_value_type(types.uintp)
+        function = builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer())
+        return builder.call(function, [args[1]])
+
+    return types.uintp(types.uintp, types.uintp), generate
+
+
+@intrinsic
+def _fetch_add(typing: Any, address: Any, value: Any) -> Any:
+    """Add to the word at this address as one step that no thread can interrupt; return the old value."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = context.get_value_type(types.int64)
+        place = builder.inttoptr(args[0], word.as_pointer())
+        return builder.atomic_rmw("add", place, args[1], "seq_cst")
+
+    return types.int64(types.uintp, types.int64), generate
+
+
+_malloc = types.ExternalFunction("malloc", types.uintp(types.uintp))
+_free = types.ExternalFunction("free", types.void(types.uintp))
+if os.name == "posix":
+    _yield = types.ExternalFunction("sched_yield", types.int32())
+else:
+    _yield = types.ExternalFunction("SwitchToThread", types.int32())
+
+
+@njit(inline="always")
+def _word(address):
+    return carray(_pointer(address), 1, np.uint64)[0]
+
+
+@njit(**OPTIONS)
+def _asked_for_version(frame):
+    """Answer the call at registration: an extension of type 1 wants the version of the interface."""
+    extension = _word(frame + np.uint64(8))
+    while extension != 0:
+        if carray(_pointer(extension + np.uint64(8)), 1, np.int32)[0] == 1:
+            metadata = _word(extension + np.uint64(24))
+            version = carray(_pointer(metadata + np.uint64(24)), 2, np.int32)
+            version[0], version[1] = MAJOR, MINOR
+            carray(_pointer(metadata + np.uint64(32)), 1, np.int32)[0] = 0  # no traits
+            return True
+        extension = _word(extension + np.uint64(16))
+    return False
+
+
+@njit(inline="always")
+def argument(frame, number):
+    """The buffer of an argument."""
+    return _word(_word(frame + np.uint64(72)) + np.uint64(8 * number))
+
+
+@njit(inline="always")
+def result(frame, number):
+    """The buffer of a result."""
+    return _word(_word(frame + np.uint64(112)) + np.uint64(8 * number))
+
+
+@njit(inline="always")
+def _rank(buffer):
+    return np.int64(_word(buffer + np.uint64(32)))
+
+
+@njit(inline="always")
+def _size(buffer, axis):
+    return np.int64(_word(_word(buffer + np.uint64(40)) + np.uint64(8 * axis)))
+
+
+@njit(inline="always")
+def _first(frame, buffer, axes, problem):
+    """Where the numbers of a problem begin in a buffer, whose last `axes` axes belong to one problem.
+
+    The leading axes are those of the first result; a leading axis of length 1 serves all problems.
+    """
+    like, lead, stride, place = result(frame, 0), _rank(buffer) - axes, 1, 0
+    for axis in range(lead, _rank(buffer)):
+        stride *= _size(buffer, axis)
+    for axis in range(lead - 1, -1, -1):
+        if _size(buffer, axis) > 1:
+            place += problem % _size(like, axis) * stride
+        problem //= _size(like, axis)
+        stride *= _size(buffer, axis)
+    return place
+
+
+@njit(inline="always")
+def vector(frame, buffer, T, problem):
+    """One problem's part of a buffer, as a vector."""
+    start, n = _first(frame, buffer, 1, problem), _size(buffer, _rank(buffer) - 1)
+    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n,), T)[start:]
+
+
+@njit(inline="always")
+def matrix(frame, buffer, T, problem):
+    """One problem's part of a buffer, as a matrix."""
+    start, axis = _first(frame, buffer, 2, problem), _rank(buffer) - 2
+    n, k = _size(buffer, axis), _size(buffer, axis + 1)
+    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n * k,), T)[start:].reshape(n, k)
+
+
+@njit(**OPTIONS)
+def _threads(frame):
+    """How many threads XLA has for this call; 1 if XLA has no threads to lend."""
+    api, out = _word(frame + np.uint64(16)), np.ones(1, np.int64)
+    order = np.zeros(4, np.uint64)
+    order[0], order[2], order[3] = 32, _word(frame + np.uint64(24)), out.ctypes.data
+    failed = _call(_word(api + np.uint64(THREADS)), np.uint64(order.ctypes.data))
+    return 1 if failed else out[0]
+
+
+# The state of one call that several threads share: a block of eight words. A call frame begins with the size of
+# its struct, which is never MAGIC, so that one compiled function can serve as the handler and as the task.
+MAGIC = np.uint64(0x6261796573666163)
+NEXT, DONE, HOLDERS, FRAME, PROBLEMS, BLOCKS = (np.uint64(8 * k) for k in range(1, 7))
+
+
+@njit(**OPTIONS)
+def _problems(frame, axes):
+    """How many problems the first result holds; each of them has `axes` axes."""
+    like, n = result(frame, 0), 1
+    for axis in range(_rank(like) - axes):
+        n *= _size(like, axis)
+    return n
+
+
+@njit(**OPTIONS)
+def _shared(frame, axes, slot):
+    """The state of a new call; other threads are asked to help if the work is worth their while."""
+    last = np.int64(_word(frame + np.uint64(56))) - 1
+    plan, problems = vector(frame, argument(frame, last), np.float32, 0), _problems(frame, axes)
+    grains, blocks, threads = np.int64(problems * plan[0]), np.int64(plan[1]), 1
+    if grains > 1:
+        threads = min(_threads(frame), grains)
+    if blocks == 0:
+        wanted = -(-SHARES * threads // max(problems, 1)) if threads > 1 else 1
+        blocks = max(1, min(wanted, np.int64(plan[0])))
+    helpers = max(0, min(threads, problems * blocks) - 1)
+    state = _malloc(np.uint64(64))
+    words = carray(_pointer(state), 8, np.uint64)
+    words[0], words[1], words[2], words[3] = MAGIC, 0, 0, helpers + 1
+    words[4], words[5], words[6] = frame, problems, blocks
+    api, order = _word(frame + np.uint64(16)), np.zeros(5, np.uint64)
+    order[0], order[2] = 40, _word(frame + np.uint64(24))
+    order[3], order[4] = _word(_handlers() + np.uint64(8 * slot)), state
+    for _ in range(helpers):
+        if _call(_word(api + np.uint64(SCHEDULE)), np.uint64(order.ctypes.data)):
+            _fetch_add(state + HOLDERS, -1)  # XLA refused: the threads at work do the share
+    return state
+
+
+def runner(part: Any, axes: int) -> Any:
+    """The function that does the work of one call of a kernel: run(frame, type of real numbers, slot).
+
+    `axes` is the number of axes of the kernel's first result, without those of `jax.vmap`.
+    """
+
+    @njit
+    def run(frame, T, slot):
+        helping = _word(frame) == MAGIC
+        if not helping and _asked_for_version(frame):
+            return np.uint64(0)
+        state = frame if helping else _shared(frame, axes, slot)
+        call, blocks = _word(state + FRAME), np.int64(_word(state + BLOCKS))
+        shares = np.int64(_word(state + PROBLEMS)) * blocks
+        share = _fetch_add(state + NEXT, 1)
+        while share < shares:
+            part(call, T, share // blocks, share % blocks, blocks)
+            _fetch_add(state + DONE, 1)
+            share = _fetch_add(state + NEXT, 1)
+        while not helping and _fetch_add(state + DONE, 0) < shares:
+            _yield()  # another thread is busy with the last share
+        if _fetch_add(state + HOLDERS, -1) == 1:
+            _free(state)
+        return np.uint64(0)
+
+    return run
+
+
+def call(factory: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int = 0) -> Any:
+    """The results of a kernel, in a program that JAX compiles.
+
+    `factory` makes the handler of a type T and a slot; `results` are the shapes of its results; `cost` is how
+    many multiplications the work takes; `blocks` is the number of shares where the kernel needs a fixed one.
+    """
+    plan = np.array([cost / GRAIN, blocks], np.float32)
+    shapes = [jax.ShapeDtypeStruct(shape, T) for shape in results]
+    name = _registered(factory, np.dtype(T).type)
+    return jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")(*args, plan)
+
+
+@cache
+def refusal() -> str:
+    """Why XLA cannot run the kernels, or nothing if it can: tried with one small product."""
+    from bayesfac.core.kernels import numba_loops
+
+    one, ptr = np.ones((1, 1), np.float32), np.array([0, 1], np.int32)
+    try:
+        with jax.ensure_compile_time_eval():  # a caller may be tracing
+            found = call(numba_loops.dots, one.dtype, [(1,)], ptr, ptr[:1], one, one, cost=1.0)
+            right = float(found[0][0]) == 1
+    except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+        return f"XLA refuses the Numba kernels ({str(error).splitlines()[0]})"
+    return "" if right else "the Numba kernels give wrong results"
+
+
+@cache
+def _registered(factory: Any, T: Any) -> str:
+    """The name under which XLA knows the handler; compile it at the first call, or read it from disk."""
+    slot = 2 * KERNELS.index(factory.__name__) + (T is np.float64)  # fixed, as Numba keeps it on disk
+    handler = cfunc(SIGNATURE, nopython=True, cache=True)(factory(T, slot))
+    ADDRESSES[slot] = handler.address
+    _KEPT.append(handler)
+    name = f"bayesfac_{factory.__name__}_{np.dtype(T).name}_{CONTENT}"
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype = ctypes.py_object
+    capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    target = capsule(handler.address, None, None)
+    jax.ffi.register_ffi_target(name, target, platform="cpu", api_version=1)
+    return name
+
+
+_KEPT: list[Any] = []  # handlers must outlive the programs that call them
+_SOURCES = (Path(__file__), Path(__file__).with_name("numba_loops.py"))
+CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
