@@ -8,10 +8,16 @@
 True
 """
 
+import os as _os
 import re as _re
+import sys as _sys
 from importlib import import_module as _import_module
 from importlib.resources import files as _files
 from typing import Any as _Any
+
+# XLA reads this variable once, when it is loaded; see core/programs.py.
+if "jaxlib" not in _sys.modules:
+    _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = "0.1.0"
 

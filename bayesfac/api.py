@@ -19,6 +19,7 @@ from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
+from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
 from bayesfac.inference.everywhere import Everywhere, everywhere
@@ -270,6 +271,7 @@ def fit(
     >>> fit.predict({"user": [0], "item": [3]}).mean.shape
     (1,)
     """
+    keep_programs()
     method = lookup(method)
     engine = _engine(engine, method)
     data = contain(method, data)
@@ -284,7 +286,9 @@ def fit(
     _refuse_parallel_fits()
     try:
         begun = time.perf_counter()
-        with threadpool_limits(1, "blas"):  # idle BLAS workers spin on the cores that the loops need
+        with threadpool_limits(
+            1, "blas"
+        ):  # idle BLAS workers spin on the cores that the loops need
             result = derived(method, data, settled, engine.run(job))
         if result.params is not None:
             result.notes.extend(method.remarks(result.params, data, settled))

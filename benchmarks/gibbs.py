@@ -4,12 +4,13 @@ One run: the same ratings, hold-out, cores, threads, number of components and nu
 every library in processes of its own, in turn, `--repeats` times with other seeds. Figures are
 medians over the sweeps of all repeats.
 
-sweep        a sweep of the warm-up: all rows and columns, means and precisions; nothing is kept
+sweep        a sweep of the warm-up: all rows and columns, means and precisions; nothing is kept.
+             bayesfac runs `--chains` chains side by side: the time of one sweep of all, over their number
 kept sweep   a sweep whose draw is kept, with all that the library then does: bayesfac copies and
              checks the draw and evaluates the log joint; SMURFF writes the draw (HDF5) and updates
              its test predictions; myFM copies the draw
-first call   what the first `bf.fit` of a process takes beyond its sweeps: where nothing was ever
-             compiled, and where Numba finds its cache
+first call   seconds of the first `bf.fit` of a process, sweeps included: where nothing was ever compiled,
+             and in a second process, which finds the programs on disk
 
 Ratings are centred for all. The noise precision is fixed at 2 (the paper's) in bayesfac and SMURFF;
 myFM must learn it. SMURFF and bayesfac have full Normal-Wishart priors, myFM's are diagonal. SMURFF
@@ -25,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,20 +48,24 @@ Numbers = dict[str, Any]
 
 def run_bayesfac(task: Numbers, data: Numbers) -> Numbers:
     import bayesfac as bf
-    from bayesfac.inference import gibbs
 
     ratings = bf.Ratings(data["user"], data["item"], data["value"])
     train, test = ratings.take(~data["held_out"]), ratings.take(data["held_out"])
-    clock = Clock()
-    engine = bf.Gibbs(warmup=task["warmup"], draws=task["draws"], chains=1)
     hyper = {"n_components": task["components"], "alpha": ALPHA}
-    with patch.object(gibbs, "bar", lambda *_: clock):
-        fit = bf.fit("bpmf", train, engine, seed=task["seed"], **hyper)
-    sweeps = np.diff(clock.times)
+
+    def fit(warmup: int, draws: int) -> Any:
+        engine = bf.Gibbs(warmup=warmup, draws=draws, chains=task["chains"])
+        return bf.fit("bpmf", train, engine, seed=task["seed"], **hyper)
+
+    n, m = task["warmup"], task["draws"]
     if task.get("first"):
-        return {"first": fit.seconds - len(sweeps) * float(sweeps.min())}
-    error = fit.predict(test).mean - test.value
-    return _split(sweeps, task) | {"rmse": float(np.sqrt(np.mean(error**2)))}
+        return {"first": fit(n, m).seconds}
+    rmse = float(np.sqrt(np.mean((fit(n, m).predict(test).mean - test.value) ** 2)))
+    fit(n, 2 * m)  # compiles
+    # a whole run is one program: a sweep is the difference of two runs of unlike length, over all chains
+    short, longer, kept = fit(n, m).seconds, fit(3 * n, m).seconds, fit(n, 2 * m).seconds
+    sweep, each = (longer - short) / (2 * n), (kept - short) / m
+    return {"sweep": [sweep / task["chains"]], "kept": [each / task["chains"]], "rmse": rmse}
 
 
 def run_smurff(task: Numbers, data: Numbers) -> Numbers:
@@ -169,13 +173,13 @@ def _summary(runs: list[Numbers]) -> Numbers:
 
 
 def first_calls(task: Numbers, threads: int) -> Numbers:
-    """Seconds before the first sweep runs: nothing compiled before, and with Numba's cache."""
+    """Seconds of a first call: nothing compiled before, and with the programs on disk."""
     task = task | {"library": "bayesfac", "seed": 0, "warmup": 2, "draws": 1, "first": True}
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as folder:
         cold, warm = (
-            in_process(__file__, task, threads, NUMBA_CACHE_DIR=cache)["first"] for _ in range(2)
+            in_process(__file__, task, threads, BAYESFAC_CACHE=folder)["first"] for _ in range(2)
         )
-    return {"nothing compiled": cold, "from Numba's cache": warm}
+    return {"nothing compiled": cold, "in a second process": warm}
 
 
 def rows(components: int, found: dict[str, Numbers], missing: list[str]) -> list[Numbers]:
@@ -218,6 +222,7 @@ def main() -> None:
     parser.add_argument("--components", type=int, nargs="+", default=[32, 100], metavar="K")
     parser.add_argument("--warmup", type=int, default=20, metavar="N", help="sweeps not kept (20)")
     parser.add_argument("--draws", type=int, default=20, metavar="N", help="sweeps kept (20)")
+    parser.add_argument("--chains", type=int, default=4, metavar="N", help="of bayesfac (4)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="processes each (3)")
     args = parser.parse_args()
     if args.worker:
@@ -232,6 +237,7 @@ def main() -> None:
     with shared_arrays(**arrays) as data:
         for K in args.components:
             task = {"data": data, "components": K, "warmup": args.warmup, "draws": args.draws}
+            task["chains"] = args.chains
             first[K] = first_calls(task, args.threads)
             found[K] = measure(present, task, args.repeats, args.threads)
             lines += rows(K, found[K], missing)
@@ -242,7 +248,7 @@ def main() -> None:
     )
     text = f"{name}\n{sweeps}\n\n{table(lines)}\n\nFirst call of bayesfac: {calls}"
     settings = {"data": name, "alpha": ALPHA, "warmup": args.warmup, "draws": args.draws}
-    settings |= {"repeats": args.repeats, "threads": args.threads}
+    settings |= {"repeats": args.repeats, "threads": args.threads, "chains": args.chains}
     record = {"where": where, "settings": settings, "first call": first, "results": found}
     report("gibbs", args, record | {"not installed": missing}, text)
 

@@ -28,8 +28,7 @@ def test_contract_of_fits(sampled_method, check, key):
 
 
 def test_contract_under_numba(sampled_method, key):
-    """Numba's loops are called from uncompiled code, in which JAX compiles every operation by itself;
-    that two forms of a loop agree is also tested loop by loop, in tests/core/kernels."""
+    """That the two forms of a loop agree is also tested loop by loop, in tests/core/kernels."""
     assert CHECKS["backends"](sampled_method, key) is None
 
 

@@ -25,8 +25,9 @@ def listen() -> Iterator[Counter[str]]:
 def tell(event: str, happened: jax.Array) -> None:
     """Add `happened` to the count of `event`; works under jit; does nothing without a listener."""
     if _listening:
-        jax.debug.callback(partial(_count, _listening[-1], event), happened)
+        jax.debug.callback(partial(_count, event), happened)
 
 
-def _count(counter: Counter[str], event: str, happened: jax.Array) -> None:
-    counter[event] += int(happened)
+def _count(event: str, happened: jax.Array) -> None:
+    if _listening:  # a program may outlive the listener of its first run
+        _listening[-1][event] += int(happened)

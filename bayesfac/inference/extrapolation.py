@@ -13,71 +13,81 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpyro.distributions import constraints
 
 from bayesfac.core.method import sites
 from bayesfac.inference.result import Job, replace_sites
 from bayesfac.inference.unconstrained import supports
 
-# (params, data, reach, sweeps) -> params, reach, the objective there or None if it is not known
-Cycle = Callable[[Any, Any, jax.Array, jax.Array], tuple[Any, jax.Array, Any]]
+Value = tuple[jax.Array, jax.Array]
+Bounds = tuple[tuple[str, float], ...]
 
 
-def plain(sweep: Callable[[Any, Any], Any]) -> Cycle:
-    """A cycle of sweeps, one after the other."""
-
-    def cycle(p: Any, data: Any, reach: jax.Array, sweeps: jax.Array) -> tuple[Any, jax.Array, None]:
-        return jax.lax.fori_loop(0, sweeps, lambda _, p: sweep(p, data), p), reach, None
-
-    return cycle
-
-
-def lower_bounds(job: Job, p: Any) -> dict[str, float]:
+def lower_bounds(job: Job, p: Any) -> Bounds:
     """The sites whose entries have a lower bound, such as probabilities, and the bound."""
     bounds = {}
     for site, transform in supports(job.method, job.data, job.hyper, p).items():
         support = getattr(transform.codomain, "base_constraint", transform.codomain)
-        if type(support).__name__ == "_Simplex":
+        if support is constraints.simplex:
             bounds[site] = 0.0
         elif hasattr(support, "lower_bound"):
-            bounds[site] = support.lower_bound
-    return bounds
+            bounds[site] = float(support.lower_bound)
+    return tuple(bounds.items())
 
 
 def extrapolated(
     sweep: Callable[[Any, Any], Any],
-    objective: Callable[[Any, Any], tuple[jax.Array, jax.Array]],
-    bounds: dict[str, float],
-) -> Cycle:
-    """A cycle of three sweeps, with an extrapolation between the second and the third.
+    objective: Callable[[Any, Any], Value],
+    bounds: Bounds,
+    p: Any,
+    data: Any,
+    reach: jax.Array,
+) -> tuple[Any, jax.Array, Value]:
+    """A cycle of three sweeps, with an extrapolation between the second and the third: the parameters, the
+    next reach, and the objective as a sum of two numbers.
 
-    `reach` is the largest -a that is tried: four times as large after a cycle that reached it and succeeded, a
-    quarter after one that failed.
+    `reach` is the largest -a that is tried: four times as large after a cycle that reached it and succeeded,
+    a quarter after one that failed. One loop runs over the sweeps, so that the program holds one copy of the
+    sweep and one of the objective.
     """
 
-    def cycle(p: Any, data: Any, reach: jax.Array, sweeps: jax.Array) -> tuple[Any, jax.Array, Any]:
-        once = sweep(p, data)
-        twice = sweep(once, data)
-        r = jax.tree.map(jnp.subtract, once, p)
-        v = jax.tree.map(lambda c, b, r: c - b - r, twice, once, r)
-        ratio = jnp.sqrt(_squares(r) / jnp.maximum(_squares(v), jnp.finfo(reach.dtype).tiny))
-        step = jnp.clip(ratio, 1.0, reach)
-        far = jax.tree.map(lambda x, r, v: x + 2 * step * r + step**2 * v, p, r, v)
-        third = sweep(_inside(far, twice, bounds), data)
-        left, right = objective(third, data), objective(twice, data)
-        better = (right[0] - left[0]) + (right[1] - left[1]) >= 0  # False for NaN
-        new = jax.tree.map(lambda a, b: jnp.where(better, a, b), (third, left), (twice, right))
-        grown = jnp.where(step >= reach, 4 * reach, reach)
-        return new[0], jnp.where(better, grown, jnp.maximum(reach / 4, 1.0)), new[1]
+    def one_sweep(number: jax.Array, state: tuple) -> tuple:
+        now, first, second, value, step = state
+        new = sweep(now, data)
+        cost = jax.lax.cond(number == 0, lambda: value, lambda: objective(new, data))
 
-    return cycle
+        def begin() -> tuple:
+            return new, now, new, cost, step
+
+        def leap() -> tuple:
+            r = jax.tree.map(jnp.subtract, second, first)
+            v = jax.tree.map(lambda c, b, r: c - b - r, new, second, r)
+            tiny = jnp.finfo(reach.dtype).tiny
+            a = jnp.clip(jnp.sqrt(_squares(r) / jnp.maximum(_squares(v), tiny)), 1.0, reach)
+            far = jax.tree.map(lambda x, r, v: x + 2 * a * r + a**2 * v, first, r, v)
+            return _inside(far, new, bounds), first, new, cost, a
+
+        def choose() -> tuple:
+            better = (value[0] - cost[0]) + (value[1] - cost[1]) >= 0  # False for NaN
+            pairs = (new, cost), (second, value)
+            p, kept = jax.tree.map(lambda x, y: jnp.where(better, x, y), *pairs)
+            return p, first, second, kept, jnp.where(better, step, -1.0)
+
+        return jax.lax.switch(number, (begin, leap, choose))
+
+    nothing = jnp.zeros((), reach.dtype)
+    start = (p, p, p, (nothing, nothing), jnp.ones_like(reach))
+    p, _, _, value, step = jax.lax.fori_loop(0, 3, one_sweep, start)
+    grown = jnp.where(step >= reach, 4 * reach, reach)
+    return p, jnp.where(step > 0, grown, jnp.maximum(reach / 4, 1.0)), value
 
 
 def _squares(tree: Any) -> jax.Array:
     return sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree))  # type: ignore[return-value]
 
 
-def _inside(far: Any, near: Any, bounds: dict[str, float]) -> Any:
+def _inside(far: Any, near: Any, bounds: Bounds) -> Any:
     """The far point; an entry at or beyond the lower bound of its site is taken from the near point."""
     here, there = sites(far), sites(near)
-    moved = {s: jnp.where(here[s] > low, here[s], there[s]) for s, low in bounds.items() if s in here}
+    moved = {s: jnp.where(here[s] > low, here[s], there[s]) for s, low in bounds if s in here}
     return replace_sites(far, moved)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import events
-from bayesfac.core.method import sites
+from bayesfac.core.method import Method, sites
 from bayesfac.core.precision import cast
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.extrapolation import Cycle, extrapolated, lower_bounds, plain
+from bayesfac.inference.extrapolation import Bounds, extrapolated, lower_bounds
 from bayesfac.inference.result import (
     Job,
     Result,
@@ -75,6 +76,9 @@ class FixedPoint:
             one = job if number == 0 else replace(job, start=None)
             results.append(self._descend(one, one.start_point(key), point))
         best = min(results, key=lambda r: r.trace[-1])
+        if results[-1].partial and not best.partial:
+            best.partial = True
+            best.notes.append(f"interrupted in restart {len(results)} of {self.restarts}")
         if self.restarts > 1:
             ends = ", ".join(f"{r.trace[-1]:.6g}" for r in results)
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
@@ -82,59 +86,35 @@ class FixedPoint:
 
     def _descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
-        assert job.method.update is not None  # `bf.fit` refuses methods without an update
-        objective = jax.jit(precisely(job.objective))
-        first = objective(p, job.data)
-        trace = [float(np.float64(first[0]) + first[1])]
-        check_number(trace[0], "objective", "at the start")
-        done, converged, partial, rises, reach = 0, False, False, 0, 1.0
-        if saved := point.load():
-            trace, done, reach = list(saved.pop("trace")), int(saved.pop("done")), saved.pop("reach")
-            rises, converged = int(saved.pop("rises")), bool(saved.pop("converged"))
-            p = replace_sites(p, saved)
-        cycle = self._cycle(job, p)
-        block = _block_of(cycle, precisely(job.objective), self.tol, self._length, _rounding(p))
-
-        def state() -> dict[str, Any]:
-            counters = {"trace": trace, "done": done, "rises": rises, "converged": converged}
-            return {**counters, "reach": reach, **sites(p)}
-
+        at, interrupted = _begin(job, p, point), False
+        bounds = lower_bounds(job, at.p) if self._accelerated else None
+        block = partial(_block, job.method, job.hyper, bounds, self.tol)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
-            shown.update(done)
+            shown.update(at.done)
             try:
-                while done < most and not converged:
-                    begun, left = time.perf_counter(), most - done
+                while at.done < most and not at.converged:
+                    begun, left = time.perf_counter(), most - at.done
                     steps = min(self._length, left)
                     cycles = min(pace, left // steps, ROOM)
-                    p, reach, values, made, up, converged = jax.device_get(
-                        block(p, job.data, *_halves(trace[-1], p), reach, steps, cycles)
-                    )
-                    new = values[: int(made)].astype(np.float64).sum(1)
-                    trace.extend(new)
-                    bad = np.flatnonzero(~np.isfinite(new))
-                    done += int(made) * steps
-                    rises += int(up)
-                    if len(bad):
-                        check_number(new[bad[0]], "objective", f"after sweep {done}")
-                    check_sites(p, f"after sweep {done}")
-                    shown.update(int(made) * steps)
-                    shown.set_postfix(objective=f"{trace[-1]:.6g}")
+                    made = at.advance(block, job.data, steps, cycles)
+                    shown.update(made)
+                    shown.set_postfix(objective=f"{at.trace[-1]:.6g}")
                     if point.due():
-                        point.save(state())
+                        point.save(at.arrays())
                     pace = paced(pace, time.perf_counter() - begun)
             except KeyboardInterrupt:
-                partial = True
-        p = jax.tree.map(jnp.asarray, p)
-        point.save(state())
-        notes = [f"the objective rose in {rises} of {done} sweeps"] if rises else []
+                interrupted = True
+        point.save(at.arrays())
+        notes = [f"the objective rose in {at.rises} of {at.done} sweeps"] if at.rises else []
         notes += [f"{what} {times} times" for what, times in heard.items() if times]
-        if converged and (lost := _lost_digits(job, p, trace[-1])):
+        if at.converged and (lost := _lost_digits(job, at.p, at.trace[-1])):
             notes.append(lost)
-            converged = False
-        if partial:
-            notes.append(f"interrupted after {done} sweeps")
-        return Result(p, None, np.asarray(trace), bool(converged), notes=notes, partial=partial)
+            at.converged = False
+        if interrupted:
+            notes.append(f"interrupted after {at.done} sweeps")
+        trace = np.asarray(at.trace)
+        return Result(at.p, None, trace, at.converged, notes=notes, partial=interrupted)
 
     @property
     def _length(self) -> int:
@@ -145,65 +125,119 @@ class FixedPoint:
     def _accelerated(self) -> bool:
         return self.accelerate and self.every == 1 and self.max_iter >= 3
 
-    def _cycle(self, job: Job, p: Any) -> Cycle:
-        update, hyper = job.method.update, job.hyper
 
-        def sweep(p: Any, data: Any) -> Any:
-            return update(p, data, hyper)  # type: ignore[misc]
+@dataclass
+class Descent:
+    """Where a descent is: parameters, objectives so far, sweeps done, rises seen, reach of extrapolation."""
 
-        if self._accelerated:
-            return extrapolated(sweep, precisely(job.objective), lower_bounds(job, p))
-        return plain(sweep)
+    p: Any
+    trace: list[float]
+    reach: Any
+    done: int = 0
+    rises: int = 0
+    converged: bool = False
+
+    def arrays(self) -> dict[str, Any]:
+        """The state for a checkpoint."""
+        counters = {"done": self.done, "rises": self.rises, "converged": self.converged}
+        return {"trace": self.trace, "reach": self.reach, **counters, **sites(self.p)}
+
+    def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
+        """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
+        given = (self.p, data, *_halves(self.trace[-1], self.p), self.reach, steps, cycles)
+        self.p, self.reach, values, number, rises, still = block(*given)
+        new = np.asarray(values[: int(number)], np.float64).sum(1)
+        self.trace.extend(new)
+        self.done += len(new) * steps
+        self.rises += int(rises)
+        self.converged = bool(still)
+        check_sites(self.p, f"after sweep {self.done}")
+        check_number(self.trace[-1], "objective", f"after sweep {self.done}")
+        return len(new) * steps
 
 
-Value = tuple[jax.Array, jax.Array]  # a number in double precision as the sum of two in single precision
+def _begin(job: Job, p: Any, point: Checkpoint) -> Descent:
+    """The start, or what the checkpoint holds."""
+    if saved := point.load():
+        counters = int(saved.pop("done")), int(saved.pop("rises")), bool(saved.pop("converged"))
+        trace, reach = list(saved.pop("trace")), _halves(float(saved.pop("reach")), p)[0]
+        return Descent(replace_sites(p, saved), trace, reach, *counters)
+    high, low = _value(job.method, job.hyper, p, job.data)
+    value = float(np.float64(high) + np.float64(low))
+    check_number(value, "objective", "at the start")
+    return Descent(p, [value], _halves(1.0, p)[0])
 
 
-def precisely(objective: Any) -> Any:
-    """The objective in double precision, as a sum of two numbers of the working precision."""
-
-    def both(p: Any, data: Any) -> Value:
-        working = jax.dtypes.canonicalize_dtype(np.float64)
-        with jax.enable_x64(True):
-            value = jnp.asarray(objective(cast(p, np.float64), cast(data, np.float64)))
-            high = value.astype(working)
-            return high, (value - high).astype(working)
-
-    return both
+Value = tuple[
+    jax.Array, jax.Array
+]  # a number in double precision as the sum of two in single precision
 
 
-def _halves(value: float, p: Any) -> Value:
+def precise_objective(method: Method, hyper: Any, p: Any, data: Any) -> Value:
+    """The objective in double precision, as the sum of two numbers of the working precision."""
+    working = jax.dtypes.canonicalize_dtype(np.float64)
+    with jax.enable_x64(True):
+        p, data = cast(p, np.float64), cast(data, np.float64)
+        value = jnp.asarray(method.objective(p, data, hyper))
+        high = value.astype(working)
+        return high, (value - high).astype(working)
+
+
+_value = jax.jit(precise_objective, static_argnums=(0, 1))
+
+
+def _halves(value: float, p: Any) -> tuple[Any, Any]:
     """A number as the sum of two in the precision of the parameters."""
     dtype = np.float32 if _single(p) else np.float64
     high = dtype(value)
     return high, dtype(value - np.float64(high))
 
 
-def _block_of(cycle: Any, objective: Any, tol: float, length: int, rounding: float) -> Any:
-    """(params, data, value as two halves, reach, sweeps of a cycle, cycles) -> params, reach, the values
-    after each cycle, how many there are, how many of them are rises, whether the descent stands still."""
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _block(
+    method: Method,
+    hyper: Any,
+    bounds: Bounds | None,
+    tol: float,
+    p: Any,
+    data: Any,
+    high: Any,
+    low: Any,
+    reach: Any,
+    steps: Any,
+    cycles: Any,
+) -> tuple:
+    """Up to so many cycles of so many sweeps, from parameters with the objective high + low.
 
-    @jax.jit
-    def block(p: Any, data: Any, high: Any, low: Any, reach: Any, steps: Any, cycles: Any) -> tuple:
-        def unfinished(state: tuple) -> jax.Array:
-            _, _, (last, _), _, number, _, still = state
-            return (number < cycles) & ~still & jnp.isfinite(last)
+    The parameters, the reach of the extrapolation, the values after each cycle, how many there are, how many
+    of them are rises, and whether the descent stands still.
+    """
+    objective = partial(precise_objective, method, hyper)
 
-        def once(state: tuple) -> tuple:
-            p, reach, old, values, number, rises, _ = state
-            p, reach, new = cycle(p, data, reach, steps)
-            new = objective(p, data) if new is None else new
-            fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
-            rises += fall < -rounding * scale
-            still = jnp.abs(fall) <= tol * scale * steps
-            return p, reach, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
+    def sweep(p: Any, data: Any) -> Any:
+        return method.update(p, data, hyper)  # type: ignore[misc]
 
-        one = jnp.zeros((), int)
-        begin = (p, reach, (high, low), jnp.zeros((ROOM, 2), high.dtype), one, one, jnp.asarray(False))
-        p, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
-        return p, reach, values, number, rises, still
+    def unfinished(state: tuple) -> jax.Array:
+        _, _, (last, _), _, number, _, still = state
+        return (number < cycles) & ~still & jnp.isfinite(last)
 
-    return block
+    def once(state: tuple) -> tuple:
+        p, reach, old, values, number, rises, _ = state
+        if bounds is None:
+            p = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p, data), p)
+            new = objective(p, data)
+        else:
+            p, reach, new = extrapolated(sweep, objective, bounds, p, data, reach)
+        fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
+        rises += fall < -_rounding(p) * scale
+        still = jnp.abs(fall) <= tol * scale * steps
+        return p, reach, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
+
+    one = jnp.zeros((), int)
+    room = jnp.zeros((ROOM, 2), high.dtype)
+    begin = (p, reach, (high, low), room, one, one, jnp.asarray(False))
+    p, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
+    return p, reach, values, number, rises, still
 
 
 def _rounding(params: Any) -> float:
@@ -211,7 +245,7 @@ def _rounding(params: Any) -> float:
 
 
 def _single(params: Any) -> bool:
-    return any(np.asarray(x).dtype == np.float32 for x in jax.tree.leaves(params))
+    return any(x.dtype == np.float32 for x in jax.tree.leaves(params))
 
 
 def _lost_digits(job: Job, p: Any, value: float) -> str | None:
@@ -221,10 +255,10 @@ def _lost_digits(job: Job, p: Any, value: float) -> str | None:
     """
     if "views_given" not in job.method.traits or not _single(p):
         return None
+    update: Any = job.method.update
     with jax.enable_x64(True):
-        p, data = cast(p, np.float64), cast(job.data, np.float64)
-        once_more = jax.jit(lambda p, data: job.objective(job.method.update(p, data, job.hyper), data))  # type: ignore[misc]
-        exact = float(once_more(p, data))
+        once_more = jax.jit(lambda p, data: job.objective(update(p, data, job.hyper), data))
+        exact = float(once_more(cast(p, np.float64), cast(job.data, np.float64)))
     if abs(value - exact) <= LOST * (1 + abs(exact)):
         return None
     return (

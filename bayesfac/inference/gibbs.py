@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,7 +65,7 @@ class Gibbs:
         walks = jnp.stack([walk for _, walk in keys])
         one = sum(x.nbytes for x in jax.tree.leaves(p))
         size = max(1, min(self.draws, BUFFER // max(one, 1)))
-        block = _block_of(job.method, job.hyper, starts[0], size)
+        block = partial(_block, job.method, job.hyper, size)
         writer = Writer(self.folder, (self.chains, self.draws))
         lp = np.full((self.chains, self.draws), np.nan)
         total, done, pace = self.warmup + self.draws * self.thin, 0, 1
@@ -78,7 +79,9 @@ class Gibbs:
             try:
                 while done < total:
                     begun, first = time.perf_counter(), (done - self.warmup) // self.thin
-                    if done < self.warmup:  # many sweeps, of which the program keeps the last; thrown away
+                    if (
+                        done < self.warmup
+                    ):  # many sweeps, of which the program keeps the last; thrown away
                         count, sweeps = 1, min(pace, self.warmup - done)
                     else:
                         count, sweeps = min(size, pace, self.draws - first), self.thin
@@ -127,48 +130,51 @@ def _check(draws: dict[str, jax.Array], count: int, done: int, sweeps: int) -> N
             )
 
 
-def _block_of(method: Method, hyper: Any, like: Any, size: int) -> Any:
-    """(params of all chains, data, keys, sweeps done, draws, sweeps per draw) -> params, draws, log joints.
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _block(
+    method: Method,
+    hyper: Any,
+    size: int,
+    p: Any,
+    data: Any,
+    walks: jax.Array,
+    done: Any,
+    count: Any,
+    sweeps: Any,
+) -> tuple[Any, dict[str, jax.Array], jax.Array]:
+    """Draw `count` times from all chains, each time after so many sweeps; `done` sweeps were made before.
 
-    Draws are arrays of (chain, size, ...), of which the first entries are filled.
+    Params of all chains, draws of (chain, size, ...), and their log joints; `count` entries are filled.
     """
-    sweep = sweep_of(method, hyper, like)
 
-    def step(p: Any, data: Any, walks: jax.Array, number: jax.Array) -> Any:
-        each = jax.vmap(lambda p, walk: sweep(p, data, jax.random.fold_in(walk, number)))
+    def step(p: Any, number: jax.Array) -> Any:
+        each = jax.vmap(
+            lambda p, walk: sweep(method, hyper, p, data, jax.random.fold_in(walk, number))
+        )
         return each(p, walks)
 
-    @jax.jit
-    def block(p: Any, data: Any, walks: jax.Array, done: Any, count: Any, sweeps: Any) -> Any:
-        def log_joints(p: Any) -> jax.Array:
-            return jax.vmap(lambda p: -method.objective(p, data, hyper))(p)
+    def log_joints(p: Any) -> jax.Array:
+        return jax.vmap(lambda p: -method.objective(p, data, hyper))(p)
 
-        def keep(draw: jax.Array, state: Any) -> Any:
-            p, draws, lp = state
-            first = done + draw * sweeps
-            p = jax.lax.fori_loop(0, sweeps, lambda s, p: step(p, data, walks, first + s), p)
-            draws = {site: draws[site].at[:, draw].set(x) for site, x in sites(p).items()}
-            return p, draws, lp.at[:, draw].set(log_joints(p))
+    def keep(draw: jax.Array, state: Any) -> Any:
+        p, draws, lp = state
+        first = done + draw * sweeps
+        p = jax.lax.fori_loop(0, sweeps, lambda s, p: step(p, first + s), p)
+        draws = {site: draws[site].at[:, draw].set(x) for site, x in sites(p).items()}
+        return p, draws, lp.at[:, draw].set(log_joints(p))
 
-        room = {s: jnp.zeros((len(x), size, *x.shape[1:]), x.dtype) for s, x in sites(p).items()}
-        lp = jax.eval_shape(log_joints, p)
-        lps = jnp.zeros((len(walks), size), lp.dtype)
-        return jax.lax.fori_loop(0, count, keep, (p, room, lps))
-
-    return block
+    room = {s: jnp.zeros((len(x), size, *x.shape[1:]), x.dtype) for s, x in sites(p).items()}
+    lp = jnp.zeros((len(walks), size), jax.eval_shape(log_joints, p).dtype)
+    return jax.lax.fori_loop(0, count, keep, (p, room, lp))
 
 
-def sweep_of(method: Method, hyper: Any, like: Any) -> Any:
-    """(params, data, key) -> params: all blocks once, in the order that the method lists them."""
-
-    def sweep(p: Any, data: Any, key: jax.Array) -> Any:
-        auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
-        laws = laws_of(method, like)
-        for number, (site, law) in enumerate(laws.items()):
-            new = law(p, data, hyper, *auxiliary).sample(jax.random.fold_in(key, number))
-            p = replace_sites(p, {site: new})
-        for number, move in enumerate(method.moves.values(), len(laws)):
-            p = move(jax.random.fold_in(key, number), p, data, hyper)
-        return p
-
-    return sweep
+def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array) -> Any:
+    """All blocks of one chain once, in the order that the method lists them."""
+    auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
+    laws = laws_of(method, p)
+    for number, (site, law) in enumerate(laws.items()):
+        new = law(p, data, hyper, *auxiliary).sample(jax.random.fold_in(key, number))
+        p = replace_sites(p, {site: new})
+    for number, move in enumerate(method.moves.values(), len(laws)):
+        p = move(jax.random.fold_in(key, number), p, data, hyper)
+    return p

@@ -134,7 +134,9 @@ def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:
         while size // 2 >= len(live):
             size //= 2
         at = np.resize(live, size)
-        (_, terms), slope = both(jnp.asarray(z[np.arange(size) % len(live)]), jnp.asarray(at), job.data)
-        return np.asarray(terms)[: len(live)], np.asarray(slope)[: len(live)]
+        (_, terms), slope = both(
+            jnp.asarray(z[np.arange(size) % len(live)]), jnp.asarray(at), job.data
+        )
+        return np.array(terms[: len(live)]), np.array(slope[: len(live)])
 
     return look

@@ -83,7 +83,7 @@ BLOCK = 0.5  # seconds between two looks at the keyboard, the clock and the prog
 
 
 def paced(pace: int, seconds: float) -> int:
-    """How many steps the next call of a compiled loop makes, if the last `pace` steps took so many seconds."""
+    """The steps of the next call of a compiled loop, if the last `pace` steps took so many seconds."""
     return max(1, min(2 * pace, int(pace * BLOCK / max(seconds, 1e-9))))
 
 
@@ -146,7 +146,9 @@ def each_draw(function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 
             at = np.minimum(np.arange(start, start + size), length - 1)
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
             rows.append(jax.tree.map(lambda x, n=length - start: np.asarray(x)[:n], many(part)))
-    return jax.tree.map(lambda *x: np.concatenate(x).reshape(chains, length, *x[0].shape[1:]), *rows)
+    return jax.tree.map(
+        lambda *x: np.concatenate(x).reshape(chains, length, *x[0].shape[1:]), *rows
+    )
 
 
 def require(condition: bool, message: str) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.method import from_sites, sites
-from bayesfac.inference.gibbs import Gibbs, sweep_of
+from bayesfac.inference.gibbs import Gibbs, sweep
 from bayesfac.inference.nuts import NUTS, free_start, kernel_of
 from bayesfac.inference.result import Job
 from bayesfac.inference.svi import SVI, variational
@@ -29,13 +29,12 @@ def gibbs(job: Job, engine: Gibbs, length: Length) -> Posterior:
     """Gibbs sweeps from the method's own start."""
     method, example, hyper = job.method, job.data, job.hyper
     like = method.init(jax.random.key(0), example, hyper)
-    sweep = sweep_of(method, hyper, example, like)
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, walk = jax.random.split(key)
         p = method.init(begin, example, hyper)
         p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
-        return kept(lambda p, key: sweep(p, data, key), p, walk, length), {}
+        return kept(lambda p, key: sweep(method, hyper, p, data, key), p, walk, length), {}
 
     return posterior
 

@@ -230,7 +230,8 @@ def test_a_seed_is_a_fit(skeleton, engine):
 def test_chains_do_not_depend_on_how_many_there_are(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
     one, two = (fit(skeleton, data, hyper, bf.Gibbs(5, 5, chains)) for chains in (1, 2))
-    np.testing.assert_array_equal(one.draws["b"][0], two.draws["b"][0])
+    # two chains are one batch of matrices: products may differ in the last digit (seen: 1.2e-15)
+    np.testing.assert_allclose(one.draws["b"][0], two.draws["b"][0], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -343,7 +344,7 @@ def spoil(method, at=3):
 def test_nan_stops_a_fit_and_names_the_site_and_the_sweep(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
     with pytest.raises(NumericalError, match="got NaN or infinity in c after sweep [1-9]"):
-        fit(spoil(skeleton), data, hyper, bf.FixedPoint(tol=0))
+        fit(spoil(skeleton), data, hyper, bf.FixedPoint(tol=0, accelerate=False))
     nan = lambda p, data, h: dist.Normal(p.c * jnp.nan, 1.0).to_event(1)  # noqa: E731
     broken = replace(skeleton, conditionals={**skeleton.conditionals, "c": nan})
     with pytest.raises(NumericalError, match="in c in chain 0, sweep 1"):
@@ -361,7 +362,7 @@ def test_a_rising_objective_is_told(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
     wild = replace(skeleton, update=lambda p, data, h: skeleton.Params(-2 * p.b, -2 * p.c))
     with pytest.warns(ConvergenceWarning, match="the objective rose in 20 of 20 sweeps"):
-        found = fit(wild, data, hyper, bf.FixedPoint(20))
+        found = fit(wild, data, hyper, bf.FixedPoint(20, accelerate=False))
     assert found.result.notes == found.info["notes"]
 
 
@@ -378,7 +379,8 @@ def test_looking_at_the_objective_less_often_changes_nothing_else(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
     with pytest.warns(ConvergenceWarning):
         often, seldom = (
-            fit(skeleton, data, hyper, bf.FixedPoint(7, tol=0, every=k)) for k in (1, 3)
+            fit(skeleton, data, hyper, bf.FixedPoint(7, tol=0, every=k, accelerate=False))
+            for k in (1, 3)
         )
     assert (len(often.trace), len(seldom.trace)) == (8, 4)
     np.testing.assert_allclose(often.params.b, seldom.params.b, rtol=1e-12)

@@ -75,7 +75,7 @@ def test_killed_and_resumed_is_bitwise_uninterrupted(tmp_path, name, saves):
 def test_a_finished_run_is_read_back_without_sampling(tmp_path):
     engine = bf.Gibbs(5, 6, 2, folder=str(tmp_path))
     first = numbers(run(engine))
-    with patch("bayesfac.inference.gibbs.check_sites", side_effect=AssertionError("sampled again")):
+    with patch("bayesfac.inference.gibbs._block", side_effect=AssertionError("sampled again")):
         second = numbers(run(engine))
     for key, value in first.items():
         np.testing.assert_array_equal(second[key], value)
@@ -185,22 +185,22 @@ def test_a_damaged_checkpoint_is_no_checkpoint(tmp_path):
 
 
 def test_ctrl_c_returns_what_there_is(tmp_path):
-    """The fourth look at the objective of chain one is interrupted: three draws stand."""
+    """The sixth block is interrupted: two sweeps of warm-up and three draws stand."""
     from bayesfac.inference import gibbs
 
-    calls, check = 0, gibbs.check_sites
+    calls, check = 0, gibbs._check
 
-    def interrupt(params, where):
+    def interrupt(*block):
         nonlocal calls
         calls += 1
-        if calls == 4:
+        if calls == 6:
             raise KeyboardInterrupt
-        check(params, where)
+        check(*block)
 
-    with patch.object(gibbs, "check_sites", interrupt):
+    with patch.object(gibbs, "_check", interrupt), patch.object(gibbs, "paced", lambda *_: 1):
         fit = run(bf.Gibbs(2, 10, 2))
     assert fit.partial
-    assert fit.draws["U"].shape[:2] == (1, 3)
+    assert fit.draws["U"].shape[:2] == (2, 3)
     assert "interrupted" in repr(fit)
 
 

@@ -1,9 +1,9 @@
 """Numba kernels as custom calls of XLA, so that a compiled JAX program runs them without Python.
 
-XLA hands a custom call one pointer, the call frame (`xla/ffi/api/c_api.h`, which jaxlib ships). The functions
-here read arrays from that frame. A kernel is a function `part(frame, T, problem, block, blocks)` that does one
-share of the work on one problem; T is the type of the real numbers. A problem is one entry of the leading axes
-that `jax.vmap` adds. `run` gives the shares to the threads that XLA has for such work.
+XLA hands a custom call one pointer, the call frame (`xla/ffi/api/c_api.h`, which jaxlib ships). The
+functions here read arrays from that frame. A kernel is a function `part(frame, T, problem, block, blocks)`
+that does one share of the work on one problem; T is the type of the real numbers. A problem is one entry of
+the leading axes that `jax.vmap` adds. `runner` gives the shares to the threads that XLA has for such work.
 """
 
 import ctypes
@@ -21,13 +21,21 @@ from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 
+from bayesfac.core import programs
+
 HEADER = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
 GRAIN = 100_000  # multiplications in the smallest share of the work: some 50 us
 SHARES = 4  # shares for each thread, so that no thread waits long for the last one
 KERNELS = (
     "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
 )  # fmt: skip
-OPTIONS: Any = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+
+
+def compiled(function: Any) -> Any:
+    """The function, compiled by Numba at its first use and kept on disk."""
+    with programs.numba_folder():
+        keep = programs.folder() is not None
+        return njit(cache=keep, fastmath=True, nogil=True, error_model="numpy")(function)
 
 
 def _number(name: str) -> int:
@@ -101,12 +109,12 @@ else:
     _yield = types.ExternalFunction("SwitchToThread", types.int32())
 
 
-@njit(inline="always")
+@compiled
 def _word(address):
     return carray(_pointer(address), 1, np.uint64)[0]
 
 
-@njit(**OPTIONS)
+@compiled
 def _asked_for_version(frame):
     """Answer the call at registration: an extension of type 1 wants the version of the interface."""
     extension = _word(frame + np.uint64(8))
@@ -121,29 +129,29 @@ def _asked_for_version(frame):
     return False
 
 
-@njit(inline="always")
+@compiled
 def argument(frame, number):
     """The buffer of an argument."""
     return _word(_word(frame + np.uint64(72)) + np.uint64(8 * number))
 
 
-@njit(inline="always")
+@compiled
 def result(frame, number):
     """The buffer of a result."""
     return _word(_word(frame + np.uint64(112)) + np.uint64(8 * number))
 
 
-@njit(inline="always")
+@compiled
 def _rank(buffer):
     return np.int64(_word(buffer + np.uint64(32)))
 
 
-@njit(inline="always")
+@compiled
 def _size(buffer, axis):
     return np.int64(_word(_word(buffer + np.uint64(40)) + np.uint64(8 * axis)))
 
 
-@njit(inline="always")
+@compiled
 def _first(frame, buffer, axes, problem):
     """Where the numbers of a problem begin in a buffer, whose last `axes` axes belong to one problem.
 
@@ -160,22 +168,24 @@ def _first(frame, buffer, axes, problem):
     return place
 
 
-@njit(inline="always")
+@compiled
 def vector(frame, buffer, T, problem):
     """One problem's part of a buffer, as a vector."""
     start, n = _first(frame, buffer, 1, problem), _size(buffer, _rank(buffer) - 1)
     return carray(_pointer(_word(buffer + np.uint64(24))), (start + n,), T)[start:]
 
 
-@njit(inline="always")
+@compiled
 def matrix(frame, buffer, T, problem):
     """One problem's part of a buffer, as a matrix."""
     start, axis = _first(frame, buffer, 2, problem), _rank(buffer) - 2
     n, k = _size(buffer, axis), _size(buffer, axis + 1)
-    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n * k,), T)[start:].reshape(n, k)
+    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n * k,), T)[start:].reshape(
+        n, k
+    )
 
 
-@njit(**OPTIONS)
+@compiled
 def _threads(frame):
     """How many threads XLA has for this call; 1 if XLA has no threads to lend."""
     api, out = _word(frame + np.uint64(16)), np.ones(1, np.int64)
@@ -185,13 +195,13 @@ def _threads(frame):
     return 1 if failed else out[0]
 
 
-# The state of one call that several threads share: a block of eight words. A call frame begins with the size of
-# its struct, which is never MAGIC, so that one compiled function can serve as the handler and as the task.
+# The state of one call that several threads share: a block of eight words. A call frame begins with the
+# size of its struct, which is never MAGIC, so that one compiled function serves as handler and as task.
 MAGIC = np.uint64(0x6261796573666163)
 NEXT, DONE, HOLDERS, FRAME, PROBLEMS, BLOCKS = (np.uint64(8 * k) for k in range(1, 7))
 
 
-@njit(**OPTIONS)
+@compiled
 def _problems(frame, axes):
     """How many problems the first result holds; each of them has `axes` axes."""
     like, n = result(frame, 0), 1
@@ -200,7 +210,27 @@ def _problems(frame, axes):
     return n
 
 
-@njit(**OPTIONS)
+@compiled
+def _joined(frame, axes, slot):
+    """The state of the call: a new one, or that of a thread which asks for help; 0 if there is no work."""
+    if _word(frame) == MAGIC:
+        return frame
+    if _asked_for_version(frame):
+        return np.uint64(0)
+    return _shared(frame, axes, slot)
+
+
+@compiled
+def _left(state, first):
+    """Leave a call without shares to do; the first thread waits until all shares are done."""
+    shares = np.int64(_word(state + PROBLEMS)) * np.int64(_word(state + BLOCKS))
+    while first and _fetch_add(state + DONE, 0) < shares:
+        _yield()
+    if _fetch_add(state + HOLDERS, -1) == 1:
+        _free(state)
+
+
+@compiled
 def _shared(frame, axes, slot):
     """The state of a new call; other threads are asked to help if the work is worth their while."""
     last = np.int64(_word(frame + np.uint64(56))) - 1
@@ -233,47 +263,40 @@ def runner(part: Any, axes: int) -> Any:
 
     @njit
     def run(frame, T, slot):
-        helping = _word(frame) == MAGIC
-        if not helping and _asked_for_version(frame):
-            return np.uint64(0)
-        state = frame if helping else _shared(frame, axes, slot)
+        state = _joined(frame, axes, slot)
+        if state == 0:
+            return state
         call, blocks = _word(state + FRAME), np.int64(_word(state + BLOCKS))
-        shares = np.int64(_word(state + PROBLEMS)) * blocks
         share = _fetch_add(state + NEXT, 1)
-        while share < shares:
+        while share < np.int64(_word(state + PROBLEMS)) * blocks:
             part(call, T, share // blocks, share % blocks, blocks)
             _fetch_add(state + DONE, 1)
             share = _fetch_add(state + NEXT, 1)
-        while not helping and _fetch_add(state + DONE, 0) < shares:
-            _yield()  # another thread is busy with the last share
-        if _fetch_add(state + HOLDERS, -1) == 1:
-            _free(state)
+        _left(state, state != frame)
         return np.uint64(0)
 
     return run
 
 
-def call(factory: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int = 0) -> Any:
+def call(kernel: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int = 0) -> Any:
     """The results of a kernel, in a program that JAX compiles.
 
-    `factory` makes the handler of a type T and a slot; `results` are the shapes of its results; `cost` is how
+    `kernel` makes the handler of a type T and a slot; `results` are the shapes of the results; `cost` is how
     many multiplications the work takes; `blocks` is the number of shares where the kernel needs a fixed one.
     """
     plan = np.array([cost / GRAIN, blocks], np.float32)
     shapes = [jax.ShapeDtypeStruct(shape, T) for shape in results]
-    name = _registered(factory, np.dtype(T).type)
+    name = _registered(kernel, np.dtype(T).type)
     return jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")(*args, plan)
 
 
 @cache
-def refusal() -> str:
+def refusal(dots: Any) -> str:
     """Why XLA cannot run the kernels, or nothing if it can: tried with one small product."""
-    from bayesfac.core.kernels import numba_loops
-
     one, ptr = np.ones((1, 1), np.float32), np.array([0, 1], np.int32)
     try:
         with jax.ensure_compile_time_eval():  # a caller may be tracing
-            found = call(numba_loops.dots, one.dtype, [(1,)], ptr, ptr[:1], one, one, cost=1.0)
+            found = call(dots, one.dtype, [(1,)], ptr, ptr[:1], one, one, cost=1.0)
             right = float(found[0][0]) == 1
     except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
         return f"XLA refuses the Numba kernels ({str(error).splitlines()[0]})"
@@ -281,13 +304,17 @@ def refusal() -> str:
 
 
 @cache
-def _registered(factory: Any, T: Any) -> str:
+def _registered(kernel: Any, T: Any) -> str:
     """The name under which XLA knows the handler; compile it at the first call, or read it from disk."""
-    slot = 2 * KERNELS.index(factory.__name__) + (T is np.float64)  # fixed, as Numba keeps it on disk
-    handler = cfunc(SIGNATURE, nopython=True, cache=True)(factory(T, slot))
-    ADDRESSES[slot] = handler.address
+    slot = 2 * KERNELS.index(kernel.__name__) + (
+        T is np.float64
+    )  # fixed, as Numba keeps it on disk
+    with programs.numba_folder():
+        keep = programs.folder() is not None
+        handler = cfunc(SIGNATURE, cache=keep)(kernel(T, slot))
+    ADDRESSES[slot] = handler.address or 0
     _KEPT.append(handler)
-    name = f"bayesfac_{factory.__name__}_{np.dtype(T).name}_{CONTENT}"
+    name = f"bayesfac_{kernel.__name__}_{np.dtype(T).name}_{CONTENT}"
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype = ctypes.py_object
     capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]

@@ -7,12 +7,11 @@ few long rows. `fastmath` lets the compiler vectorise the sums; the containers c
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from bayesfac.core.kernels.bridge import OPTIONS, argument, matrix, result, runner, vector
+from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
 
 
-@njit(**OPTIONS)
+@compiled
 def _bound(ptr, per_row, block, blocks):
     """The first row of a share: all shares cost the same, where a row costs its cells plus `per_row`."""
     low, high = 0, len(ptr) - 1
@@ -28,7 +27,7 @@ def _bound(ptr, per_row, block, blocks):
     return low
 
 
-@njit(**OPTIONS)
+@compiled
 def _dots(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -43,7 +42,7 @@ def _dots(f, T, problem, block, blocks):
             out[p] = x
 
 
-@njit(**OPTIONS)
+@compiled
 def _differences(f, T, problem, block, blocks):
     left = vector(f, argument(f, 0), np.int32, problem)
     right = vector(f, argument(f, 1), np.int32, problem)
@@ -57,7 +56,7 @@ def _differences(f, T, problem, block, blocks):
         out[e] = x
 
 
-@njit(**OPTIONS)
+@compiled
 def _spread(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -81,7 +80,7 @@ def _spread(f, T, problem, block, blocks):
                 out[i, k] += w * V[j, k]
 
 
-@njit(**OPTIONS)
+@compiled
 def _ratio_step(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -108,7 +107,7 @@ def _ratio_step(f, T, problem, block, blocks):
                 by_col[j, k] += r * A[i, k]
 
 
-@njit(**OPTIONS)
+@compiled
 def _add_outer(P, F, t, count):
     """P += sum_e f_e f_e' (lower triangle) and its last row += sum_e t_e f_e, eight cells at a time."""
     for e in range(count, F.shape[0]):  # plain loops: slices take ten times as long to compile
@@ -130,13 +129,13 @@ def _add_outer(P, F, t, count):
             )
 
 
-@njit(**OPTIONS)
+@compiled
 def _whole(n):
     """The next multiple of 16, so that a loop consists of whole vectors without a slow remainder."""
     return (n + 15) // 16 * 16
 
 
-@njit(**OPTIONS)
+@compiled
 def _factor(P, inverse):
     """The lower Cholesky factor in place, with a zero diagonal; `inverse` receives 1 / l_jj.
 
@@ -157,7 +156,7 @@ def _factor(P, inverse):
             P[i, j] = s * inverse[j]
 
 
-@njit(**OPTIONS)
+@compiled
 def _solve_rows(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -207,7 +206,7 @@ def _solve_rows(f, T, problem, block, blocks):
             out[i, k] = x[k]
 
 
-@njit(**OPTIONS)
+@compiled
 def _binary(kind, z):
     """Value and slope of a binary loss, in the order of `losses.BINARY`."""
     if kind == 2:  # smooth hinge, without a branch
@@ -224,7 +223,7 @@ def _binary(kind, z):
     return u * u, -2 * u
 
 
-@njit(**OPTIONS)
+@compiled
 def _ordinal_loss(f, T, problem, block, blocks):
     kind, immediate = vector(f, argument(f, 0), np.int32, problem)[:2]
     ptr = vector(f, argument(f, 1), np.int32, problem)
@@ -253,7 +252,7 @@ def _ordinal_loss(f, T, problem, block, blocks):
     total[block] = cost
 
 
-@njit(**OPTIONS)
+@compiled
 def _proximal_loss(f, T, problem, block, blocks):
     n_levels = vector(f, argument(f, 0), np.int32, problem)[0]
     ptr = vector(f, argument(f, 1), np.int32, problem)
@@ -289,8 +288,8 @@ def _proximal_loss(f, T, problem, block, blocks):
     total[block] = cost
 
 
-# The handlers are written out: Numba keeps a compiled function on disk only if it finds no other function among
-# the values that the function remembers.
+# The handlers are written out: Numba keeps a compiled function on disk only if it finds no other function
+# among the values that the function remembers.
 _run_dots = runner(_dots, axes=1)
 _run_spread = runner(_spread, axes=2)
 _run_differences = runner(_differences, axes=1)

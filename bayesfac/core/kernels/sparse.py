@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any
 
 import jax
@@ -45,31 +45,22 @@ def backend() -> str:
 @cache
 def _accepted() -> bool:
     """Whether XLA takes the kernels; if not, warn once."""
-    from bayesfac.core.kernels import bridge  # not at import: reads a header, loads Numba
+    from bayesfac.core.kernels import bridge, numba_loops  # not at import: loads Numba
 
-    if reason := bridge.refusal():
+    if reason := bridge.refusal(numba_loops.dots):
         message = f"{reason} in JAX {jax.__version__}: the slower loops of JAX run instead"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return not reason
 
 
-def _numba() -> Any:
-    """The module of Numba kernels, or None where the JAX version has to run."""
-    if backend() == "jax":
-        return None
-    from bayesfac.core.kernels import numba_loops  # not at import: Numba compiles on first use
-
-    return numba_loops
-
-
-def _call(kernel: Any, like: jax.Array, results: Any, *args: Any, **plan: Any) -> Any:
+def _call(kernel: str, like: jax.Array, results: Any, *args: Any, **plan: Any) -> Any:
     """The results of a kernel, for arguments whose real numbers get the type of `like`."""
-    from bayesfac.core.kernels import bridge
+    from bayesfac.core.kernels import bridge, numba_loops
 
-    T = like.dtype
     arrays = [jnp.asarray(a) for a in args]
-    cast = [a.astype(T if jnp.issubdtype(a.dtype, jnp.floating) else jnp.int32) for a in arrays]
-    return bridge.call(kernel, T, results, *cast, **plan)
+    real = [jnp.issubdtype(a.dtype, jnp.floating) for a in arrays]
+    cast = [a.astype(like.dtype if r else jnp.int32) for a, r in zip(arrays, real, strict=True)]
+    return bridge.call(getattr(numba_loops, kernel), like.dtype, results, *cast, **plan)
 
 
 def _copies(cost: float) -> int:
@@ -79,47 +70,89 @@ def _copies(cost: float) -> int:
     return int(min(os.cpu_count() or 1, max(1, cost // bridge.GRAIN)))
 
 
+def _in_numba(fast: Any) -> Any:
+    """Run `fast`, which calls a Numba kernel, in place of the decorated JAX function, with the derivatives of
+    the JAX function."""
+
+    def decorate(plain: Any) -> Any:
+        compiled = jax.custom_jvp(fast)
+
+        @compiled.defjvp
+        def derivative(primals: Any, tangents: Any) -> Any:
+            return compiled(*primals), jax.jvp(plain, primals, tangents)[1]
+
+        @wraps(plain)
+        def either(*args: Any) -> Any:
+            return (plain if backend() == "jax" else compiled)(*args)
+
+        return either
+
+    return decorate
+
+
 def row_of_cells(rows: Rows, size: int) -> jax.Array:
     """The row of each of the `size` observed cells."""
     return jnp.repeat(jnp.arange(len(rows.ptr) - 1), jnp.diff(rows.ptr), total_repeat_length=size)
 
 
+def _dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
+    if U.ndim > 2:
+        return jax.vmap(partial(_dots, cells))(U, V)
+    rows, cost = cells.by_row, len(cells) * U.shape[1]
+    return _call("dots", U, [(len(cells),)], rows.ptr, rows.index, U, V, cost=cost)[0]
+
+
+@_in_numba(_dots)
 def dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
     """x_ij = u_i . v_j on the observed cells, row-major; (S, n, K) factors give S such lists."""
-    if U.ndim > 2:
-        return jax.vmap(partial(dots, cells))(U, V)
-    if loops := _numba():
-        rows, cost = cells.by_row, len(cells) * U.shape[1]
-        return _call(loops.dots, U, [(len(cells),)], rows.ptr, rows.index, U, V, cost=cost)[0]
-    return jnp.sum(U[cells.row] * V[cells.col], -1)
+    return jnp.sum(U[..., cells.row, :] * V[..., cells.col, :], -1)
 
 
+def _spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
+    if V.ndim > 2:
+        return jax.vmap(partial(_spread, rows))(weight, V)
+    shape, cost = (len(rows.ptr) - 1, V.shape[1]), len(rows.index) * V.shape[1]
+    layout = rows.ptr, rows.index, rows.order
+    return _call("spread", V, [shape], *layout, weight, V, cost=cost)[0]
+
+
+@_in_numba(_spread)
 def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     """g_i = sum_j w_ij v_j over the observed cells of row i; `weight` is row-major.
 
     If w is the slope of a loss in x, g is the gradient in U. Leading axes are as in `dots`.
     """
     if V.ndim > 2:
-        return jax.vmap(lambda w, v: spread(rows, w, v))(weight, V)
-    n = rows.ptr.shape[0] - 1
-    if loops := _numba():
-        shape, cost = (n, V.shape[1]), len(rows.index) * V.shape[1]
-        layout = rows.ptr, rows.index, rows.order
-        return _call(loops.spread, V, [shape], *layout, weight, V, cost=cost)[0]
+        return jax.vmap(partial(spread, rows))(weight, V)
     real = rows.chunk >= 0
     w = jnp.where(real, weight[rows.order[rows.chunk]], 0)
     part = jnp.einsum("ce,cek->ck", w, V[rows.index[rows.chunk]])
+    n = rows.ptr.shape[0] - 1
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
 
 
+def _differences(left: jax.Array, right: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+    cost = len(left) * A.shape[1]
+    return _call("differences", A, [left.shape], left, right, A, B, cost=cost)[0]
+
+
+@_in_numba(_differences)
 def differences(left: jax.Array, right: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
     """(a_i - a_s) . (b_i - b_s) for every pair (i, s) = (left, right)."""
-    if loops := _numba():
-        cost = len(left) * A.shape[1]
-        return _call(loops.differences, A, [(len(left),)], left, right, A, B, cost=cost)[0]
     return jnp.sum((A[left] - A[right]) * (B[left] - B[right]), -1)
 
 
+def _ratio_step(
+    cells: Cells, y: jax.Array, A: jax.Array, G: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    cost = 3 * len(cells) * A.shape[1]
+    copies, (m, K) = _copies(cost), G.shape
+    layout, shapes = (cells.by_row.ptr, cells.by_row.index), [A.shape, (copies * m, K)]
+    by_row, by_col = _call("ratio_step", A, shapes, *layout, y, A, G, cost=cost, blocks=copies)
+    return by_row, by_col.reshape(copies, m, K).sum(0)
+
+
+@_in_numba(_ratio_step)
 def ratio_step(
     cells: Cells, y: jax.Array, A: jax.Array, G: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -127,13 +160,6 @@ def ratio_step(
 
     With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K).
     """
-    if loops := _numba():
-        cost = 3 * len(cells) * A.shape[1]
-        copies, (m, K) = _copies(cost), G.shape
-        layout, plan = (cells.by_row.ptr, cells.by_row.index), {"cost": cost, "blocks": copies}
-        shapes = [A.shape, (copies * m, K)]
-        by_row, by_col = _call(loops.ratio_step, A, shapes, *layout, y, A, G, **plan)
-        return by_row, by_col.reshape(copies, m, K).sum(0)
     r = y / jnp.maximum(dots(cells, A, G), jnp.finfo(A.dtype).tiny)
     return spread(cells.by_row, r, G), spread(cells.by_col, r, A)
 
@@ -153,15 +179,13 @@ def ordinal_loss(
         axes = (0, 0, 0 if code.ndim > 1 else None, 0 if weight is not None else None)
         one = partial(ordinal_loss, rows=rows, loss=loss, immediate=immediate)
         return jax.vmap(lambda x, t, c, w: one(x, t, c, weight=w), axes)(x, theta, code, weight)
-    if loops := _numba():
+    if backend() == "numba":
         cost = 4 * len(x) * (2 if immediate else theta.shape[1])
         kind = np.array([list(BINARY).index(loss), immediate], np.int32)
         w = jnp.ones(1, x.dtype) if weight is None else weight
         plan = {"cost": cost, "blocks": _copies(cost)}
         shapes = [(plan["blocks"],), x.shape, theta.shape]
-        total, *slopes = _call(
-            loops.ordinal_loss, x, shapes, kind, rows.ptr, x, theta, code, w, **plan
-        )
+        total, *slopes = _call("ordinal_loss", x, shapes, kind, rows.ptr, x, theta, code, w, **plan)
         return jnp.sum(total), *slopes
     row = row_of_cells(rows, len(x))
     w = jnp.ones_like(x) if weight is None else weight
@@ -178,11 +202,11 @@ def proximal_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """The summed proximal loss of the cells about the centres of their rows (means of x by level), and its
     slope in x, which goes through the centres."""
-    if loops := _numba():
+    if backend() == "numba":
         cost = 4 * len(x) * n_levels
         plan = {"cost": cost, "blocks": _copies(cost)}
         levels, shapes = np.array([n_levels], np.int32), [(plan["blocks"],), x.shape]
-        total, by_x = _call(loops.proximal_loss, x, shapes, levels, rows.ptr, x, code, **plan)
+        total, by_x = _call("proximal_loss", x, shapes, levels, rows.ptr, x, code, **plan)
         return jnp.sum(total), by_x
     row = row_of_cells(rows, len(x))
 
@@ -211,6 +235,24 @@ def normal_equations(
     return precision + weight * gram(rows, V), shift + weight * spread(rows, target, V)
 
 
+def _solve_rows(
+    rows: Rows,
+    target: jax.Array,
+    V: jax.Array,
+    weight: jax.Array,
+    prior_precision: jax.Array,
+    prior_shift: jax.Array,
+    noise: jax.Array | None = None,
+) -> jax.Array:
+    n, K = rows.ptr.shape[0] - 1, V.shape[1]
+    z = jnp.zeros((0, K), V.dtype) if noise is None else noise
+    root = jnp.sqrt(jnp.atleast_1d(weight))
+    system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift, z
+    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6
+    return _call("solve_rows", V, [(n, K)], *system, cost=cost)[0]
+
+
+@_in_numba(_solve_rows)
 def solve_rows(
     rows: Rows,
     target: jax.Array,
@@ -225,13 +267,6 @@ def solve_rows(
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
     cell (row-major, as `target`).
     """
-    if loops := _numba():
-        n, K = rows.ptr.shape[0] - 1, V.shape[1]
-        z = jnp.zeros((0, K), V.dtype) if noise is None else noise
-        root = jnp.sqrt(jnp.atleast_1d(weight))
-        system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift
-        cost = len(rows.index) * K**2 / 2 + n * K**3 / 6
-        return _call(loops.solve_rows, V, [(n, K)], *system, z, cost=cost)[0]
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)
     half = jax.lax.linalg.triangular_solve(L, b[..., None], left_side=True, lower=True)

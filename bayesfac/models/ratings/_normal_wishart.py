@@ -77,7 +77,6 @@ def normal_wishart_energy(
     return 0.5 * (rows + beta0 * mu @ precision @ mu + jnp.trace(precision))
 
 
-@jax.jit
 def normal_wishart_mean(
     x: jax.Array, precision: jax.Array, beta0: float
 ) -> dist.MultivariateNormal:
@@ -86,7 +85,6 @@ def normal_wishart_mean(
     return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
 
 
-@jax.jit
 def normal_wishart_precision(x: jax.Array, mu: jax.Array, beta0: float) -> dist.Wishart:
     """Lambda | x, mu: each row of x adds one degree of freedom, and mu adds one."""
     n, K = x.shape

@@ -142,7 +142,9 @@ def solve(times_edges: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -
 
     R = V - diagonal * start + times_edges(start)
     P = _inverse(diagonal) * R
-    return jax.lax.while_loop(unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0)))[1]
+    return jax.lax.while_loop(
+        unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0))
+    )[1]
 
 
 def _inverse(diagonal: jax.Array) -> jax.Array:

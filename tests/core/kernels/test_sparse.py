@@ -1,7 +1,5 @@
 """The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
 
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,6 @@ import bayesfac as bf
 from bayesfac.core.data.cells import CHUNK, Cells, Grid, Query
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner, normalise, pick, safe_log
-from bayesfac.inference.gibbs import sweep_of
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
@@ -190,22 +187,6 @@ def test_backends_are_chosen_and_given_back():
         pass
 
 
-def test_small_data_run_as_one_jax_program_and_large_ones_through_the_loops():
-    small, large = (SimpleNamespace(size=sparse.SMALL + extra) for extra in (0, 1))
-    assert sparse.fitting(small) == "jax"
-    assert sparse.fitting(large) == sparse.backend()
-    with sparse.use("numba"):
-        assert sparse.fitting(small) == "numba"
-
-
-def test_whether_a_function_needs_loops_is_seen_without_running_it():
-    cells = Cells(np.array([0]), np.array([0]), (1, 1))
-    one = jnp.ones((1, 2))
-    with sparse.use("numba"):
-        assert sparse.needs_loops(lambda U: sparse.dots(cells, U, one), one)
-        assert not sparse.needs_loops(lambda U: U + 1, one)
-
-
 # -- nothing is densified -------------------------------------------------------------------------
 def largest(jaxpr):
     """The size of the largest array that a program makes on its way."""
@@ -255,45 +236,6 @@ def test_no_program_makes_a_table(method):
         with sparse.use("jax"):
             program = jax.make_jaxpr(lambda p, data, f=function: f(p, data, hyper))(p, data)
         assert 2000 < largest(program.jaxpr) < dense_size / 4
-
-
-# -- between the loops ----------------------------------------------------------------------------
-@pytest.fixture
-def programs():
-    """One entry for each program that is compiled (or read from the cache)."""
-    made = []
-
-    def heard(event, seconds, **about):
-        if event.endswith("backend_compile_duration"):
-            made.append(about)
-
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    jax.jit(lambda x: x + 1)(0.0)
-    assert made, "nothing is heard of a new program"
-    made.clear()
-    yield made
-    jax.monitoring.unregister_event_duration_listener(heard)
-
-
-@pytest.mark.parametrize("what", ["update", "Gibbs"])
-def test_later_sweeps_compile_nothing(sampled_method, what, programs):
-    """Where Numba runs the sparse loops a sweep is no single program: a `while_loop` over a closure
-    would be compiled at every call, thousands of times in a long fit, until memory maps run out."""
-    method = sampled_method
-    if not (method.update if what == "update" else method.conditionals):
-        pytest.skip(f"{method.name} has no {what}")
-    data, hyper = method.example(jax.random.key(0))
-    data, key = method.ready(data, hyper), jax.random.key(1)
-    with sparse.use("numba"):
-        p = method.init(key, data, hyper)
-        step = method.update if what == "update" else sweep_of(method, hyper, data, p)
-        given = (data, hyper) if what == "update" else (data, key)
-        for _ in range(3):
-            p = step(p, *given)
-        programs.clear()
-        for _ in range(2):
-            p = step(p, *given)
-    assert not programs
 
 
 # -- arithmetic -----------------------------------------------------------------------------------

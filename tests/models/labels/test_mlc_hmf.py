@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.inference.result import compiled
 from bayesfac.models.labels._mlc_hmf_nodes import level
 from bayesfac.models.labels._mlc_hmf_tree import Growing, fit_node, grow, planted
 from bayesfac.models.labels.mlc_hmf import METHOD, Hyper, Params, derive, prepare
@@ -133,7 +132,7 @@ def test_the_votes_are_those_of_the_nearest_rows_nodes(vote):
 def test_the_solver_improves_on_the_start_and_agrees_with_it():
     tree, hyper = grown(depth=2)
     p = METHOD.init(jax.random.key(0), tree, hyper)
-    update = compiled(lambda p, data: METHOD.update(p, data, hyper))
+    update = jax.jit(lambda p, data: METHOD.update(p, data, hyper))
     before = float(METHOD.objective(p, tree, hyper))
     for _ in range(50):
         p = update(p, tree)

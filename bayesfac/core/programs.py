@@ -1,0 +1,71 @@
+"""Keep compiled programs on disk, so that a second process starts without compiling.
+
+BAYESFAC_CACHE names the folder; without it the folder is the system's cache folder for bayesfac. With
+BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba stands.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jax
+
+QUIET = "3"  # the level of TF_CPP_MIN_LOG_LEVEL at which XLA logs no warning when it reads a kept program
+SHORTEST = 0.1  # seconds: programs that compile faster are not worth a file
+
+
+def folder() -> Path | None:
+    """The folder for compiled programs of this processor, or None if nothing is to be kept."""
+    named = os.environ.get("BAYESFAC_CACHE")
+    if named == "off":
+        return None
+    return Path(named).expanduser() if named else _system_folder() / "bayesfac"
+
+
+def _system_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+@cache
+def keep_programs() -> None:
+    """Let JAX keep its programs, unless the user told JAX where to keep them or XLA would log a warning for
+    every program that it reads."""
+    place, quiet = folder(), os.environ.get("TF_CPP_MIN_LOG_LEVEL") == QUIET
+    settings: Any = jax.config  # noqa: TID251  # JAX has no other way to name the folder
+    if place is None or settings.jax_compilation_cache_dir or not quiet:
+        return
+    # programs hold instructions of this processor; a home folder may be shared by several machines
+    kept = place / f"jax-{jax.__version__}-{_processor()}"
+    settings.update("jax_compilation_cache_dir", str(kept))
+    settings.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)
+
+
+def _processor() -> str:
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return sha256(f"{llvm.get_host_cpu_name()} {features}".encode()).hexdigest()[:8]
+
+
+@contextmanager
+def numba_folder() -> Iterator[None]:
+    """Let functions that Numba decorates inside the block be kept in the folder."""
+    import numba
+
+    config: Any = numba.config
+    place, before = folder(), config.CACHE_DIR
+    if place is not None and not before:
+        config.CACHE_DIR = str(place / "numba")
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
