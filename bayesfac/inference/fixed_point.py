@@ -22,6 +22,7 @@ from bayesfac.inference.result import (
     check_settings,
     check_sites,
     paced,
+    program,
     replace_sites,
     require,
 )
@@ -88,7 +89,7 @@ class FixedPoint:
         """Sweeps in a compiled loop that returns after about half a second."""
         at, interrupted = _begin(job, p, point), False
         bounds = lower_bounds(job, at.p) if self._accelerated else None
-        block = partial(_block, job.method, job.hyper, bounds, self.tol)
+        block = program(_block, job.data, job.method, job.hyper, bounds, self.tol)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)
@@ -162,7 +163,7 @@ def _begin(job: Job, p: Any, point: Checkpoint) -> Descent:
         counters = int(saved.pop("done")), int(saved.pop("rises")), bool(saved.pop("converged"))
         trace, reach = list(saved.pop("trace")), _halves(float(saved.pop("reach")), p)[0]
         return Descent(replace_sites(p, saved), trace, reach, *counters)
-    high, low = _value(job.method, job.hyper, p, job.data)
+    high, low = program(precise_objective, job.data, job.method, job.hyper)(p, job.data)
     value = float(np.float64(high) + np.float64(low))
     check_number(value, "objective", "at the start")
     return Descent(p, [value], _halves(1.0, p)[0])
@@ -183,9 +184,6 @@ def precise_objective(method: Method, hyper: Any, p: Any, data: Any) -> Value:
         return high, (value - high).astype(working)
 
 
-_value = jax.jit(precise_objective, static_argnums=(0, 1))
-
-
 def _halves(value: float, p: Any) -> tuple[Any, Any]:
     """A number as the sum of two in the precision of the parameters."""
     dtype = np.float32 if _single(p) else np.float64
@@ -193,7 +191,6 @@ def _halves(value: float, p: Any) -> tuple[Any, Any]:
     return high, dtype(value - np.float64(high))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _block(
     method: Method,
     hyper: Any,

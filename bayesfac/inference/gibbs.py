@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from bayesfac.inference.result import (
     bar,
     check_settings,
     paced,
+    program,
     replace_sites,
     require,
 )
@@ -65,7 +65,7 @@ class Gibbs:
         walks = jnp.stack([walk for _, walk in keys])
         one = sum(x.nbytes for x in jax.tree.leaves(p))
         size = max(1, min(self.draws, BUFFER // max(one, 1)))
-        block = partial(_block, job.method, job.hyper, size)
+        block = program(_block, job.data, job.method, job.hyper, size)
         writer = Writer(self.folder, (self.chains, self.draws))
         lp = np.full((self.chains, self.draws), np.nan)
         total, done, pace = self.warmup + self.draws * self.thin, 0, 1
@@ -130,7 +130,6 @@ def _check(draws: dict[str, jax.Array], count: int, done: int, sweeps: int) -> N
             )
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
 def _block(
     method: Method,
     hyper: Any,

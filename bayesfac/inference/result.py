@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -77,6 +78,16 @@ def bar(progress: bool, total: int, what: str) -> Any:
     """A progress bar on a terminal or in a notebook; nothing in a log file."""
     silent = not progress or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
     return tqdm(total=total, desc=what, disable=silent, leave=False, dynamic_ncols=True)
+
+
+def program(function: Any, data: Any, *settings: Any) -> Any:
+    """The compiled function(*settings, ...) for data of this structure; equal calls get the same program."""
+    return _program(function, settings, jax.tree.structure(data))
+
+
+@lru_cache(maxsize=16)  # bounded: after some thousand programs a process has no memory maps left
+def _program(function: Any, settings: tuple, structure: Any) -> Any:
+    return jax.jit(partial(function, *settings))
 
 
 BLOCK = 0.5  # seconds between two looks at the keyboard, the clock and the progress bar
