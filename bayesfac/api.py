@@ -18,7 +18,16 @@ from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
 from bayesfac.core.kernels import sparse
-from bayesfac.core.method import COLLAPSED, REGISTRY, Method, contain, lookup, settle, sites, unknown
+from bayesfac.core.method import (
+    COLLAPSED,
+    REGISTRY,
+    Method,
+    contain,
+    lookup,
+    settle,
+    sites,
+    unknown,
+)
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
 from bayesfac.inference.everywhere import Everywhere, everywhere

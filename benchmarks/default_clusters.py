@@ -1,19 +1,19 @@
 """Clusterings with default settings beside what a user would try first: AC and NMI in per cent over seeds.
 
-`bf.fit(NAME, views, n_components=K)` with nothing else set, where K is the number of classes. Labels only score.
-PLSA and LTM take one view: they are given the features of all views side by side, scaled as `minmax` does, so
-that no view outweighs the rest. Beside them: scikit-learn's k-means with its defaults, on these features, of
-which every row of every view has length one; and scikit-learn's spectral clustering of the neighbours of the
-same features, with 10 neighbours, as is its default.
+`bf.fit(NAME, views, n_components=K)` with nothing else set, where K is the number of classes. Labels only
+score. PLSA and LTM take one view: they are given the features of all views side by side, scaled as `minmax`
+does, so that no view outweighs the rest. Beside them: scikit-learn's k-means with its defaults, on these
+features, of which every row of every view has length one; and scikit-learn's spectral clustering of the
+neighbours of the same features, with 10 neighbours, as is its default.
 
 handwritten                 pix, fou, fac, zer and mor
 cora                        content and cites
 reuters_multilingual_1200   english, french and german
 dblp_four_area              author_term and author_conf
-unlike views                made up: real numbers of both signs, whole numbers in the thousands, and rare words
+unlike views                made up: real numbers of both signs, whole numbers in the thousands, rare words
 
-"beats k-means" says whether the mean AC is above that of k-means. Fits are kept in the results file as they come:
-a run that was stopped goes on where it was.
+"beats k-means" says whether the mean AC is above that of k-means. Fits are kept in the results file as they
+come: a run that was stopped goes on where it was.
 """
 
 import warnings

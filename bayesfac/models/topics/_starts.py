@@ -1,17 +1,16 @@
-"""What topic models set from the data: how features are scaled (`scale`), where A begins (`start`), and how far
-the graphs are trusted (`penalty`). No label enters.
+"""What topic models set from the data, without labels: `scale` of features, `penalty` of graphs, `start`.
 
-    scale     None of plsa and mvplsa: "none" for counts whose views have totals of one size, else "rows"
-    start     "best": several starts, a short run from each, and the one with the lowest objective goes on
-    penalty   None: so that the neighbours of a row weigh o times as much as its words, where o are the odds that
-              k-means on the features, which has not seen the graphs, puts neighbours into one cluster:
-              o = (chance - cut) / cut, with `cut` the share of edges between clusters and `chance` its value for
-              random edges. With lambda sum_t mu_t R_t a row has lambda sum mu_t d_t against its sum rho of words,
-              so lambda = o mean(rho) / mean(sum_t mu_t d_t), with mu as (10) has them for these clusters. An edge
-              of a graph that the features contradict says little, and its penalty is small
+    scale     None (plsa, mvplsa): "none" for counts in views whose totals are of one size, else "rows"
+    start     "best": a short run from each of several starts; the one with the lowest objective goes on
+    penalty   None: neighbours of a row weigh o times as much as its words. o are the odds that k-means on the
+              features, which has not seen the graphs, puts neighbours into one cluster,
+              o = (chance - cut) / cut, with `cut` the share of edges between two clusters and `chance` the
+              value for random edges. In the update of A, a row has lambda sum_t mu_t d_t from its neighbours
+              and rho from its words; so lambda = o mean(rho) / mean(sum_t mu_t d_t), with mu by (10) for
+              these clusters. A graph that contradicts the features gets a small penalty
 
-An objective that only counts words may be lowest at clusters that are worse than those of a simple method: words
-explain a row as a mixture of parts. The graphs hold clusters together as far as `penalty` says.
+Without graphs the objective may be lowest at worse clusters than those of k-means, because words explain a
+row as a mixture of parts. With this penalty, graphs hold clusters together where the graphs are good.
 """
 
 from collections.abc import Callable
@@ -110,28 +109,34 @@ def _rescaled(x: sp.csr_matrix, scale: str) -> sp.csr_matrix:
 
 
 def trust(views: Views, hyper: Any, selectivity: float | None = None) -> float:
-    """The penalty for `penalty=None`, from how often k-means joins neighbours (see the header)."""
+    """The penalty for `penalty=None` (see the header); `selectivity` if the weights of graphs are learned."""
     graphs = views.graphs
     assert graphs is not None  # `linked` has added them
     label = kmeans_labels(_features(views), hyper.n_components, 0)
-    left, right = np.asarray(graphs.left), np.asarray(graphs.right)
-    weight = np.asarray(graphs.weight, np.float64)
-    edges = weight.sum(1)
-    cuts = weight @ (label[left] != label[right])
-    learned = selectivity is not None and len(graphs.names) > 1
-    if learned:
-        alpha = np.asarray(best_weights(jnp.asarray(cuts + 0.5), selectivity), np.float64)
-        mu = alpha ** (1 / selectivity)
-    else:
-        mu = np.broadcast_to(getattr(hyper, "mu", None) or 1.0, len(graphs.names))
-    ends = np.bincount(
-        label, np.bincount(np.r_[left, right], np.tile(mu @ weight, 2), views.n_rows)
-    )
-    share = ends / max(ends.sum(), 1e-300)
-    cut = (mu @ cuts + 0.5) / (mu @ edges + 1)
-    odds = float(np.clip((1 - share @ share - cut) / cut, *TRUST))
+    cuts, edges = _cuts(graphs, label)
+    mu = np.broadcast_to(getattr(hyper, "mu", None) or 1.0, len(edges))
+    if selectivity is not None and len(edges) > 1:
+        alpha = best_weights(jnp.asarray(cuts + 0.5), selectivity)
+        mu = np.asarray(alpha, np.float64) ** (1 / selectivity)
+    cut = (mu @ cuts + 0.5) / (mu @ edges + 1)  # never 0
+    odds = float(np.clip((_chance(graphs, label, mu) - cut) / cut, *TRUST))
     words = sum(float(views.totals(name).sum()) for name in views.names)
-    return odds * words / max(float(2 * mu @ edges), 1e-300)
+    return odds * words / max(2 * float(mu @ edges), 1e-300)
+
+
+def _cuts(graphs: Graphs, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weight of the edges between clusters, and that of all edges, in every graph."""
+    weight = np.asarray(graphs.weight, np.float64)
+    apart = label[np.asarray(graphs.left)] != label[np.asarray(graphs.right)]
+    return weight @ apart, weight.sum(1)
+
+
+def _chance(graphs: Graphs, label: np.ndarray, mu: np.ndarray) -> float:
+    """The share of edges between clusters if edges joined rows at random, in proportion to their degrees."""
+    twice = np.tile(mu @ np.asarray(graphs.weight, np.float64), 2)
+    ends = np.bincount(label[np.r_[np.asarray(graphs.left), np.asarray(graphs.right)]], twice)
+    share = ends / max(ends.sum(), 1e-300)
+    return 1 - float(share @ share)
 
 
 def _features(views: Views) -> Any:
@@ -167,34 +172,34 @@ def chosen(
 def several_rows(key: jax.Array, views: Views, hyper: Any) -> list[jax.Array]:
     """Starting values of A for `start="best"`: MEANS runs of k-means and, with graphs, spectral clusterings.
 
-    Spectral clusterings of: the sum of the graphs, with the weights that the first k-means gives them; every
-    graph (one K-means on all their eigenvectors); and the graph over all features.
+    One spectral clustering of the eigenvectors of all graphs side by side. With several graphs, also one of
+    their sum, one of their sum with weights (one over the share of edges between the clusters of the first
+    k-means), and one of the graph over all features.
     """
     K = hyper.n_components
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1 - MEANS))
     x = _features(views)
     labels = [kmeans_labels(x, K, seed + i, starts=1) for i in range(MEANS)]
-    if views.graphs is not None:
-        graphs, rng = views.graphs, np.random.default_rng(seed)
-        mu = _agreement(graphs, labels[0])
-        named = [graphs[name] for name in graphs.names]
-        whole = sum(m * graph for m, graph in zip(mu, named, strict=True))
-        blocks = [unit_rows(leading(normalised(graph), K, rng)) for graph in named]
-        several = [blocks[0]] if len(named) == 1 else [np.hstack(blocks)]
-        if len(named) > 1:
-            several.append(unit_rows(leading(normalised(sp.csr_matrix(whole)), K, rng)))
-            several.append(unit_rows(leading(normalised(sp.csr_matrix(sum(named))), K, rng)))
-        if "all" in graphs.names and len(named) > 1:
-            several.append(blocks[graphs.names.index("all")])
-        labels += [kmeans_labels(block, K, seed) for block in several]
+    for block in _embeddings(views.graphs, K, labels[0], seed) if views.graphs is not None else ():
+        labels.append(kmeans_labels(block, K, seed))
     return [_nearly(label, K) for label in labels]
 
 
-def _agreement(graphs: Graphs, label: np.ndarray) -> np.ndarray:
-    """For every graph, one over the share of its edges between clusters."""
-    weight = np.asarray(graphs.weight, np.float64)
-    cuts = weight @ (label[np.asarray(graphs.left)] != label[np.asarray(graphs.right)])
-    return (weight.sum(1) + 1) / (cuts + 0.5)
+def _embeddings(graphs: Graphs, K: int, label: np.ndarray, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+
+    def embedding(graph: Any) -> np.ndarray:
+        return unit_rows(leading(normalised(sp.csr_matrix(graph)), K, rng))
+
+    named = {name: graphs[name] for name in graphs.names}
+    each = {name: embedding(graph) for name, graph in named.items()}
+    if len(named) == 1:
+        return list(each.values())
+    cuts, edges = _cuts(graphs, label)
+    weights = (edges + 1) / (cuts + 0.5)
+    several = [np.hstack(list(each.values())), embedding(sum(named.values()))]
+    several.append(embedding(sum(w * g for w, g in zip(weights, named.values(), strict=True))))
+    return several + [each[name] for name in named if name == "all"]
 
 
 def _nearly(label: np.ndarray, K: int) -> jax.Array:

@@ -17,9 +17,7 @@ from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
 SWEEPS = 200  # EM iterations for new rows
-LEAST = (
-    0.01  # share of the differences between rows that clusters explain; below it they are nothing
-)
+LEAST = 0.01  # least share of the differences between rows that clusters should explain
 
 
 class TableOfCounts(dist.Distribution):
@@ -93,19 +91,19 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
 
 
 def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
-    """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or the symmetric saddle."""
+    """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle."""
     K = p.A.shape[1]
     empty = K - len(np.unique(np.asarray(p.A).argmax(1)))
     notes = []
     if empty:
         notes.append(
-            f"{COLLAPSED}{empty} of {K} clusters are the likeliest of no row: another start, fewer clusters or a "
-            "smaller penalty may help"
+            f"{COLLAPSED}{empty} of {K} clusters are the likeliest of no row: another start, fewer "
+            "clusters or a smaller penalty may help"
         )
     if K > 1 and (share := explained(p, data)) < LEAST:
         notes.append(
-            f"{COLLAPSED}the clusters explain {share:.1%} of what tells the rows apart: all clusters have nearly "
-            "the same features; another start may help (start=, seed=)"
+            f"{COLLAPSED}the clusters explain {share:.1%} of what tells the rows apart: all clusters have "
+            "nearly the same features; another start may help (start=, seed=)"
         )
     return notes
 

@@ -62,9 +62,7 @@ class Hyper(NamedTuple):
     neighbours: int = 5
     metric: str = "euclidean"
     graph: str | None = None  # None: all graphs
-    joint: bool | None = (
-        None  # a graph "all" of neighbours over all features; None: if others are neighbours'
-    )
+    joint: bool | None = None  # adds a graph "all" over all features; None: if no graph is given
     scale: str = "unit"  # "none", "rows", "minmax" or "unit"
     start: str = "best"  # "best", "spectral", "kmeans" or "random"
     a: float = 1.0
@@ -79,13 +77,10 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.at_least_one(hyper, "b", "c")
     if hyper.mu is not None and not all(0 <= mu < np.inf for mu in hyper.mu):
         raise ValueError(f"Expected mu as finite weights of at least 0, got {hyper.mu}")
-    joint = hyper.joint
-    if joint is None:
-        joint = (
-            data.graphs is None and hyper.graph is None and hyper.mu is None and len(data.names) > 1
-        )
-    mu = None if hyper.mu is None else tuple(map(float, hyper.mu))
-    hyper = hyper._replace(mu=mu, joint=joint)
+    hyper = hyper._replace(mu=None if hyper.mu is None else tuple(map(float, hyper.mu)))
+    if hyper.joint is None:
+        named = data.graphs is not None or hyper.graph is not None or hyper.mu is not None
+        hyper = hyper._replace(joint=not named and len(data.names) > 1)
     if hyper.penalty is None:
         learned = hyper.selectivity if hyper.mu is None else None
         hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper, learned))
@@ -159,18 +154,9 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven rows, two views of counts, one graph for each view."""
     x = topics.few_counts(key, 9)
     hyper = Hyper(
-        3,
-        2,
-        0.8,
-        0.5,
-        neighbours=2,
-        scale="none",
-        start="random",
-        divergence="kl",
-        a=1.5,
-        b=1.4,
-        c=1.3,
-    )
+        3, 2, 0.8, 0.5, divergence="kl", neighbours=2, joint=False, scale="none", start="random",
+        a=1.5, b=1.4, c=1.3,
+    )  # fmt: skip
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     hyper = prepare(data, hyper)
     return ready(data, hyper), hyper
