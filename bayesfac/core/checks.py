@@ -81,7 +81,11 @@ def counts(data: Any) -> None:
     for name, y in data.y.items():
         if not len(y):
             raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
-    nonnegative(data, "counts", "; subtract the least value of each such feature, or see scale='unit' of mggm")
+    nonnegative(
+        data,
+        "counts",
+        "; subtract the least value of each such feature, or see scale='unit' of mggm",
+    )
 
 
 def nonnegative(data: Any, what: str = "numbers", advice: str = "") -> None:
