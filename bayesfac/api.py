@@ -18,7 +18,16 @@ from bayesfac import folding, saving
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
-from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
+from bayesfac.core.method import (
+    COLLAPSED,
+    REGISTRY,
+    Method,
+    contain,
+    lookup,
+    settle,
+    sites,
+    unknown,
+)
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
@@ -219,7 +228,7 @@ class Fit:
         engine = type(self.engine).__name__
         if self.is_point:
             state = "converged" if self.converged else "not converged"
-            if any(note.startswith(collapse.COLLAPSED) for note in self.result.notes):
+            if any(note.startswith(COLLAPSED) for note in self.result.notes):
                 state += ", but collapsed"
             steps = len(self.trace) - 1
             what = f"point, objective {self.trace[-1]:.6g} after {steps} looks, {state}"

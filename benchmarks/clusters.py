@@ -56,6 +56,7 @@ HYPER: dict[str, dict[str, Any]] = {
     "cora": {"n_topics": 35, "metric": "cosine", "neighbours": 10, "joint": True},
     "made up": {"n_topics": 6, "joint": True, "restarts": 2},
 }
+FIRST = {"start": "spectral"}  # what is not said is so; default settings are in default_clusters.py
 OWN = {("handwritten", "MGGM"): {"penalty": 300.0}}  # of 3 to 600; single graphs have the most at 10
 VIEWS = {
     "handwritten": ("pix", "fou", "fac", "zer", "mor"),
@@ -119,6 +120,10 @@ def fitted(
             views = Views({view: views[view]})
     if method == "mvplsa":  # counts are all it knows
         views = scaled(views, hyper.pop("scale"))
+        hyper |= {"scale": "none", "start": "random"}
+    hyper = FIRST | hyper
+    if method == "mggm":
+        hyper = {"joint": False} | hyper
     engine = bf.FixedPoint(iterations, tol=tol, restarts=restarts)
     found = bf.fit(method, views, engine, seed=seed, progress=False, n_components=K, **hyper)
     return np.asarray(found.params.A).argmax(1)
@@ -140,6 +145,9 @@ def prolonged(
         views = Views({view: views[view]})
     elif view is not None:
         hyper["graph"] = view
+    hyper = FIRST | hyper
+    if method == "mggm":
+        hyper = {"joint": False} | hyper
     found, fit, sweeps, converged, before = {}, None, 0, False, 1.0
     for name, most, tol in stops:
         if sweeps < most and not (converged and tol == before):

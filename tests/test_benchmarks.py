@@ -20,6 +20,7 @@ OPTIONS = {
     "margins": ["--data", "--components", "--iterations", "--repeats"],
     "plsa": ["--components", "--passes", "--repeats"],
     "clusters": ["--sets", "--methods", "--seeds", "--iterations", "--longest", "--long-seeds"],
+    "default_clusters": ["--sets", "--methods", "--seeds"],
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--weights", "--posterior"],

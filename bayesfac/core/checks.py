@@ -81,10 +81,14 @@ def counts(data: Any) -> None:
     for name, y in data.y.items():
         if not len(y):
             raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
-    nonnegative(data, "counts")
+    nonnegative(
+        data,
+        "counts",
+        "; subtract the least value of each such feature, or see scale='unit' of mggm",
+    )
 
 
-def nonnegative(data: Any, what: str = "numbers") -> None:
+def nonnegative(data: Any, what: str = "numbers", advice: str = "") -> None:
     """Check that no cell of any view is negative."""
     for name, y in data.y.items():
         if not len(y):
@@ -94,7 +98,7 @@ def nonnegative(data: Any, what: str = "numbers") -> None:
             row, col = int(data.cells[name].row[low]), int(data.cells[name].col[low])
             raise ValueError(
                 f"Expected {what} of at least 0 in view {name!r}, got {float(y[low]):g} in row "
-                f"{plain(data.rows[row])!r}, feature {plain(data.features[name][col])!r}"
+                f"{plain(data.rows[row])!r}, feature {plain(data.features[name][col])!r}{advice}"
             )
 
 

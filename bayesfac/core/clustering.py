@@ -1,6 +1,7 @@
 """k-means, nearest rows and the leading eigenvectors of graphs, on the host."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,15 @@ BLOCK = 4096  # rows whose distances are held at once
 FEW = 100  # up to this many rows a full eigendecomposition is faster than an iterative one
 
 
-def kmeans_labels(x: Any, K: int, seed: int) -> np.ndarray:
-    """The cluster of every row, 0..K-1, by k-means: the best of ten starts."""
+def kmeans_labels(x: Any, K: int, seed: int, starts: int = 10) -> np.ndarray:
+    """The cluster of every row, 0..K-1, by k-means: the best of ten starts, or of `starts`."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    return np.asarray(KMeans(K, n_init=10, random_state=seed).fit_predict(x))
+    with warnings.catch_warnings():
+        # fewer distinct rows than clusters: some clusters stay empty, which the methods say of their result
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return np.asarray(KMeans(K, n_init=starts, random_state=seed).fit_predict(x))
 
 
 def nearest_rows(x: Any, asked: Any, count: int, algorithm: str = "brute") -> np.ndarray:

@@ -24,6 +24,8 @@ TRAITS = {
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
 
+COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
+
 
 @dataclass(frozen=True)
 class Rotation:

@@ -8,10 +8,9 @@ import numpy as np
 from bayesfac.core.data.cards import COLUMNS, Card
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS
-from bayesfac.core.method import Method
+from bayesfac.core.method import COLLAPSED, Method
 
 LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
-COLLAPSED = "collapsed: "  # begins the remark
 
 
 def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> list[str]:

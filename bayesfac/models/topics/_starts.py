@@ -1,5 +1,19 @@
-"""Settings of topic models with graphs: how features are scaled (`scale`) and where A begins (`start`)."""
+"""What topic models set from the data, without labels: `scale` of features, `penalty` of graphs, `start`.
 
+    scale     None (plsa, mvplsa): "none" for counts in views whose totals are of one size, else "rows"
+    start     "best": a short run from each of several starts; the one with the lowest objective goes on
+    penalty   None: neighbours of a row weigh o times as much as its words. o are the odds that k-means on the
+              features, which has not seen the graphs, puts neighbours into one cluster,
+              o = (chance - cut) / cut, with `cut` the share of edges between two clusters and `chance` the
+              value for random edges. In the update of A, a row has lambda sum_t mu_t d_t from its neighbours
+              and rho from its words; so lambda = o mean(rho) / mean(sum_t mu_t d_t), with mu by (10) for
+              these clusters. A graph that contradicts the features gets a small penalty
+
+Without graphs the objective may be lowest at worse clusters than those of k-means, because words explain a
+row as a mixture of parts. With this penalty, graphs hold clusters together where the graphs are good.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,26 +24,32 @@ import scipy.sparse as sp
 
 from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
-from bayesfac.core.data.graphs import neighbours
+from bayesfac.core.data.graphs import Graphs, neighbours
 from bayesfac.core.data.views import Views, side_by_side
-from bayesfac.models.topics._graph_smoothing import DIVERGENCES
+from bayesfac.core.kernels import sparse
+from bayesfac.models.topics._graph_smoothing import DIVERGENCES, best_weights
 from bayesfac.models.topics._words import near_uniform
 
-SCALES = ("none", "minmax", "unit")
-STARTS = ("spectral", "kmeans", "random")
+SCALES = ("none", "rows", "minmax", "unit")
+WITHOUT_GRAPHS = (None, "none", "rows")  # scales of a row alone, so that new rows can be scaled
+STARTS = ("best", "spectral", "kmeans", "random")
 UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
+MEANS = 4  # runs of k-means among the starts
+SHORT = 20  # sweeps from every start before one is chosen
+ALIKE = 3.0  # counts of two views are left as they are up to this ratio of their mean totals
+TRUST = (0.01, 100.0)  # limits of the odds for neighbours
 
 
 def check(data: Views, hyper: Any) -> None:
     """Check the settings of a topic model with graphs, before `ready`."""
-    if hyper.scale == "none":
+    checks.one_of(hyper, "scale", SCALES)
+    if hyper.scale in ("none", "rows"):
         checks.counts(data)
     checks.count(hyper, "n_components", data.n_rows, "the number of rows")
-    if hyper.penalty != 0:
+    if hyper.penalty is not None and hyper.penalty != 0:
         checks.positive(hyper, "penalty")
     checks.at_least_one(hyper, "a", "c")
     checks.one_of(hyper, "divergence", DIVERGENCES)
-    checks.one_of(hyper, "scale", SCALES)
     checks.one_of(hyper, "start", STARTS)
 
 
@@ -40,34 +60,150 @@ def check_one_graph(data: Views, hyper: Any) -> None:
     check(data, hyper)
 
 
+def natural_scale(data: Views, hyper: Any) -> str:
+    """Check the data and settings of a model without graphs; return its scale, chosen where it is None."""
+    checks.counts(data)
+    checks.one_of(hyper, "scale", WITHOUT_GRAPHS)
+    checks.one_of(hyper, "start", ("best", "kmeans", "random"))
+    if hyper.scale is not None:
+        return hyper.scale
+    totals = [float(data.totals(name).mean()) for name in data.names]
+    counts = max(totals) <= ALIKE * min(totals)
+    for y in map(np.asarray, data.y.values()):
+        counts = counts and bool((y == np.round(y)).all())
+    return "none" if counts else "rows"
+
+
 def scaled(views: Views, scale: str) -> Views:
     """The views with rescaled features.
 
     none     unchanged, for counts
+    rows     every row of every view has length one, so that all views weigh the same
     minmax   every feature from 0 to 1; a constant feature becomes 0 if it is 0, else 1
-    unit     minmax, then every row of every view has length one, so that all views weigh the same
+    unit     minmax, then rows
     """
     if scale == "none":
         return views
-    tables = {}
-    for name in views.names:
-        x = views[name]
-        if x.nnz and x.data.min() < 0:
-            dense = x.toarray()
-            x = sp.csr_matrix(dense - np.minimum(dense.min(0), 0))
-        low = np.asarray(x.min(0).todense()).ravel()
-        high = np.asarray(x.max(0).todense()).ravel()
-        varies = high > low
-        if (low[varies] > 0).any():  # every cell of such a feature is stored already
-            x = sp.csc_matrix(x)
-            x.data -= np.repeat(np.where(varies, low, 0), np.diff(x.indptr))
-            x.eliminate_zeros()
-        span = np.where(varies, high - low, np.where(high > 0, high, 1))
-        x = sp.csr_matrix(x @ sp.diags(1 / span))
-        tables[name] = unit_rows(x) if scale == "unit" else x
+    tables = {name: _rescaled(views[name], scale) for name in views.names}
     result = Views(tables, rows=views.rows, graphs=views.graphs)
     result.host = replace(result.host, features=views.features)
     return result
+
+
+def _rescaled(x: sp.csr_matrix, scale: str) -> sp.csr_matrix:
+    if scale == "rows":
+        return unit_rows(x)
+    if x.nnz and x.data.min() < 0:
+        dense = x.toarray()
+        x = sp.csr_matrix(dense - np.minimum(dense.min(0), 0))
+    low = np.asarray(x.min(0).todense()).ravel()
+    high = np.asarray(x.max(0).todense()).ravel()
+    varies = high > low
+    if (low[varies] > 0).any():  # every cell of such a feature is stored already
+        x = sp.csc_matrix(x)
+        x.data -= np.repeat(np.where(varies, low, 0), np.diff(x.indptr))
+        x.eliminate_zeros()
+    span = np.where(varies, high - low, np.where(high > 0, high, 1))
+    x = sp.csr_matrix(x @ sp.diags(1 / span))
+    return unit_rows(x) if scale == "unit" else x
+
+
+def trust(views: Views, hyper: Any, selectivity: float | None = None) -> float:
+    """The penalty for `penalty=None` (see the header); `selectivity` if the weights of graphs are learned."""
+    graphs = views.graphs
+    assert graphs is not None  # `linked` has added them
+    label = kmeans_labels(_features(views), hyper.n_components, 0)
+    cuts, edges = _cuts(graphs, label)
+    mu = np.broadcast_to(getattr(hyper, "mu", None) or 1.0, len(edges))
+    if selectivity is not None and len(edges) > 1:
+        alpha = best_weights(jnp.asarray(cuts + 0.5), selectivity)
+        mu = np.asarray(alpha, np.float64) ** (1 / selectivity)
+    cut = (mu @ cuts + 0.5) / (mu @ edges + 1)  # never 0
+    odds = float(np.clip((_chance(graphs, label, mu) - cut) / cut, *TRUST))
+    words = sum(float(views.totals(name).sum()) for name in views.names)
+    return odds * words / max(2 * float(mu @ edges), 1e-300)
+
+
+def _cuts(graphs: Graphs, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weight of the edges between clusters, and that of all edges, in every graph."""
+    weight = np.asarray(graphs.weight, np.float64)
+    apart = label[np.asarray(graphs.left)] != label[np.asarray(graphs.right)]
+    return weight @ apart, weight.sum(1)
+
+
+def _chance(graphs: Graphs, label: np.ndarray, mu: np.ndarray) -> float:
+    """The share of edges between clusters if edges joined rows at random, in proportion to their degrees."""
+    twice = np.tile(mu @ np.asarray(graphs.weight, np.float64), 2)
+    ends = np.bincount(label[np.r_[np.asarray(graphs.left), np.asarray(graphs.right)]], twice)
+    share = ends / max(ends.sum(), 1e-300)
+    return 1 - float(share @ share)
+
+
+def _features(views: Views) -> Any:
+    """The features of all views side by side; every view has rows of length one."""
+    x = sp.hstack([unit_rows(views[name]) for name in views.names]).tocsr()
+    # with more than half of the cells stored, a sparse matrix is larger and slower than a dense one
+    return x.toarray() if 2 * x.nnz > x.shape[0] * x.shape[1] else x
+
+
+def chosen(
+    key: jax.Array, data: Views, hyper: Any, begin: Callable[..., Any], update: Callable[..., Any],
+    objective: Callable[..., Any],
+) -> Any:  # fmt: skip
+    """`begin(key, A)` for the starting value of A that `hyper.start` names.
+
+    best: SHORT sweeps from each of `several_rows`; the parameters with the lowest objective.
+    """
+    ka, kb = jax.random.split(key)
+    if hyper.start != "best":
+        return begin(kb, start_rows(ka, data, hyper))
+    compiled = (lambda f: f) if sparse.backend() == "numba" else jax.jit
+    sweep = compiled(lambda p, data: update(p, data, hyper))
+    cost = compiled(lambda p, data: objective(p, data, hyper))
+    found = []
+    for number, A in enumerate(several_rows(ka, data, hyper)):
+        p = begin(jax.random.fold_in(kb, number), A)
+        for _ in range(SHORT):
+            p = sweep(p, data)
+        found.append((float(cost(p, data)), number, p))
+    return min(found)[2]
+
+
+def several_rows(key: jax.Array, views: Views, hyper: Any) -> list[jax.Array]:
+    """Starting values of A for `start="best"`: MEANS runs of k-means and, with graphs, spectral clusterings.
+
+    One spectral clustering of the eigenvectors of all graphs side by side. With several graphs, also one of
+    their sum, one of their sum with weights (one over the share of edges between the clusters of the first
+    k-means), and one of the graph over all features.
+    """
+    K = hyper.n_components
+    seed = int(jax.random.randint(key, (), 0, 2**31 - 1 - MEANS))
+    x = _features(views)
+    labels = [kmeans_labels(x, K, seed + i, starts=1) for i in range(MEANS)]
+    for block in _embeddings(views.graphs, K, labels[0], seed) if views.graphs is not None else ():
+        labels.append(kmeans_labels(block, K, seed))
+    return [_nearly(label, K) for label in labels]
+
+
+def _embeddings(graphs: Graphs, K: int, label: np.ndarray, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+
+    def embedding(graph: Any) -> np.ndarray:
+        return unit_rows(leading(normalised(sp.csr_matrix(graph)), K, rng))
+
+    named = {name: graphs[name] for name in graphs.names}
+    each = {name: embedding(graph) for name, graph in named.items()}
+    if len(named) == 1:
+        return list(each.values())
+    cuts, edges = _cuts(graphs, label)
+    weights = (edges + 1) / (cuts + 0.5)
+    several = [np.hstack(list(each.values())), embedding(sum(named.values()))]
+    several.append(embedding(sum(w * g for w, g in zip(weights, named.values(), strict=True))))
+    return several + [each[name] for name in named if name == "all"]
+
+
+def _nearly(label: np.ndarray, K: int) -> jax.Array:
+    return (1 - UNSURE) * jax.nn.one_hot(label, K) + UNSURE / K
 
 
 def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
@@ -83,38 +219,52 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     if hyper.start == "random":
         return near_uniform(key, views.n_rows, K)
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    x = side_by_side(views)
+    x = _features(views)
     if hyper.start == "spectral":
-        near = neighbours(x, min(hyper.neighbours, views.n_rows - 1), hyper.metric)
+        near = neighbours(
+            side_by_side(views), min(hyper.neighbours, views.n_rows - 1), hyper.metric
+        )
         assert views.graphs is not None  # `linked` has added them
         graphs = [near] + [views.graphs[name] for name in views.graphs.names]
         rng = np.random.default_rng(seed)
         x = np.hstack([unit_rows(leading(normalised(graph), K, rng)) for graph in graphs])
-    return (1 - UNSURE) * jax.nn.one_hot(kmeans_labels(x, K, seed), K) + UNSURE / K
+    return _nearly(kmeans_labels(x, K, seed), K)
 
 
 def start_words(
     key: jax.Array, A: jax.Array, x: sp.csr_matrix, Q: int, start: str
 ) -> tuple[jax.Array, jax.Array]:
-    """The starting values of B and C of the view x: near the uniform for `start="random"`.
+    """The starting values of B and C of the view x.
 
-    Else topic q belongs to cluster q mod K (to several clusters where Q < K), and its words are those of a
-    random half of that cluster's rows; 0.1 of the probability is spread evenly.
+    Topic q belongs to cluster q mod K (to several clusters where Q < K), and its words are those of a random
+    half of that cluster's rows; 0.1 of the probability is spread evenly. With `start="random"` words are near
+    the uniform. Were B near the uniform too, all clusters would have nearly the same words: a saddle, from
+    which EM needs hundreds of sweeps.
     """
     (n, K), m = A.shape, x.shape[1]
-    kb, kc = jax.random.split(key)
-    if start == "random":
-        return near_uniform(kb, K, Q), near_uniform(kc, Q, m)
     own = np.arange(K)[:, None] % Q == np.arange(Q) % K
-    half = np.asarray(jax.random.bernoulli(kc, 0.5, (n, Q)))
+    B = own / own.sum(1, keepdims=True)
+    B = jnp.asarray((1 - UNSURE) * B + UNSURE / Q, A.dtype)
+    if start == "random":
+        return B, near_uniform(key, Q, m)
+    half = np.asarray(jax.random.bernoulli(key, 0.5, (n, Q)))
     words = np.asarray(((np.asarray(A, np.float64) @ own) * half).T @ x) + 1e-12
-    B, C = own / own.sum(1, keepdims=True), words / words.sum(1, keepdims=True)
-    B, C = ((1 - UNSURE) * table + UNSURE / table.shape[1] for table in (B, C))
-    return jnp.asarray(B, A.dtype), jnp.asarray(C, A.dtype)
+    C = words / words.sum(1, keepdims=True)
+    return B, jnp.asarray((1 - UNSURE) * C + UNSURE / m, A.dtype)
 
 
-def start_one_view(key: jax.Array, data: Views, hyper: Any) -> tuple[jax.Array, jax.Array]:
+def start_one_view(
+    key: jax.Array, A: jax.Array, data: Views, hyper: Any
+) -> tuple[jax.Array, jax.Array]:
     """The starting values of A and C of a single view, whose topics are the clusters."""
-    ka, kc = jax.random.split(key)
-    (name,), A = data.names, start_rows(ka, data, hyper)
-    return A, start_words(kc, A, data[name], hyper.n_components, hyper.start)[1]
+    (name,) = data.names
+    return A, start_words(key, A, data[name], hyper.n_components, hyper.start)[1]
+
+
+def start_views(key: jax.Array, A: jax.Array, data: Views, hyper: Any) -> tuple[Any, Any, Any]:
+    """The starting values of A, B and C of several views."""
+    B, C = {}, {}
+    for name in data.names:
+        key, kt = jax.random.split(key)
+        B[name], C[name] = start_words(kt, A, data[name], hyper.n_topics, hyper.start)
+    return A, B, C

@@ -13,10 +13,11 @@ from numpyro.distributions import constraints
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.math import inner, normalise, safe_log
-from bayesfac.core.method import Permutation
+from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
 SWEEPS = 200  # EM iterations for new rows
+LEAST = 0.01  # least share of the differences between rows that clusters should explain
 
 
 class TableOfCounts(dist.Distribution):
@@ -90,11 +91,36 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
 
 
 def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
-    """A remark on empty clusters: the penalty may be too strong for the start, or K too large."""
+    """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle."""
     K = p.A.shape[1]
     empty = K - len(np.unique(np.asarray(p.A).argmax(1)))
-    text = f"{empty} of {K} clusters are the likeliest of no row: another start or a smaller penalty may help"
-    return [text] if empty else []
+    notes = []
+    if empty:
+        notes.append(
+            f"{COLLAPSED}{empty} of {K} clusters are the likeliest of no row: another start, fewer "
+            "clusters or a smaller penalty may help"
+        )
+    if K > 1 and (share := explained(p, data)) < LEAST:
+        notes.append(
+            f"{COLLAPSED}the clusters explain {share:.1%} of what tells the rows apart: all clusters have "
+            "nearly the same features; another start may help (start=, seed=)"
+        )
+    return notes
+
+
+def explained(p: Any, data: Any) -> float:
+    """The share of the log likelihood between that of equal rows and the highest of any model."""
+    ours = equal = highest = 0.0
+    for name, cells in data.cells.items():
+        y, row, col = (np.asarray(x) for x in (data.y[name], cells.row, cells.col))
+        kept, y = y > 0, y.astype(np.float64)
+        G = p.C if not isinstance(p.C, dict) else p.B[name] @ p.C[name]
+        words = np.maximum(np.asarray(inner(p.A, G.T, cells), np.float64), 1e-300)
+        rows, columns = np.bincount(row, y), np.bincount(col, y)
+        ours += float(y @ np.log(words))
+        equal += float(y[kept] @ np.log(columns[col[kept]] / y.sum()))
+        highest += float(y[kept] @ np.log(y[kept] / rows[row[kept]]))
+    return (ours - equal) / (highest - equal) if highest - equal > 1e-9 * abs(highest) else 1.0
 
 
 def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = None) -> Any:

@@ -44,12 +44,12 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float = 10.0  # lambda
-    divergence: str = "kl"  # or "squared"
+    penalty: float | None = None  # lambda; None: by the odds for neighbours
+    divergence: str = "squared"  # or "kl"
     neighbours: int = 5
     metric: str = "euclidean"  # or "cosine"
-    scale: str = "unit"  # "none", "minmax" or "unit"
-    start: str = "spectral"  # "spectral", "kmeans" or "random"
+    scale: str = "unit"  # "none", "rows", "minmax" or "unit"
+    start: str = "best"  # "best", "spectral", "kmeans" or "random"
     a: float = 1.0
     c: float = 1.0
 
@@ -57,6 +57,8 @@ class Hyper(NamedTuple):
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "concat_ltm, mggm")
     starts.check_one_graph(data, hyper)
+    if hyper.penalty is None:
+        hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper))
     return hyper
 
 
@@ -65,7 +67,10 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return Params(*starts.start_one_view(key, data, hyper))
+    def begin(key: jax.Array, A: jax.Array) -> Params:
+        return Params(*starts.start_one_view(key, A, data, hyper))
+
+    return starts.chosen(key, data, hyper, begin, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -91,7 +96,10 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven documents of five words, and their graph."""
     data = Views(topics.few_counts(key, 5))
-    hyper = prepare(data, Hyper(3, 0.8, neighbours=2, scale="none", start="random", a=1.4, c=1.2))
+    hyper = prepare(
+        data,
+        Hyper(3, 0.8, neighbours=2, scale="none", start="random", divergence="kl", a=1.4, c=1.2),
+    )
     return ready(data, hyper), hyper
 
 

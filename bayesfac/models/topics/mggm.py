@@ -55,16 +55,16 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 10  # K clusters, shared by the views
     n_topics: int = 20  # Q topics in every view
-    penalty: float = 10.0
-    selectivity: float = 0.95
+    penalty: float | None = None  # lambda; None: by the odds for neighbours
+    selectivity: float = 0.5
     mu: tuple[float, ...] | None = None  # None: learned
-    divergence: str = "kl"
+    divergence: str = "squared"  # or "kl"
     neighbours: int = 5
     metric: str = "euclidean"
     graph: str | None = None  # None: all graphs
-    joint: bool = False  # True adds a graph "all" of neighbours over all features
-    scale: str = "unit"
-    start: str = "spectral"
+    joint: bool | None = None  # adds a graph "all" over all features; None: if no graph is given
+    scale: str = "unit"  # "none", "rows", "minmax" or "unit"
+    start: str = "best"  # "best", "spectral", "kmeans" or "random"
     a: float = 1.0
     b: float = 1.0
     c: float = 1.0
@@ -77,7 +77,14 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.at_least_one(hyper, "b", "c")
     if hyper.mu is not None and not all(0 <= mu < np.inf for mu in hyper.mu):
         raise ValueError(f"Expected mu as finite weights of at least 0, got {hyper.mu}")
-    return hyper._replace(mu=None if hyper.mu is None else tuple(map(float, hyper.mu)))
+    hyper = hyper._replace(mu=None if hyper.mu is None else tuple(map(float, hyper.mu)))
+    if hyper.joint is None:
+        named = data.graphs is not None or hyper.graph is not None or hyper.mu is not None
+        hyper = hyper._replace(joint=not named and len(data.names) > 1)
+    if hyper.penalty is None:
+        learned = hyper.selectivity if hyper.mu is None else None
+        hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper, learned))
+    return hyper
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
@@ -91,14 +98,17 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """A by `start`, topics that match A, equal weights of the graphs."""
-    key, ka = jax.random.split(key)
-    A, B, C = starts.start_rows(ka, data, hyper), {}, {}
-    for name in data.names:
-        key, kt = jax.random.split(key)
-        B[name], C[name] = starts.start_words(kt, A, data[name], hyper.n_topics, hyper.start)
-    T = len(data.graphs.names)
-    return Params(A, B, C, jnp.full(T, 1 / T) if learns_weights(data, hyper) else None)
+    """A by `start`, topics that match A, the weights of the graphs by (10)."""
+
+    def begin(key: jax.Array, A: jax.Array) -> Params:
+        alpha = None
+        if learns_weights(data, hyper):
+            alpha = smooth.best_weights(
+                smooth.roughness(A, data.graphs, hyper.divergence), hyper.selectivity
+            )
+        return Params(*starts.start_views(key, A, data, hyper), alpha)
+
+    return starts.chosen(key, data, hyper, begin, update, objective)
 
 
 def learns_weights(data: Views, hyper: Hyper) -> bool:
@@ -143,7 +153,10 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven rows, two views of counts, one graph for each view."""
     x = topics.few_counts(key, 9)
-    hyper = Hyper(3, 2, 0.8, 0.5, neighbours=2, scale="none", start="random", a=1.5, b=1.4, c=1.3)
+    hyper = Hyper(
+        3, 2, 0.8, 0.5, divergence="kl", neighbours=2, joint=False, scale="none", start="random",
+        a=1.5, b=1.4, c=1.3,
+    )  # fmt: skip
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     hyper = prepare(data, hyper)
     return ready(data, hyper), hyper

@@ -31,6 +31,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
 
@@ -46,24 +47,29 @@ class Hyper(NamedTuple):
     a: float = 1.0
     b: float = 1.0
     c: float = 1.0
+    scale: str | None = (
+        None  # "none" or "rows"; None: "none" for counts of views with totals of one size
+    )
+    start: str = "best"  # "best", "kmeans" or "random"
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
-    checks.counts(data)
+    hyper = hyper._replace(scale=starts.natural_scale(data, hyper))
     checks.count(hyper, "n_components", data.n_rows, "the number of rows")
     checks.count(hyper, "n_topics", max(data.n_features.values()), "the widest view")
     checks.at_least_one(hyper, "a", "b", "c")
     return hyper
 
 
+def ready(data: Views, hyper: Hyper) -> Views:
+    return starts.scaled(data, hyper.scale)
+
+
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    key, ka = jax.random.split(key)
-    K, Q = hyper.n_components, hyper.n_topics
-    A, B, C = topics.near_uniform(ka, data.n_rows, K), {}, {}
-    for name, m in data.n_features.items():
-        key, kb, kc = jax.random.split(key, 3)
-        B[name], C[name] = topics.near_uniform(kb, K, Q), topics.near_uniform(kc, Q, m)
-    return Params(A, B, C)
+    def begin(key: jax.Array, A: jax.Array) -> Params:
+        return Params(*starts.start_views(key, A, data, hyper))
+
+    return starts.chosen(key, data, hyper, begin, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -89,15 +95,15 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven rows, two views of counts; concentrations above 1 keep the mode off the boundary."""
     x = np.asarray(jax.random.poisson(key, 2.0, (7, 9)), float)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
-    return data, prepare(data, Hyper(3, 2, a=1.5, b=1.4, c=1.3))
+    return data, prepare(data, Hyper(3, 2, start="random", a=1.5, b=1.4, c=1.3))
 
 
 # fmt: off
 METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=topics.fold_in_views, prepare=prepare,
-    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
+    update=update, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
+    remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
     traits=topics.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -27,6 +27,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
 
@@ -39,21 +40,28 @@ class Hyper(NamedTuple):
     n_components: int = 10
     a: float = 1.0
     c: float = 1.0
+    scale: str | None = None  # "none" or "rows"; None: "none" for counts
+    start: str = "best"  # "best", "kmeans" or "random"
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "mvplsa")
-    checks.counts(data)
+    hyper = hyper._replace(scale=starts.natural_scale(data, hyper))
     limit = min(data.n_rows, *data.n_features.values())
     checks.count(hyper, "n_components", limit, "the smaller of rows and features")
     checks.at_least_one(hyper, "a", "c")
     return hyper
 
 
+def ready(data: Views, hyper: Hyper) -> Views:
+    return starts.scaled(data, hyper.scale)
+
+
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    ka, kc = jax.random.split(key)
-    (m,), K = data.n_features.values(), hyper.n_components
-    return Params(topics.near_uniform(ka, data.n_rows, K), topics.near_uniform(kc, K, m))
+    def begin(key: jax.Array, A: jax.Array) -> Params:
+        return Params(*starts.start_one_view(key, A, data, hyper))
+
+    return starts.chosen(key, data, hyper, begin, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -78,14 +86,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven documents of five words; concentrations above 1 keep the mode off the boundary."""
     data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
-    return data, prepare(data, Hyper(3, a=1.4, c=1.2))
+    return data, prepare(data, Hyper(3, start="random", a=1.4, c=1.2))
 
 
 # fmt: off
 METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=topics.fold_in, prepare=prepare,
-    gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS | checks.NONNEGATIVE,
+    update=update, fold_in=topics.fold_in, prepare=prepare, ready=ready,
+    remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -105,10 +105,10 @@ ENGINE = bf.FixedPoint(40, tol=1e-5)
 def test_graphs_help_on_digits(digits):
     """The claim of the paper: above MVPLSA by at least 4 points."""
     views, truth = digits
-    options = {"penalty": 1.0, "selectivity": 0.5, "divergence": "squared"}
+    options = {"penalty": 1.0, "start": "spectral", "joint": False}
     fits = [
         bf.fit("mggm", views, ENGINE, **options, **SMALL),
-        bf.fit("mvplsa", views, ENGINE, **SMALL),
+        bf.fit("mvplsa", views, ENGINE, start="random", scale="none", **SMALL),
     ]
     score = [bf.metrics.clustering_accuracy(truth, np.asarray(f.params.A).argmax(1)) for f in fits]
     assert score[0] > max(0.7, score[1] + 0.04)
@@ -134,12 +134,14 @@ def test_given_graphs_and_given_weights():
     one = bf.fit("mggm", views, bf.FixedPoint(5, tol=0.9), graph="cites", **given)
     assert one.params.alpha is None
     both = bf.fit("mggm", views, bf.FixedPoint(5, tol=0.9), **given)
+    assert not both.hyper.joint
     assert both.params.alpha.sum() == pytest.approx(1)
 
 
 def test_a_joint_graph_is_one_more():
     data = bf.Views({"x": GOOD[:, :2], "y": GOOD[:, 2:]})
     given = {"n_components": 2, "n_topics": 2, "scale": "none", "progress": False}
+    given["start"] = "kmeans"
     fit = bf.fit("mggm", data, bf.FixedPoint(5, tol=0.9), joint=True, neighbours=2, **given)
     assert fit.params.alpha.shape == (3,)
     graphs = MGGM.ready(data, fit.hyper).graphs
@@ -201,7 +203,8 @@ def test_odd_views_have_an_answer(start):
 
 def test_negative_features_are_shifted_only_where_that_is_asked_for():
     fit = bf.fit(
-        "mggm", {"x": GOOD - 0.5}, bf.FixedPoint(3, tol=0.9), n_components=2, n_topics=2, progress=False
+        "mggm", {"x": GOOD - 0.5}, bf.FixedPoint(3, tol=0.9), n_components=2, n_topics=2, progress=False,
+        start="kmeans",
     )  # fmt: skip
     ready = MGGM.ready(bf.Views({"x": GOOD - 0.5}), fit.hyper)["x"]
     assert ready.min() >= 0
