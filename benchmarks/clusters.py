@@ -124,7 +124,7 @@ def fitted(
     hyper = FIRST | hyper
     if method == "mggm":
         hyper = {"joint": False} | hyper
-    engine = bf.FixedPoint(iterations, tol=tol, restarts=restarts)
+    engine = bf.FixedPoint(iterations, tol=tol, restarts=restarts, accelerate=False)
     found = bf.fit(method, views, engine, seed=seed, progress=False, n_components=K, **hyper)
     return np.asarray(found.params.A).argmax(1)
 
@@ -151,7 +151,8 @@ def prolonged(
     found, fit, sweeps, converged, before = {}, None, 0, False, 1.0
     for name, most, tol in stops:
         if sweeps < most and not (converged and tol == before):
-            engine = bf.FixedPoint(most - sweeps, tol=tol, restarts=restarts if fit is None else 1)
+            again = restarts if fit is None else 1
+            engine = bf.FixedPoint(most - sweeps, tol=tol, restarts=again, accelerate=False)
             given = {"seed": seed, "init": fit, "progress": False, "n_components": K}
             fit = bf.fit(method, views, engine, **given, **hyper)
             sweeps, converged, before = sweeps + len(fit.trace) - 1, fit.converged, tol
