@@ -39,6 +39,7 @@ from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, blurred, centres, codes, levelled, thresholds_at
 from bayesfac.core.math import bilinear, inner, row_sums
 from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
@@ -58,12 +59,14 @@ class Hyper(NamedTuple):
     cost: float = 0.5
     scale_theta: float = 2.0
     beta0: float = 2.0
+    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     checks.positive(hyper, "cost", "scale_theta", "beta0")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
 
 
@@ -71,6 +74,29 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors and thresholds one apart."""
     theta = margins.start_thresholds(len(hyper.levels), data.n_users)
     return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
+
+
+def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
+
+    With x uncertain, E[z^2] = C^2 ((1 - T (theta - x))^2 + the variance of x) stands for z^2.
+    """
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+
+    def observe(theta: jax.Array, x: jax.Array, variance: jax.Array) -> tuple:
+        q, C = p._replace(theta=theta), hyper.cost
+        g = 1 / jnp.sqrt(shortfall(q, x, data, hyper) ** 2 + C**2 * variance[:, None])
+        theta = thresholds(q, x, data, hyper, g).mean
+        return theta, *seen(q._replace(theta=theta), data, hyper, g)
+
+    sides, theta = bayes.estimated(p._asdict(), data.cells, hyper.beta0, p.theta, observe)
+    return Params(**sides, theta=theta)
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else bayes.SITES
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -86,18 +112,17 @@ def signs(data: Ratings, hyper: Hyper) -> jax.Array:
     return jnp.where(jnp.arange(len(hyper.levels) - 1) < codes(data)[:, None], -1.0, 1.0)
 
 
-def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+def shortfall(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """|z| = C |1 - T (theta - x)|, at least eps^0.6: a smaller |z| is too large a precision for Cholesky."""
-    x = inner(p.U, p.V, data.cells)
     z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
     return jnp.maximum(hyper.cost * jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
-    return InverseGaussian(1 / shortfall(p, data, hyper))
+    return InverseGaussian(1 / shortfall(p, inner(p.U, p.V, data.cells), data, hyper))
 
 
-def observed(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+def seen(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A cell's thresholds together observe x: the mean target, with precision sum_r C^2 g_r."""
     target = p.theta[data.cells.row] - signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     total = jnp.sum(g, 1)
@@ -105,8 +130,14 @@ def observed(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.
 
 
 def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> dist.Distribution:
+    return thresholds(p, inner(p.U, p.V, data.cells), data, hyper, g)
+
+
+def thresholds(
+    p: Params, x: jax.Array, data: Ratings, hyper: Hyper, g: jax.Array
+) -> dist.Distribution:
     """theta_ir | rest: each rating of i observes x + T (1 + w/C), and the prior has mean c_r."""
-    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    rows = data.cells.by_row
     target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
     prior = jnp.asarray(centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
@@ -114,7 +145,7 @@ def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> d
     return dist.Normal(mean, precision**-0.5).to_event(2)
 
 
-CONDITIONALS = wishart.blocks(observed) | {"theta": conditional_theta}
+CONDITIONALS = wishart.blocks(seen) | {"theta": conditional_theta}
 
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -151,10 +182,11 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
-    g = 1 / shortfall(p, data, hyper)
+    g = 1 / shortfall(p, inner(p.U, p.V, data.cells), data, hyper)
     for site, conditional in CONDITIONALS.items():
-        p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
-    return wishart.stretch(p, wishart.lowest_scale(p))
+        if site not in held(hyper):
+            p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
@@ -180,7 +212,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5))
+    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, scales="joint"))
 
 
 # fmt: off
@@ -188,7 +220,7 @@ KINK = "the hinge has no slope where it bends, and there its minimum lies"
 METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare,
+    update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=(replace(wishart.GAUGE, floating=True),),
