@@ -2,8 +2,8 @@
 
 A method names candidates in `Method.choices`. `choose` holds out a tenth of the training data, fits some
 of the candidates to the rest by few steps, and takes the candidate that predicts the held-out part best. The
-search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it has,
-or towards weaker settings from a fresh start, and stops when the score gets worse. Test data play no part.
+search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it
+has, or towards weaker settings from a fresh start, and stops when the score gets worse.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ SHARE = 0.1  # of the training data, held out
 LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
 SWEEPS = 20  # of a method's own update for each candidate
 ITERATIONS = 60  # of L-BFGS for each candidate
+TIE = 1e-3  # weight of the log score beside an absolute error
 
 
 @dataclass
@@ -128,8 +129,7 @@ class Search:
         bend = before - 2 * here + after
         step = (before - after) / (2 * bend) if bend > 0 else 0.0
         toward = self.candidates[best + (1 if step > 0 else -1)]
-        ratio = {name: (toward[name] / value) ** abs(step) for name, value in values.items()}
-        return {name: value * ratio[name] for name, value in values.items()}
+        return jax.tree.map(lambda a, b: float(a * (b / a) ** abs(step)), values, dict(toward))
 
     def told(self, values: Mapping[str, Any]) -> str:
         """A sentence: what was chosen, from what, and by what."""
@@ -149,15 +149,17 @@ def shown(value: Any) -> str:
 
 
 def loss(method: Method, p: Any, held: Any, hyper: Any) -> float:
-    """The mean loss of held-out cells: minus the log score, or the absolute error of levels chosen by a rule.
+    """The mean loss of held-out cells: minus the log score, or the absolute error of chosen levels.
 
-    A method that decides by a rule of its own (a margin) has no calibrated distribution over levels.
+    A method that decides by a rule of its own (a margin) has no calibrated distribution over levels: there
+    the log score only decides between settings that choose the same levels.
     """
     cells = Query(held.cells.row, held.cells.col)
     outcome = method.predict(p, cells, hyper)
-    if getattr(outcome, "chosen", None) is not None:
-        return float(jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y)))
-    return -float(jnp.mean(outcome.log_prob(held.y)))
+    score = float(jnp.mean(outcome.log_prob(held.y)))
+    if getattr(outcome, "chosen", None) is None:
+        return -score
+    return float(jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y))) - TIE * score
 
 
 def swept(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:

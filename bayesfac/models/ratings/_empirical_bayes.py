@@ -1,14 +1,15 @@
 """Scales of the Normal-Wishart sides for a point fit, by empirical Bayes.
 
-A joint mode over factors and scales is a poor point: the density is high where factors are small and Lambda is
-large, and on sparse data the factors vanish. Here every row has a normal q(u_i) = N(mean, cov), as in
-mean-field variational Bayes (Lim & Teh, KDD Cup 2007), and mu and Lambda are set to the modes given the second
-moments of the rows, which count the uncertainty. With weights w_ij and targets t_ij of the cells:
+A joint mode over factors and scales is a poor point: the density is high where factors are small and Lambda
+is large, and on sparse data the factors vanish. Here every row has a normal q(u_i) = N(mean, cov), as in
+mean-field variational Bayes (Lim & Teh, KDD Cup 2007), and mu and Lambda are set to the modes given the
+second moments of the rows, which count the uncertainty. With weights w_ij and targets t_ij of the cells:
 
-    cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)        mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
+    cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
+    mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
 
-A point fit then holds mu and Lambda. As it takes factors for certain, it would need the ridge sum_j w_ij cov_j
-that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
+A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j that
+their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
 """
 
 from collections.abc import Callable

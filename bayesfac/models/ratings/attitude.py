@@ -27,7 +27,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, codes, levelled
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 
@@ -86,8 +86,22 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a new user has a = 0, so that b_j alone decides, and a new item has uniform levels."""
-    return Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
+    """The levels; a new user is a draw from N(0, I). A new item favours no level: uniform levels."""
+
+    def levels(p: Params, query: Query | Grid) -> Levels:
+        return Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
+
+    exact = levels(p, query)
+    if isinstance(query, Grid):
+        return exact
+    row, col = jnp.asarray(query.row), jnp.asarray(query.col)
+    own = Query(jnp.where(row < 0, len(p.A), row), col)  # a new user is the row after the last
+
+    def at(point: jax.Array) -> Levels:
+        return levels(p._replace(A=jnp.concatenate([p.A, point[None]])), own)
+
+    found = averaged(exact, at, hyper.n_components, (row < 0) & (col >= 0))
+    return Levels(hyper.levels, found.log_p)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -20,12 +20,15 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
 
 so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
 C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
-with g at E[g] = 1/|z|. J never rises, but EM can stall where a hinge bends; then bf.MAP(init=point)
-descends further. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+with g at E[g] = 1/|z|; extrapolation of two sweeps (SQUAREM) carries it over the bends of hinges. J never
+rises. The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at zero
+and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
+`scales="joint"` it descends in all sites. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,10 +39,9 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
-from bayesfac.core.laws.ordinal import Levels, blurred, centres, codes, levelled, thresholds_at
-from bayesfac.core.math import bilinear, inner, row_sums
+from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
+from bayesfac.core.math import inner, products, row_sums, squared
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
@@ -59,14 +61,17 @@ class Hyper(NamedTuple):
     cost: float = 0.5
     scale_theta: float = 2.0
     beta0: float = 2.0
-    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
+    scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
+    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     checks.positive(hyper, "cost", "scale_theta", "beta0")
-    checks.one_of(hyper, "scales", ("estimated", "joint"))
+    checks.one_of(hyper, "scales", ("held", "joint"))
+    hyper = margins.penalised(hyper)
+    checks.positive(hyper, "penalty")
     return hyper
 
 
@@ -76,27 +81,22 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
 
 
-def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The penalty by which a point fit holds the precisions; a joint mode has none."""
+    return [] if hyper.scales == "joint" else margins.choices(data, hyper, chosen)
 
-    With x uncertain, E[z^2] = C^2 ((1 - T (theta - x))^2 + the variance of x) stands for z^2.
-    """
+
+def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """The start of a point fit, which holds mu at zero and Lambda at penalty I."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
-
-    def observe(theta: jax.Array, x: jax.Array, variance: jax.Array) -> tuple:
-        q, C = p._replace(theta=theta), hyper.cost
-        g = 1 / jnp.sqrt(shortfall(q, x, data, hyper) ** 2 + C**2 * variance[:, None])
-        theta = thresholds(q, x, data, hyper, g).mean
-        return theta, *seen(q._replace(theta=theta), data, hyper, g)
-
-    sides, theta = bayes.estimated(p._asdict(), data.cells, hyper.beta0, p.theta, observe)
-    return Params(**sides, theta=theta)
+    precision = hyper.penalty * jnp.eye(hyper.n_components, dtype=p.U.dtype)
+    return p._replace(Lambda_U=precision, Lambda_V=precision)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else bayes.SITES
+    return () if hyper.scales == "joint" else ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -112,17 +112,18 @@ def signs(data: Ratings, hyper: Hyper) -> jax.Array:
     return jnp.where(jnp.arange(len(hyper.levels) - 1) < codes(data)[:, None], -1.0, 1.0)
 
 
-def shortfall(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     """|z| = C |1 - T (theta - x)|, at least eps^0.6: a smaller |z| is too large a precision for Cholesky."""
+    x = inner(p.U, p.V, data.cells)
     z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
     return jnp.maximum(hyper.cost * jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
-    return InverseGaussian(1 / shortfall(p, inner(p.U, p.V, data.cells), data, hyper))
+    return InverseGaussian(1 / shortfall(p, data, hyper))
 
 
-def seen(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+def observed(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A cell's thresholds together observe x: the mean target, with precision sum_r C^2 g_r."""
     target = p.theta[data.cells.row] - signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     total = jnp.sum(g, 1)
@@ -130,14 +131,8 @@ def seen(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Arra
 
 
 def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> dist.Distribution:
-    return thresholds(p, inner(p.U, p.V, data.cells), data, hyper, g)
-
-
-def thresholds(
-    p: Params, x: jax.Array, data: Ratings, hyper: Hyper, g: jax.Array
-) -> dist.Distribution:
     """theta_ir | rest: each rating of i observes x + T (1 + w/C), and the prior has mean c_r."""
-    rows = data.cells.by_row
+    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
     prior = jnp.asarray(centres(len(hyper.levels)), x.dtype) / hyper.scale_theta**2
@@ -145,7 +140,7 @@ def thresholds(
     return dist.Normal(mean, precision**-0.5).to_event(2)
 
 
-CONDITIONALS = wishart.blocks(seen) | {"theta": conditional_theta}
+CONDITIONALS = wishart.blocks(observed) | {"theta": conditional_theta}
 
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -181,8 +176,13 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """Two sweeps of EM and a squared extrapolation of both (SQUAREM), kept where it lowers J further."""
+    return squared(lambda q: sweep(q, data, hyper), lambda q: objective(q, data, hyper), p)
+
+
+def sweep(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
-    g = 1 / shortfall(p, inner(p.U, p.V, data.cells), data, hyper)
+    g = 1 / shortfall(p, data, hyper)
     for site, conditional in CONDITIONALS.items():
         if site not in held(hyper):
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
@@ -204,9 +204,12 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
-    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    x, K = products(p.U, p.V, query, *wishart.new_rows(p)), hyper.n_components
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
+    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -220,7 +223,7 @@ KINK = "the hinge has no slope where it bends, and there its minimum lies"
 METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held,
+    update=update, prepare=prepare, start=start, held=held, choices=choices,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=(replace(wishart.GAUGE, floating=True),),

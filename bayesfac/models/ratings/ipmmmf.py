@@ -30,8 +30,8 @@ from numpyro.distributions import constraints
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
+from bayesfac.core.math import inner, products
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _margins as margins
 
@@ -84,6 +84,14 @@ class Membership(dist.Distribution):
     def variance(self) -> jax.Array:
         z, p = self._table()
         return p @ z**2 - (p @ z) ** 2
+
+    def icdf(self, q: jax.Array) -> jax.Array:
+        """The value below which a share q lies, one q for each entry; linear within a cell of the grid."""
+        z, p = self._table()
+        below = jnp.cumsum(p, -1)
+        edge = jnp.concatenate([z - 0.5 / self.GRID, jnp.ones(1, z.dtype)])
+        share = jnp.concatenate([jnp.zeros_like(below[..., :1]), below], -1)
+        return jax.vmap(jnp.interp, (0, 0, None))(q, share, edge)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         key_cell, key_within = jax.random.split(key)
@@ -160,9 +168,19 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     K, dtype = hyper.n_components, p.V.dtype
     item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))
     user = (prior.mean, jnp.diag(prior.variance))
-    mean, variance = bilinear(p.Z, p.V, query, user, item)
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    mean, new, normal = products(p.Z, p.V, query, user, item)
+
+    def at(point: jax.Array) -> jax.Array:
+        u = prior.icdf(jax.scipy.stats.norm.cdf(point[1:]))
+        row, col = jnp.asarray(query.row), jnp.asarray(query.col)
+        both = hyper.scale_item * jnp.linalg.norm(u) * point[0]
+        of_new_user = jnp.where(col < 0, both, p.V[col] @ u)
+        return jnp.where(row < 0, of_new_user, normal(point))
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
+    return margins.predicted(known, (mean, new, at), K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

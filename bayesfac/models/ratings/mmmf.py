@@ -28,7 +28,7 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
@@ -86,10 +86,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; new users and items are draws from their priors, with thresholds one apart."""
-    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    """The levels; new users and items are draws from their priors."""
+    x, K = margins.products(p.U, p.V, query, hyper.penalty), hyper.n_components
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
+    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

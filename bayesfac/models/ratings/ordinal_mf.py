@@ -37,8 +37,8 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.ordinal import Between, Levels, blurred, codes, log_between
-from bayesfac.core.math import bilinear, inner, metropolis, row_sums
+from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
+from bayesfac.core.math import inner, metropolis, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _normal_wishart as wishart
@@ -255,12 +255,20 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the choice is the median. A new user has the population's thresholds."""
-    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    theta = rising(p.centre)
-    if p.theta is not None:
-        theta = ordinal.thresholds_at(p.theta, query, theta)
-    return blurred(lambda x: likelihood(x, theta, hyper), mean, variance)
+    """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
+    mean, new, at = products(p.U, p.V, query, *wishart.new_rows(p))
+    K, sd = hyper.n_components, population(hyper)[1]
+
+    def theta(shift: jax.Array | float) -> jax.Array:
+        if p.theta is None:
+            return rising(p.centre)
+        return ordinal.thresholds_at(p.theta, query, rising(p.centre + sd * shift))
+
+    def levels(point: jax.Array) -> Levels:
+        return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+
+    exact = likelihood(mean, theta(0.0), hyper)
+    return averaged(exact, levels, K + len(hyper.levels), new)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
