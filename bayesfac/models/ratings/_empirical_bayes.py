@@ -8,8 +8,8 @@ second moments of the rows, which count the uncertainty. With weights w_ij and t
     cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
     mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
 
-A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j that
-their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
+A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
+that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
 """
 
 from collections.abc import Callable

@@ -19,8 +19,8 @@ ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes i
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
 mean-field sweeps that count the uncertainty of rows. The solver then descends J in U and V alone. With
-`scales="joint"` the solver is iterated conditional modes of all sites. A Gibbs sweep also draws the scale of U against V
-(`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
+`scales="joint"` the solver is iterated conditional modes of all sites. A Gibbs sweep also draws the scale of
+U against V (`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
 """
 
 from typing import NamedTuple

@@ -21,9 +21,10 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
 so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
 C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
 with g at E[g] = 1/|z|; extrapolation of two sweeps (SQUAREM) carries it over the bends of hinges. J never
-rises. The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at zero
-and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
-`scales="joint"` it descends in all sites. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+rises. The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
+zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
+`scales="joint"` it descends in all sites. Gibbs draws all sites either way. The posterior is a *generalised*
+one: exp(-J) does not sum to one over the levels.
 """
 
 from collections.abc import Mapping

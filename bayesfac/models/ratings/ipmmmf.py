@@ -19,6 +19,7 @@ parameters z of the mean field are estimated under the max-margin principle; the
 and their posterior is a *generalised* one. h is the smooth hinge.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -100,6 +101,9 @@ class Membership(dist.Distribution):
         return (cell + jax.random.uniform(key_within, shape, self.pi.dtype)) / self.GRID
 
 
+SCALE = 0.3
+
+
 class Params(NamedTuple):
     Z: jax.Array
     V: jax.Array
@@ -111,7 +115,7 @@ class Hyper(NamedTuple):
     n_components: int = 20
     cost: float = 0.5
     alpha: float = 3.0
-    scale_item: float = 1.0
+    scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 where nothing chooses
     scale_theta: float = 10.0
     loss: str = "smooth_hinge"
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -119,10 +123,19 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "ipmmmf")
+    if hyper.scale_item is None:
+        hyper = hyper._replace(scale_item=SCALE)
     checks.positive(hyper, "cost", "scale_item", "scale_theta")
     checks.at_least_one(hyper, "alpha")
     checks.smooth_loss(hyper)
     return hyper
+
+
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the items' scale, from wide to narrow."""
+    if hyper.scale_item is not None or "scale_item" in chosen:
+        return []
+    return [{"scale_item": SCALE * 10 ** (-step / 8)} for step in range(-6, 7)]
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -186,14 +199,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels, at most three features."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_theta=2.0))
+    return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_item=1.0, scale_theta=2.0))
 
 
 # fmt: off
 METHOD = register(Method(
     name="ipmmmf", cite="xu2012ipmmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=choices,
     dims={
         "Z": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold"),
         "nu": ("component",),

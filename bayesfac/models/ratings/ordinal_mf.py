@@ -89,8 +89,9 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
 
-    A cell's log probability bends by at most 1 in x (probit) or 1/2 (logistic), so that with this weight w the
-    target x + slope/w is a bound. Free coordinates of thresholds take a preconditioned step in every sweep.
+    A cell's log probability bends by at most 1 in x (probit) or 1/2 (logistic): with this weight w and the
+    target x + slope/w the normal is a bound. Free coordinates of thresholds take a preconditioned step in
+    every sweep.
     """
     p = init(key, data, hyper)
     if hyper.scales == "joint":

@@ -13,8 +13,8 @@ the ridge regression of every row exactly. With `biases`, every user and item al
     sigma_U/V  scale_user, scale_item
 
 m, the mean rating, is fixed. `bf.fit` chooses the scales of U and V by held-out ratings, and then the noise,
-with which all scales change, so that the mode stays. Where nothing chooses, they are fractions of the ratings'
-standard deviation (`prepare`): in the prior, u.v has 5 % of the ratings' variance.
+with which all scales change, so that the mode stays. Where nothing chooses, they are fractions of the
+ratings' standard deviation (`prepare`): in the prior, u.v has 5 % of the ratings' variance.
 """
 
 from collections.abc import Mapping
