@@ -14,9 +14,10 @@ Marlin, "Collaborative Filtering: A Machine Learning Perspective", MSc thesis, T
 
 Each attitude is an expert that multiplies the odds of the levels by exp(a_ik B_jrk). In the thesis the
 expression levels are discrete; here a_i ~ N(0, I) is real, so that the model is a multinomial-logit
-factorization with a smooth mode. Without c, which is not in the thesis, a user's habit would have to be learned
-item by item, and regularised biases predict better. A constant added to the scores of all levels cancels; the prior determines
-that constant and the scale of A against B. A rotation of the attitudes remains free.
+factorization with a smooth mode. Without c, which is not in the thesis, a user's habit would have to be
+learned item by item, and regularised biases predict better. A constant added to the scores of all levels
+cancels; the prior determines that constant and the scale of A against B. A rotation of the attitudes remains
+free.
 """
 
 from collections.abc import Mapping
