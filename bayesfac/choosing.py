@@ -109,7 +109,9 @@ class Search:
         hyper = self.settled[number]
         data = self.method.ready(self.train, hyper)
         job = Job(self.method, data, hyper, self.key)
-        start = self.last if further and self.numbers else job.start_point(self.key)
+        own = self.method.start  # which may depend on the candidate
+        warm = further and self.numbers and own is None
+        start = self.last if warm else job.start_point(self.key, own)
         run = swept if self.method.update is not None else descended
         key = 0 if self.numbers else number
         values = tuple(getattr(hyper, name) for name in self.open)

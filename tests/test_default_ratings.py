@@ -1,4 +1,4 @@
-"""The first call of a user: `bf.fit(NAME, data)` on MovieLens-100K beats regularised biases, with no warning."""
+"""The first call of a user, `bf.fit(NAME, data)`: better than regularised biases, with no warning."""
 
 import importlib
 import warnings

@@ -39,12 +39,15 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.kernels.sparse import loop
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums, squared
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
+
+BLUNT = 20  # sweeps of a start
 
 
 class Params(NamedTuple):
@@ -88,12 +91,23 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit, which holds mu at zero and Lambda at penalty I."""
+    """The start of a point fit, which holds mu at zero and Lambda at penalty I.
+
+    From small factors EM hardly moves, as every hinge is sharp. So sweeps with blunt hinges come first:
+    |z| is at least C s, where s falls from 1 to 0.03.
+    """
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
     precision = hyper.penalty * jnp.eye(hyper.n_components, dtype=p.U.dtype)
-    return p._replace(Lambda_U=precision, Lambda_V=precision)
+
+    def step(state: tuple) -> tuple:
+        count, p = state
+        blunt = hyper.cost * 0.03 ** (count / BLUNT)
+        return count + 1, sweep(p, data, hyper, blunt)
+
+    first = (jnp.zeros((), p.U.dtype), p._replace(Lambda_U=precision, Lambda_V=precision))
+    return loop(lambda state: state[0] < BLUNT, step, first)[1]
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
@@ -181,9 +195,9 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     return squared(lambda q: sweep(q, data, hyper), lambda q: objective(q, data, hyper), p)
 
 
-def sweep(p: Params, data: Ratings, hyper: Hyper) -> Params:
+def sweep(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
-    g = 1 / shortfall(p, data, hyper)
+    g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
     for site, conditional in CONDITIONALS.items():
         if site not in held(hyper):
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
