@@ -115,6 +115,27 @@ def bilinear(
     return jnp.sum(u * v, -1), jax.lax.cond(jnp.any(new_user | new_item), variance, known, None)
 
 
+def products(
+    U: jax.Array, V: jax.Array, query: Query | Grid, user: tuple, item: tuple
+) -> tuple[jax.Array, Any, Callable[[jax.Array], jax.Array]]:
+    """u . v at the query; which cells have a new user or item; and draws of u . v there.
+
+    `user` and `item` are as in `bilinear`. The draw for a standard normal point of 1 + K coordinates is that
+    of the prior: u . v is normal where one side is new, and normal given u where both are.
+    """
+    mean, variance = bilinear(U, V, query, user, item)
+    if isinstance(query, Grid):
+        return mean, None, lambda point: mean
+    new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
+
+    def at(point: jax.Array) -> jax.Array:
+        u = user[0] + jnp.linalg.cholesky(user[1]) @ point[1:]
+        both = u @ item[0] + jnp.sqrt(u @ item[1] @ u) * point[0]
+        return jnp.where(new_user & new_item, both, mean + jnp.sqrt(variance) * point[0])
+
+    return mean, new_user | new_item, at
+
+
 def metropolis(
     key: jax.Array,
     t: jax.Array,
@@ -132,6 +153,25 @@ def metropolis(
         accept = jnp.log(uniform) < proposed - current
         t, current = jnp.where(accept[:, None], new, t), jnp.where(accept, proposed, current)
     return t
+
+
+def squared(sweep: Callable[[Any], Any], cost: Callable[[Any], Any], p: Any) -> Any:
+    """Two sweeps, and beyond them the step of SQUAREM if its cost is lower.
+
+    Varadhan & Roland, Scandinavian Journal of Statistics 2008 (S3): with r = F(p) - p and
+    v = F(F(p)) - F(p) - r, the step is p + 2 a r + a^2 v, a = |r| / |v|. A last sweep F follows it.
+    """
+    one = sweep(p)
+    two = sweep(one)
+    r = jax.tree.map(jnp.subtract, one, p)
+    v = jax.tree.map(lambda b, a, r: b - a - r, two, one, r)
+    of_r, of_v = (
+        jnp.stack([jnp.vdot(x, x) for x in jax.tree.leaves(part)]).sum() for part in (r, v)
+    )
+    a = jnp.maximum(1.0, jnp.sqrt(of_r / jnp.maximum(of_v, jnp.finfo(of_v.dtype).tiny)))
+    far = sweep(jax.tree.map(lambda p, r, v: p + 2 * a * r + a**2 * v, p, r, v))
+    better = cost(far) < cost(two)  # NaN is not better
+    return jax.tree.map(lambda far, near: jnp.where(better, far, near), far, two)
 
 
 def factor(P: jax.Array) -> jax.Array:

@@ -75,7 +75,7 @@ class FixedPoint:
             folder = None if self.folder is None else f"{self.folder}/{number}"
             point = Checkpoint(folder, f"{job.identity} restart {number}", self.save_every)
             one = job if number == 0 else replace(job, start=None)
-            results.append(self._descend(one, one.start_point(key), point))
+            results.append(self._descend(one, one.start_point(key, job.method.start), point))
         best = min(results, key=lambda r: r.trace[-1])
         if results[-1].partial and not best.partial:
             best.partial = True

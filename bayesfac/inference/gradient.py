@@ -53,12 +53,14 @@ class LBFGS:
 
     def run(self, job: Job) -> Result:
         """Descend from the start; the trace has the objective of every iteration."""
-        method, p = job.method, job.start_point(job.key)
+        method, p = job.method, job.start_point(job.key, job.method.start)
         transforms = supports(method, job.data, job.hyper, p)
-        z, restore = as_rows(unconstrain(transforms, p), several=method.terms is not None)
+        free = unconstrain(transforms, p)
+        held = {site: free.pop(site) for site in method.held(job.hyper) if site in free}
+        z, restore = as_rows(free, several=method.terms is not None)
 
         def params(z: jax.Array) -> Any:
-            return constrain(method, transforms, restore(z))
+            return constrain(method, transforms, held | restore(z))
 
         look = _looker(job, params, np.array(z))
         point = Checkpoint(self.folder, job.identity, self.save_every)

@@ -31,9 +31,12 @@ class Job:
     progress: bool = False
     identity: str = ""
 
-    def start_point(self, key: jax.Array) -> Any:
-        """The method's own start, where the sites of `start` of the same name and shape replace its sites."""
-        fresh = self.method.init(key, self.data, self.hyper)
+    def start_point(self, key: jax.Array, own: Any = None) -> Any:
+        """The method's own start, where the sites of `start` of the same name and shape replace its sites.
+
+        `own` is the function that makes the start, by default the method's `init`.
+        """
+        fresh = (own or self.method.init)(key, self.data, self.hyper)
         # by way of NumPy: no weak types, which would make every program compile twice
         own = jax.tree.map(lambda x: jax.numpy.asarray(np.asarray(x)), fresh)
         if not self.start:

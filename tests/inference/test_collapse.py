@@ -48,6 +48,7 @@ def test_a_planted_collapse_is_told_from_a_random_point(name):
 def test_a_collapsed_fit_says_so_and_a_healthy_one_does_not():
     data = ratings()
     strong = {"n_components": 2, "scale_user": 1e-3, "scale_item": 1e-3, "noise": 1.0}
+    strong["scale_bias"] = 1e-3
     fit = bf.fit("pmf", data, progress=False, **strong)
     assert fit.converged and "converged, but collapsed" in repr(fit)
     assert any(note.startswith("collapsed: ") for note in fit.info["notes"])

@@ -58,9 +58,10 @@ def test_weights_are_joint_over_guide(name, guide):
 def test_k_tells_a_guide_that_fits_from_one_that_does_not():
     """A noise level and nothing else to learn is nearly normal; factors that multiply are not."""
     data, _ = bf.datasets.make_gaussian(6, 5, 1, density=0.9, seed=0)
-    ridge = {"n_components": 1, "scale_item": 0.01, "progress": False}
+    ridge = {"n_components": 1, "scale_item": 0.01, "biases": False, "progress": False}
     easy = bf.fit("pmf", data, bf.SVI(6000, "multivariate", draws=2000), **ridge)
-    hard = bf.fit("pmf", data, bf.SVI(6000, draws=2000), n_components=4, progress=False)
+    hard = bf.fit("pmf", data, bf.SVI(6000, draws=2000), n_components=4, biases=False,
+                  progress=False)  # fmt: skip
     k = [psis.tail(fit.stats["log_weight"]) for fit in (easy, hard)]
     assert k[0] < 0.7 < k[1]
     said = [repr(fit.diagnostics()) for fit in (easy, hard)]

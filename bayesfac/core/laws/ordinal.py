@@ -1,7 +1,7 @@
 """Ordinal scales: codes of levels, thresholds between them, and distributions over them."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
+from scipy.special import ndtri
+from scipy.stats import qmc
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+POINTS = 256  # at which levels are averaged over the prior of a new user or item
 
 
 def levelled(data: Any, hyper: Any, name: str) -> Any:
@@ -169,25 +171,34 @@ class Between(dist.Distribution):
         return self.x + jnp.where(flip, -z, z)
 
 
-def blurred(
-    known: Callable[[jax.Array], Levels], mean: jax.Array, variance: jax.Array, choice: Any = None
-) -> Levels:
-    """The levels `known(x)` averaged over x ~ N(mean, variance), by quadrature.
+@lru_cache
+def points(dim: int) -> np.ndarray:
+    """POINTS standard normal points that fill `dim` dimensions evenly (Sobol); each column has the same
+    quantiles, so that a function of one coordinate is integrated by the midpoint rule."""
+    even = qmc.Sobol(dim, scramble=False).random_base2(int(np.log2(POINTS))) + 0.5 / POINTS
+    return ndtri(even)
 
-    The variance is positive only for users or items without training data. Elsewhere nothing is averaged and
-    `choice` holds; for new users and items the choice is the median of the average. Where a cell has several
-    x (a last axis), all of them share one standard normal.
+
+def averaged(
+    exact: Levels, at: Callable[[jax.Array], Levels], dim: int, new: Any, choice: Any = None
+) -> Levels:
+    """The levels of cells with a new user or item: the mean of `at(point)` over standard normal points.
+
+    `new` marks these cells; it is None for a Grid, whose users and items are all known. Known cells have
+    `exact` and `choice`; for new ones the choice is the median of the average.
     """
-    exact = known(mean)
     choice = exact.choice if choice is None else choice
-    if jnp.ndim(variance) < jnp.ndim(mean):  # a Grid: users and items are all known
+    if new is None:
         return Levels(exact.values, exact.log_p, choice)
 
     def average(_: None) -> jax.Array:
-        nodes = jnp.reshape(jnp.asarray(NODES, mean.dtype), (-1,) + (1,) * mean.ndim)
-        parts = jax.vmap(lambda x: known(x).probs)(mean + jnp.sqrt(variance) * nodes)
-        return jnp.log(jnp.tensordot(jnp.asarray(WEIGHTS / WEIGHTS.sum(), mean.dtype), parts, 1))
+        def add(total: jax.Array, point: jax.Array) -> tuple[jax.Array, None]:
+            return total + at(point).probs, None
 
-    log_p = jax.lax.cond(jnp.any(variance > 0), average, lambda _: exact.log_p, None)
-    new = variance > 0 if jnp.ndim(variance) == jnp.ndim(choice) else jnp.any(variance > 0, -1)
-    return Levels(exact.values, log_p, jnp.where(new, Levels(exact.values, log_p).choice, choice))
+        every = jnp.asarray(points(dim), exact.log_p.dtype)
+        total = jax.lax.scan(add, jnp.zeros_like(exact.log_p), every)[0]
+        return jnp.where(new[:, None], jnp.log(total / POINTS), exact.log_p)
+
+    log_p = jax.lax.cond(jnp.any(new), average, lambda _: exact.log_p, None)
+    choice = jnp.where(new, Levels(exact.values, log_p).choice, choice)
+    return Levels(exact.values, log_p, choice)

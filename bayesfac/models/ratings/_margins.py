@@ -4,6 +4,7 @@ J sums a margin loss over the observed cells. A law with density exp(-loss) does
 levels, so the posterior that the law gives is a *generalised* one; `log_mass` is the log of that sum.
 """
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -15,12 +16,12 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from bayesfac.core import math
 from bayesfac.core.data.cells import Cells, Grid, Query, Rows
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, centres, level_codes
-from bayesfac.core.math import bilinear
+from bayesfac.core.laws.ordinal import Levels, averaged, centres, level_codes, thresholds_at
 
 
 # -- losses summed over the observed cells; the kernels return the slopes with the value ------------
@@ -67,6 +68,27 @@ def _proximal_backward(n_levels: int, by_x: jax.Array, up: jax.Array) -> tuple:
 total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 
 
+# -- the penalty where the user gave none ----------------------------------------------------------------
+PENALTY = 10.0
+
+
+def penalised(hyper: Any) -> Any:
+    """Hyper with a penalty; `bf.fit` has chosen one by held-out ratings, other callers get `PENALTY`."""
+    return hyper if hyper.penalty is not None else hyper._replace(penalty=PENALTY)
+
+
+def choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the penalty, from weak to strong."""
+    if hyper.penalty is not None or "penalty" in chosen:
+        return []
+    return candidates(PENALTY)
+
+
+def candidates(middle: float) -> list[dict[str, Any]]:
+    """Penalties from weak to strong, four in each decade."""
+    return [{"penalty": middle * 10 ** (step / 4)} for step in range(-6, 7)]
+
+
 # -- factors: normal, u_ik and v_jk ~ N(0, 1/lambda) --------------------------------------------------
 def start_factors(
     key: jax.Array, shape: tuple[int, int], K: int, stack: tuple[int, ...] = ()
@@ -98,13 +120,11 @@ def sample_factors(
     return factors[0], factors[1]
 
 
-def products(
-    U: jax.Array, V: jax.Array, query: Query | Grid, penalty: float
-) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of u . v; users and items without training data are draws from their prior."""
+def products(U: jax.Array, V: jax.Array, query: Query | Grid, penalty: float) -> tuple:
+    """As `core.math.products`: users and items without training data are draws from their prior."""
     K = U.shape[-1]
     prior = jnp.zeros(K, U.dtype), jnp.eye(K, dtype=U.dtype) / penalty
-    return bilinear(U, V, query, prior, prior)
+    return math.products(U, V, query, prior, prior)
 
 
 # -- thresholds: normal about `centres`; flat where `scale` is infinite -------------------------------
@@ -120,6 +140,28 @@ def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
     else:
         prior = dist.Normal(centres(n_levels), scale).to_event(1)
     return numpyro.sample("theta", prior)
+
+
+def drawn_thresholds(theta: jax.Array, query: Any, scale: float, point: jax.Array) -> jax.Array:
+    """The thresholds of every cell; those of a new user are a draw from the prior (flat: the centres)."""
+    shift = jnp.zeros_like(point) if np.isinf(scale) else scale * point
+    return thresholds_at(theta, query, jnp.asarray(centres(theta.shape[-1] + 1)) + shift)
+
+
+def predicted(
+    known: Any, x: tuple, K: int, theta: jax.Array, query: Query | Grid, scale: float
+) -> Levels:
+    """The levels `known(x, theta)`, averaged over the priors of new users and items.
+
+    `x` is what `products` returns, for K components; `scale` is the sd of thresholds about their centres.
+    """
+    mean, new, at = x
+
+    def levels(point: jax.Array) -> Levels:
+        return known(at(point[: K + 1]), drawn_thresholds(theta, query, scale, point[K + 1 :]))
+
+    exact = known(mean, thresholds_at(theta, query))
+    return averaged(exact, levels, 1 + K + theta.shape[-1], new)
 
 
 def threshold_energy(theta: jax.Array, scale: float) -> jax.Array | float:

@@ -2,22 +2,26 @@ r"""Attitude model: a rating is a product of experts, one for each attitude of t
 
 Marlin, "Collaborative Filtering: A Machine Learning Perspective", MSc thesis, Toronto 2004.
 
-    P(y_ij = r) = exp(x_ijr) / sum_s exp(x_ijs),      x_ijr = b_jr + sum_k a_ik B_jrk
-    J(A, B, b) = - sum_ij log P(y_ij) + 1/2 |A|^2 + 1/(2 s^2) |B|^2 + 1/(2 s_b^2) |b|^2
+    P(y_ij = r) = exp(x_ijr) / sum_s exp(x_ijs),      x_ijr = b_jr + c_ir + sum_k a_ik B_jrk
+    J(A, B, b, c) = - sum_ij log P(y_ij) + 1/2 |A|^2 + 1/(2 s^2) |B|^2 + 1/(2 s_b^2) (|b|^2 + |c|^2)
 
     paper                  here       shape
     expression levels      A          users x K           how strongly a user holds each attitude
     preference parameters  B          R x items x K       how much an attitude favours a level of an item
                            bias       R x items           b: how much all users favour a level of an item
+    -                      bias_user  R x users           c: how much a user favours a level of any item
                            scale, scale_bias              s, s_b
 
 Each attitude is an expert that multiplies the odds of the levels by exp(a_ik B_jrk). In the thesis the
 expression levels are discrete; here a_i ~ N(0, I) is real, so that the model is a multinomial-logit
-factorization with a smooth mode. A constant added to the scores of all levels cancels; the prior determines
-that constant and the scale of A against B. A rotation of the attitudes remains free.
+factorization with a smooth mode. Without c, which is not in the thesis, a user's habit would have to be
+learned item by item, and regularised biases predict better. A constant added to the scores of all levels
+cancels; the prior determines that constant and the scale of A against B. A rotation of the attitudes remains
+free.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,28 +31,40 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, codes, levelled
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
+
+SCALE = 0.2
 
 
 class Params(NamedTuple):
     A: jax.Array
     B: jax.Array
     bias: jax.Array
+    bias_user: jax.Array
 
 
 class Hyper(NamedTuple):
     n_components: int = 5
-    scale: float = 0.2
+    scale: float | None = None  # None: chosen by held-out ratings; 0.2 where nothing chooses
     scale_bias: float = 1.0
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "attitude")
+    if hyper.scale is None:
+        hyper = hyper._replace(scale=SCALE)
     checks.positive(hyper, "scale", "scale_bias")
     return hyper
+
+
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the scale of preferences, from wide to narrow."""
+    if hyper.scale is not None or "scale" in chosen:
+        return []
+    return [{"scale": SCALE * 10 ** (-step / 8)} for step in range(-6, 7)]
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -56,38 +72,56 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     ka, kb = jax.random.split(key)
     (n, m), K, R = data.shape, hyper.n_components, len(hyper.levels)
     B = hyper.scale * jax.random.normal(kb, (R, m, K))
-    return Params(jax.random.normal(ka, (n, K)), B, jnp.zeros((R, m)))
+    return Params(jax.random.normal(ka, (n, K)), B, jnp.zeros((R, m)), jnp.zeros((R, n)))
 
 
 def scores(p: Params, query: Cells | Query | Grid) -> jax.Array:
-    """x_ijr, levels x cells; a user or item without training data (-1) adds nothing."""
+    """x_ijr, levels x cells, of known users and items."""
     x = inner(jnp.broadcast_to(p.A, (len(p.B), *p.A.shape)), p.B, query)
-    b = jnp.where(jnp.asarray(query.col) >= 0, p.bias[:, query.col], 0)
-    return x + (b[:, None] if isinstance(query, Grid) else b)
+    b, c = p.bias[:, query.col], p.bias_user[:, query.row]
+    return x + (b[:, None] + c[..., None] if isinstance(query, Grid) else b + c)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     own = codes(data) == jnp.arange(len(hyper.levels))[:, None]
     fit = -jnp.sum(jnp.where(own, jax.nn.log_softmax(scores(p, data.cells), 0), 0))
     ridge = jnp.sum(p.A**2) + jnp.sum(p.B**2) / hyper.scale**2
-    return fit + 0.5 * (ridge + jnp.sum(p.bias**2) / hyper.scale_bias**2)
+    biases = jnp.sum(p.bias**2) + jnp.sum(p.bias_user**2)
+    return fit + 0.5 * (ridge + biases / hyper.scale_bias**2)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    (n, m), one = data.shape, jnp.ones(hyper.n_components)
+    (n, m), R, one = data.shape, len(hyper.levels), jnp.ones(hyper.n_components)
     with numpyro.plate("user", n):
         A = numpyro.sample("A", dist.Normal(0, one).to_event(1))
-    with numpyro.plate("level", len(hyper.levels), dim=-2), numpyro.plate("item", m, dim=-1):
+    with numpyro.plate("level", R, dim=-2), numpyro.plate("user", n, dim=-1):
+        bias_user = numpyro.sample("bias_user", dist.Normal(0, hyper.scale_bias))
+    with numpyro.plate("level", R, dim=-2), numpyro.plate("item", m, dim=-1):
         B = numpyro.sample("B", dist.Normal(0, hyper.scale * one).to_event(1))
         bias = numpyro.sample("bias", dist.Normal(0, hyper.scale_bias))
-    score = scores(Params(A, B, bias), data.cells).T
+    score = scores(Params(A, B, bias, bias_user), data.cells).T
     with numpyro.plate("cell", score.shape[0]):
         numpyro.sample("rating", Levels(hyper.levels, score), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a new user has a = 0, so that b_j alone decides, and a new item has uniform levels."""
-    return Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
+    """The levels; new users and items are draws from their priors."""
+    exact = Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
+    if isinstance(query, Grid):
+        return exact
+    row, col = jnp.asarray(query.row), jnp.asarray(query.col)
+    K, R = hyper.n_components, len(hyper.levels)
+
+    def at(point: jax.Array) -> Levels:
+        a, c, b = jnp.split(point, [K, K + R])
+        A = jnp.where(row[:, None] < 0, a, p.A[row])
+        habit = jnp.where(row[:, None] < 0, hyper.scale_bias * c, p.bias_user[:, row].T)
+        known = p.bias[:, col].T + jnp.einsum("ck,rck->cr", A, p.B[:, col])
+        # of a new item, b_r + a.B_r is normal and independent from level to level
+        sd = jnp.sqrt(hyper.scale_bias**2 + hyper.scale**2 * jnp.sum(A**2, 1))
+        return Levels(hyper.levels, habit + jnp.where(col[:, None] < 0, sd[:, None] * b, known))
+
+    return averaged(exact, at, K + 2 * R, (row < 0) | (col < 0))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -100,9 +134,10 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="attitude", cite="marlin2004thesis", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=choices,
     # what turning leaves alone is A A': B has an axis too many to be paired with A
     gauge=(Rotation(("A", "A"), {"A": 1, "B": 2}),),
-    dims={"A": ("user", "component"), "B": ("level", "item", "component"), "bias": ("level", "item")},
+    dims={"A": ("user", "component"), "B": ("level", "item", "component"), "bias": ("level", "item"),
+        "bias_user": ("level", "user")},
 ))
 # fmt: on

@@ -25,7 +25,7 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
@@ -38,7 +38,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float = 3.0
+    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     loss: str = "smooth_hinge"
     cut: float = 0.0
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -50,7 +50,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
             f"Expected two levels for bmmmf, got {len(data.levels)} {data.levels}: use hmf, which fits one "
             "bmmmf for each cut between levels, or ratings.above(level), which makes one such cut"
         )
-    hyper = levelled(data, hyper, "bmmmf")
+    hyper = margins.penalised(levelled(data, hyper, "bmmmf"))
     checks.positive(hyper, "penalty")
     checks.smooth_loss(hyper)
     return hyper
@@ -80,9 +80,14 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The higher level where x >= cut (eq. 3.4); new users and items are draws from their priors."""
-    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
+    mean, new, at = margins.products(p.U, p.V, query, hyper.penalty)
     liked = jnp.where(mean >= hyper.cut, 1, 0)
-    return blurred(lambda x: likelihood(x, hyper).levels(), mean, variance, liked)
+
+    def levels(point: jax.Array) -> Levels:
+        return likelihood(at(point), hyper).levels()
+
+    exact = likelihood(mean, hyper).levels()
+    return averaged(exact, levels, 1 + hyper.n_components, new, liked)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -95,7 +100,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="bmmmf", cite="srebro2004mmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=margins.choices,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={"U": ("user", "component"), "V": ("item", "component")},
 ))

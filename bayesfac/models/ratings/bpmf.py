@@ -16,9 +16,11 @@ ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes i
     alpha             alpha              scalar   (None where fixed)
     mu0, beta0        0, beta0;  nu0, W0 are K, I
 
-The solver (`update`) is iterated conditional modes on the same J. The joint mode is a poor summary: the
-density is high where U is small and Lambda is large. A Gibbs sweep also draws the scale of U against V
-(`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
+The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
+`scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
+mean-field sweeps that count the uncertainty of rows. The solver then descends J in U and V alone. With
+`scales="joint"` the solver is iterated conditional modes of all sites. A Gibbs sweep also draws the scale of
+U against V (`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
 """
 
 from typing import NamedTuple
@@ -33,6 +35,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _normal_wishart as wishart
 
 
@@ -52,12 +55,14 @@ class Hyper(NamedTuple):
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
     alpha_rate: float = 1.0
     beta0: float = 2.0
+    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
     offset: float | None = None  # None: the mean rating
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
         checks.positive(hyper, "alpha")
     return hyper if hyper.offset is not None else hyper._replace(offset=data.mean)
@@ -72,6 +77,35 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     zero, precision = jnp.zeros(K), jnp.eye(K) / scale**2
     alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
     return Params(U, V, zero, precision, zero, precision, alpha)
+
+
+def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+    y = data.y - hyper.offset
+
+    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
+        alpha = own[0]
+        if p.alpha is not None:
+            misfit = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
+            alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / misfit
+        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha)
+
+    first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
+    sides, (alpha, variance) = bayes.estimated(p._asdict(), data.cells, hyper.beta0, first, observe)
+    if p.alpha is None:
+        return Params(**sides)
+    # the point predicts with the noise alone, which therefore takes over the variance of u.v; the same
+    # factor on all precisions leaves the modes of U and V where they are
+    share = 1 / (1 + alpha * variance)
+    scaled = {site: share * sides[site] for site in ("Lambda_U", "Lambda_V")}
+    return Params(**sides | scaled, alpha=share * alpha)
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else (*bayes.SITES, "alpha")
 
 
 def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -104,9 +138,9 @@ CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
     for site, conditional in CONDITIONALS.items():
-        if getattr(p, site) is not None:
+        if getattr(p, site) is not None and site not in held(hyper):
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
-    return wishart.stretch(p, wishart.lowest_scale(p))
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -129,14 +163,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
-    return data, prepare(data, Hyper(2, alpha_shape=2.0))
+    return data, prepare(data, Hyper(2, alpha_shape=2.0, scales="joint"))
 
 
 # fmt: off
 METHOD = register(Method(
     name="bpmf", cite="salakhutdinov2008bpmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare,
+    update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
     gauge=(wishart.GAUGE,),
     dims=wishart.DIMS | {"alpha": ()},

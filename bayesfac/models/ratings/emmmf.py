@@ -27,7 +27,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
@@ -41,7 +41,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float = 10.0
+    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     members: int = 10
     bagging: bool = False
     bag_seed: int = 0
@@ -51,7 +51,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = levelled(data, hyper, "emmmf")
+    hyper = margins.penalised(levelled(data, hyper, "emmmf"))
     checks.count(hyper, "members", 1000, "the most that emmmf allows")
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
@@ -107,16 +107,15 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The mean of the members' levels; new users and items are draws from their priors."""
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
-        mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
-        theta = thresholds_at(p.theta, query)
+        x, K = margins.products(p.U, p.V, query, hyper.penalty), hyper.n_components
 
-        def known(x: jax.Array) -> Levels:
+        def known(x: jax.Array, theta: jax.Array) -> Levels:
             return margins.Margins(hyper.levels, x, theta, hyper.loss).levels()
 
-        levels = blurred(known, mean, variance)
+        levels = margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
         return levels.probs, levels.choice
 
-    # lax.map runs one member at a time: vmap would compute both branches of the condition in `blurred`
+    # lax.map runs one member at a time: vmap would compute both branches of the condition in `averaged`
     probs, chosen = jax.lax.map(member, p)
     average = jnp.rint(jnp.mean(chosen.astype(p.U.dtype), 0)).astype(chosen.dtype)
     return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), average)
@@ -132,7 +131,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="emmmf", cite="decoste2006ensembles", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, terms=terms,
+    prepare=prepare, choices=margins.choices, terms=terms,
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     dims={
         "U": ("member", "user", "component"), "V": ("member", "item", "component"),

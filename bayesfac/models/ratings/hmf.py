@@ -27,7 +27,7 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
@@ -40,14 +40,16 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: Any = 10.0  # a number, or one for each stage
+    penalty: Any = (
+        None  # a number, or one for each stage; None: one for all, chosen by held-out ratings
+    )
     loss: str = "smooth_hinge"
     cut: float = 0.0
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = levelled(data, hyper, "hmf")
+    hyper = margins.penalised(levelled(data, hyper, "hmf"))
     stages = len(hyper.levels) - 1
     each = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
     hyper = hyper._replace(penalty=tuple(map(float, each)))
@@ -101,9 +103,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     each = zip(p.U, p.V, hyper.penalty, strict=True)
     stages = [margins.products(U, V, query, penalty) for U, V, penalty in each]
     mean = jnp.stack([stage[0] for stage in stages], -1)
-    variance = jnp.stack([stage[1] for stage in stages], -1)
-    chosen = cascade(mean, hyper.cut)
-    return blurred(lambda x: likelihood(x, hyper).levels(), mean, variance, chosen)
+
+    def levels(point: jax.Array) -> Levels:
+        own = jnp.split(point, len(stages))  # the stages are independent
+        x = [at(part) for (_, _, at), part in zip(stages, own, strict=True)]
+        return likelihood(jnp.stack(x, -1), hyper).levels()
+
+    exact, dim = likelihood(mean, hyper).levels(), len(stages) * (1 + hyper.n_components)
+    return averaged(exact, levels, dim, stages[0][1], cascade(mean, hyper.cut))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -116,7 +123,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="hmf", cite="kumar2017hmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=margins.choices,
     terms=terms,
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
     dims={"U": ("stage", "user", "component"), "V": ("stage", "item", "component")},

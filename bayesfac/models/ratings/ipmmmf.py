@@ -19,6 +19,7 @@ parameters z of the mean field are estimated under the max-margin principle; the
 and their posterior is a *generalised* one. h is the smooth hinge.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +31,8 @@ from numpyro.distributions import constraints
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
+from bayesfac.core.math import inner, products
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _margins as margins
 
@@ -85,11 +86,22 @@ class Membership(dist.Distribution):
         z, p = self._table()
         return p @ z**2 - (p @ z) ** 2
 
+    def icdf(self, q: jax.Array) -> jax.Array:
+        """The value below which a share q lies, one q for each entry; linear within a cell of the grid."""
+        z, p = self._table()
+        below = jnp.cumsum(p, -1)
+        edge = jnp.concatenate([z - 0.5 / self.GRID, jnp.ones(1, z.dtype)])
+        share = jnp.concatenate([jnp.zeros_like(below[..., :1]), below], -1)
+        return jax.vmap(jnp.interp, (0, 0, None))(q, share, edge)
+
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         key_cell, key_within = jax.random.split(key)
         shape = (*sample_shape, *self.batch_shape)
         cell = jax.random.categorical(key_cell, jnp.log(self._table()[1]), shape=shape)
         return (cell + jax.random.uniform(key_within, shape, self.pi.dtype)) / self.GRID
+
+
+SCALE = 0.3
 
 
 class Params(NamedTuple):
@@ -103,7 +115,7 @@ class Hyper(NamedTuple):
     n_components: int = 20
     cost: float = 0.5
     alpha: float = 3.0
-    scale_item: float = 1.0
+    scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 where nothing chooses
     scale_theta: float = 10.0
     loss: str = "smooth_hinge"
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -111,10 +123,19 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "ipmmmf")
+    if hyper.scale_item is None:
+        hyper = hyper._replace(scale_item=SCALE)
     checks.positive(hyper, "cost", "scale_item", "scale_theta")
     checks.at_least_one(hyper, "alpha")
     checks.smooth_loss(hyper)
     return hyper
+
+
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the items' scale, from wide to narrow."""
+    if hyper.scale_item is not None or "scale_item" in chosen:
+        return []
+    return [{"scale_item": SCALE * 10 ** (-step / 8)} for step in range(-6, 7)]
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -160,22 +181,32 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     K, dtype = hyper.n_components, p.V.dtype
     item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))
     user = (prior.mean, jnp.diag(prior.variance))
-    mean, variance = bilinear(p.Z, p.V, query, user, item)
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    mean, new, normal = products(p.Z, p.V, query, user, item)
+
+    def at(point: jax.Array) -> jax.Array:
+        u = prior.icdf(jax.scipy.stats.norm.cdf(point[1:]))
+        row, col = jnp.asarray(query.row), jnp.asarray(query.col)
+        both = hyper.scale_item * jnp.linalg.norm(u) * point[0]
+        of_new_user = jnp.where(col < 0, both, p.V[col] @ u)
+        return jnp.where(row < 0, of_new_user, normal(point))
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
+    return margins.predicted(known, (mean, new, at), K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels, at most three features."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_theta=2.0))
+    return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_item=1.0, scale_theta=2.0))
 
 
 # fmt: off
 METHOD = register(Method(
     name="ipmmmf", cite="xu2012ipmmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=choices,
     dims={
         "Z": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold"),
         "nu": ("component",),

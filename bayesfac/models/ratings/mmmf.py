@@ -28,7 +28,7 @@ import numpyro
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
@@ -42,7 +42,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float = 10.0
+    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 10.0
@@ -50,7 +50,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = levelled(data, hyper, "mmmf")
+    hyper = margins.penalised(levelled(data, hyper, "mmmf"))
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
@@ -86,10 +86,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; new users and items are draws from their priors, with thresholds one apart."""
-    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
-    theta = thresholds_at(p.theta, query)
-    return blurred(lambda x: likelihood(x, theta, hyper).levels(), mean, variance)
+    """The levels; new users and items are draws from their priors."""
+    x, K = margins.products(p.U, p.V, query, hyper.penalty), hyper.n_components
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
+    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -102,7 +105,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=margins.choices,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},
 ))

@@ -16,6 +16,9 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's thresholds
 
+With `scales="estimated"` a point fit sets mu and Lambda once, by empirical Bayes (`_empirical_bayes.py`), and
+descends J in all other sites; with `scales="joint"` it descends in all sites, and the factors often vanish.
+
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
 """
@@ -34,9 +37,10 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.ordinal import Between, Levels, blurred, codes, log_between
-from bayesfac.core.math import bilinear, inner, metropolis, row_sums
+from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
+from bayesfac.core.math import inner, metropolis, products, row_sums
 from bayesfac.core.method import Method, register
+from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _normal_wishart as wishart
 
 rising = OrderedTransform()  # free coordinates -> thresholds
@@ -60,12 +64,14 @@ class Hyper(NamedTuple):
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
     beta0: float = 2.0
+    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = ordinal.levelled(data, hyper, "ordinal_mf")
     checks.positive(hyper, "scale_shift", "scale_gap", "beta0")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
     return hyper
@@ -78,6 +84,61 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     centre = rising.inv(jax.scipy.stats.norm.ppf(share))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     return Params(**sides, centre=centre, theta=theta)
+
+
+def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
+
+    A cell's log probability bends by at most 1 in x (probit) or 1/2 (logistic): with this weight w and the
+    target x + slope/w the normal is a bound. Free coordinates of thresholds take a preconditioned step in
+    every sweep.
+    """
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+    weight = jnp.full_like(data.y, 1.0 if hyper.link == "probit" else 0.5)
+
+    def observe(own: dict, x: jax.Array, _: jax.Array) -> tuple:
+        q = p._replace(**own)
+        slope = jax.grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        q = stepped(q, x, data, hyper)
+        return {site: getattr(q, site) for site in own}, x + slope / weight, weight
+
+    own = {site: value for site in ("centre", "theta") if (value := getattr(p, site)) is not None}
+    sides, own = bayes.estimated(p._asdict(), data.cells, hyper.beta0, own, observe)
+    return Params(**sides, **own)
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else bayes.SITES
+
+
+def stepped(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """Thresholds a step towards the mode of their free coordinates given x; `centre` at its mode."""
+    t = p.centre[None] if p.theta is None else rising.inv(p.theta)
+
+    def density(t: jax.Array) -> jax.Array:
+        q = p._replace(centre=t[0]) if p.theta is None else p._replace(theta=rising(t))
+        return jnp.sum(log_likelihood(q, x, data, hyper)) - energy(q, hyper)
+
+    t = t + jax.grad(density)(t) / bend(t, p, data, hyper)
+    if p.theta is None:
+        return p._replace(centre=t[0])
+    (c, s), n = population(hyper), len(t)
+    return p._replace(theta=rising(t), centre=(c + t.sum(0) / s**2) / (1 + n / s**2))
+
+
+def bend(t: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    """A bound on how much the log density of each row's free coordinates t bends, (rows, R - 1).
+
+    The first coordinate shifts all thresholds; the logarithm of a gap shifts all above it by the gap.
+    """
+    shared, R = p.theta is None, len(hyper.levels)
+    above = (codes(data)[:, None] >= jnp.arange(R - 1)).astype(data.y.dtype)
+    count = above.sum(0)[None] if shared else row_sums(data.cells.by_row, above)
+    reach = jnp.concatenate([jnp.ones_like(t[:, :1]), jnp.exp(t[:, 1:])], 1)
+    prior = jnp.ones(R - 1) if shared else population(hyper)[1] ** -2.0
+    return prior + (R - 1) / 2 * reach**2 * count
 
 
 def population(hyper: Hyper) -> tuple[jax.Array, jax.Array]:
@@ -195,25 +256,33 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the choice is the median. A new user has the population's thresholds."""
-    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
-    theta = rising(p.centre)
-    if p.theta is not None:
-        theta = ordinal.thresholds_at(p.theta, query, theta)
-    return blurred(lambda x: likelihood(x, theta, hyper), mean, variance)
+    """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
+    mean, new, at = products(p.U, p.V, query, *wishart.new_rows(p))
+    K, sd = hyper.n_components, population(hyper)[1]
+
+    def theta(shift: jax.Array | float) -> jax.Array:
+        if p.theta is None:
+            return rising(p.centre)
+        return ordinal.thresholds_at(p.theta, query, rising(p.centre + sd * shift))
+
+    def levels(point: jax.Array) -> Levels:
+        return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+
+    exact = likelihood(mean, theta(0.0), hyper)
+    return averaged(exact, levels, K + len(hyper.levels), new)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2))
+    return data, prepare(data, Hyper(2, scales="joint"))
 
 
 # fmt: off
 METHOD = register(Method(
     name="ordinal_mf", cite="koren2011ordrec", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
     gauge=(replace(wishart.GAUGE, floating=True),),

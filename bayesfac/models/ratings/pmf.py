@@ -12,11 +12,13 @@ the ridge regression of every row exactly. With `biases`, every user and item al
     sigma      noise       the standard deviation of a rating about its mean
     sigma_U/V  scale_user, scale_item
 
-m, the mean rating, is fixed. Noise and scales default to fractions of the ratings' standard deviation
-(`prepare`): in the prior, u.v has 5 % of the ratings' variance.
+m, the mean rating, is fixed. `bf.fit` chooses the scales of U and V by held-out ratings, and then the noise,
+with which all scales change, so that the mode stays. Where nothing chooses, they are fractions of the
+ratings' standard deviation (`prepare`): in the prior, u.v has 5 % of the ratings' variance.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +43,9 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    biases: bool = False
-    noise: float | None = None  # None: 0.8 standard deviations of the ratings
-    scale_user: float | None = None  # None: K s_u^2 s_v^2 is 5 % of the variance
+    biases: bool = True
+    noise: float | None = None  # None: chosen; else 0.8 standard deviations of the ratings
+    scale_user: float | None = None  # None: chosen; else K s_u^2 s_v^2 is 5 % of the variance
     scale_item: float | None = None
     scale_bias: float | None = None  # None: half a standard deviation of the ratings
     offset: float | None = None  # None: the mean rating
@@ -57,6 +59,20 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
     checks.positive(hyper, "noise", "scale_user", "scale_item", "scale_bias")
     return hyper
+
+
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Scales of the factors at the default noise; then the noise, and with it all scales left open."""
+    free = [name for name in ("scale_user", "scale_item") if getattr(hyper, name) is None]
+    first = prepare(data, hyper._replace(**chosen))
+    if free and free[0] not in chosen:
+        steps = [10 ** (-step / 8) for step in range(-6, 7)]
+        return [{name: getattr(first, name) * step for name in free} for step in steps]
+    if hyper.noise is None and "noise" not in chosen:
+        free = ["noise", *free, *(["scale_bias"] if hyper.scale_bias is None else [])]
+        steps = [10 ** (-step / 8) for step in range(-4, 9)]
+        return [{name: getattr(first, name) * step for name in free} for step in steps]
+    return []
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -180,7 +196,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="pmf", cite="salakhutdinov2007pmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare,
+    update=update, prepare=prepare, choices=choices,
     conditionals=CONDITIONALS,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={

@@ -21,7 +21,8 @@ missing theta are interpolated between neighbours, or set one apart beyond the f
 is a *generalised* one.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +33,12 @@ from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.losses import proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, blurred, codes, levelled, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _margins as margins
+
+PENALTY = 50.0
 
 
 class Params(NamedTuple):
@@ -46,15 +49,26 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int = 10
-    penalty: float = 10.0
+    n_components: int | None = None  # None: 50, or fewer users or items
+    penalty: float | None = None  # None: chosen by held-out ratings; 50 where nothing chooses
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    if hyper.n_components is None:
+        hyper = hyper._replace(n_components=min(50, *data.shape))
     hyper = levelled(data, hyper, "pmmmf")
+    if hyper.penalty is None:
+        hyper = hyper._replace(penalty=PENALTY)
     checks.positive(hyper, "penalty")
     return hyper
+
+
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the penalty. Few components have no good penalty: the pull to centres is too strong."""
+    if hyper.penalty is not None or "penalty" in chosen:
+        return []
+    return margins.candidates(PENALTY)
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -102,7 +116,7 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice has x between its cuts. New users and items are draws from their priors."""
-    mean, variance = margins.products(p.U, p.V, query, hyper.penalty)
+    mean, new, at = margins.products(p.U, p.V, query, hyper.penalty)
     R = len(hyper.levels)
     theta = thresholds_at(p.theta, query, jnp.arange(R) - (R - 1) / 2)
     chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
@@ -111,7 +125,10 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
         costs = [proximal(x, theta, jnp.full(x.shape, r), jnp.ones(R, bool)) for r in range(R)]
         return Levels(hyper.levels, -jnp.stack(costs, -1))
 
-    return blurred(known, mean, variance, chosen)
+    def levels(point: jax.Array) -> Levels:
+        return known(at(point))
+
+    return averaged(known(mean), levels, 1 + hyper.n_components, new, chosen)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -124,7 +141,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="pmmmf", cite="kumar2017pmmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, derive=derive,
+    prepare=prepare, choices=choices, derive=derive,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={
         "U": ("user", "component"), "V": ("item", "component"),

@@ -16,27 +16,31 @@ def case():
     """The example and a point with biases in it."""
     data, h = ATTITUDE.example(jax.random.key(3))
     p = ATTITUDE.init(jax.random.key(4), data, h)
-    return data, h, p._replace(bias=jax.random.normal(jax.random.key(5), p.bias.shape))
+    kb, kc = jax.random.split(jax.random.key(5))
+    bias = jax.random.normal(kb, p.bias.shape)
+    return data, h, p._replace(bias=bias, bias_user=jax.random.normal(kc, p.bias_user.shape))
 
 
 def golden(method):
     """The objective on the example, rating by rating, and its slope by differences."""
     data, h, p = case()
-    A, B, b = map(np.array, p)
+    A, B, b, c = map(np.array, p)
     codes = np.searchsorted(data.levels, data.value)
 
-    def by_hand(A, B, b):
-        total = 0.5 * (np.sum(A**2) + np.sum(B**2) / h.scale**2 + np.sum(b**2) / h.scale_bias**2)
+    def by_hand(A, B, b, c):
+        total = 0.5 * (np.sum(A**2) + np.sum(B**2) / h.scale**2)
+        total += 0.5 * (np.sum(b**2) + np.sum(c**2)) / h.scale_bias**2
         for i, j, r in zip(data.user, data.item, codes, strict=True):
-            x = [b[s, j] + sum(A[i, k] * B[s, j, k] for k in range(2)) for s in range(4)]
+            x = [b[s, j] + c[s, i] + sum(A[i, k] * B[s, j, k] for k in range(2)) for s in range(4)]
             total -= x[r] - np.log(sum(np.exp(x)))
         return total
 
-    np.testing.assert_allclose(method.objective(p, data, h), by_hand(A, B, b), rtol=1e-12)
+    np.testing.assert_allclose(method.objective(p, data, h), by_hand(A, B, b, c), rtol=1e-12)
     slope = jax.grad(method.objective)(p, data, h)
-    step = [1e-5 * np.random.default_rng(0).normal(size=x.shape) for x in (A, B, b)]
+    step = [1e-5 * np.random.default_rng(0).normal(size=x.shape) for x in (A, B, b, c)]
     ends = [
-        by_hand(*(x + sign * d for x, d in zip((A, B, b), step, strict=True))) for sign in (1, -1)
+        by_hand(*(x + sign * d for x, d in zip((A, B, b, c), step, strict=True)))
+        for sign in (1, -1)
     ]
     expected = sum(np.sum(g * d) for g, d in zip(slope, step, strict=True))
     np.testing.assert_allclose((ends[0] - ends[1]) / 2, expected, rtol=1e-6)
@@ -51,22 +55,23 @@ def test_every_attitude_is_an_expert_and_the_rating_is_their_product():
     data, h, p = case()
     every = Grid(np.arange(7), np.arange(5))
 
-    def says(A, bias):
-        return np.asarray(ATTITUDE.predict(p._replace(A=A, bias=bias), every, h).probs)
+    def says(A, of):
+        q = p._replace(A=A, bias=of * p.bias, bias_user=of * p.bias_user)
+        return np.asarray(ATTITUDE.predict(q, every, h).probs)
 
-    zero = np.zeros_like
-    product = says(zero(p.A), p.bias)
+    product = says(np.zeros_like(p.A), 1)
     for k in range(2):
-        product = product * says(p.A * (np.arange(2) == k), zero(p.bias))
+        product = product * says(p.A * (np.arange(2) == k), 0)
     product /= product.sum(-1, keepdims=True)
-    np.testing.assert_allclose(says(p.A, p.bias), product, rtol=1e-10)
+    np.testing.assert_allclose(says(p.A, 1), product, rtol=1e-10)
 
 
 def test_a_score_that_all_levels_share_cancels():
     """Predictions do not see it; the prior does, and is least where the scores sum to zero."""
     data, h, p = case()
     every = Grid(np.arange(7), np.arange(5))
-    shifted = p._replace(B=p.B - p.B.mean(0), bias=p.bias - p.bias.mean(0))
+    shifted = {n: getattr(p, n) - getattr(p, n).mean(0) for n in ("B", "bias", "bias_user")}
+    shifted = p._replace(**shifted)
     one, other = (np.asarray(ATTITUDE.predict(q, every, h).probs) for q in (p, shifted))
     np.testing.assert_allclose(one, other, rtol=1e-10)
     assert ATTITUDE.objective(shifted, data, h) < ATTITUDE.objective(p, data, h) - 0.1
@@ -98,13 +103,21 @@ def test_it_predicts_better_than_shares_of_levels():
     assert fit.predict(test).scores(test.value)["log_score"].mean() > blind + 0.12
 
 
-def test_new_users_are_answered_by_the_biases_and_new_items_by_nothing():
+def test_new_users_and_items_are_prior_draws():
+    """Against many draws of what is new, with preferences as wide as the scores themselves."""
     _, h, p = case()
+    h = h._replace(scale=2.0, scale_bias=3.0)
     query = Query(np.array([-1, 2, -1]), np.array([1, -1, -1]))
     found = np.asarray(ATTITUDE.predict(p, query, h).probs)
-    alone = np.exp(p.bias[:, 1])
-    np.testing.assert_allclose(found[0], alone / alone.sum(), rtol=1e-10)
-    np.testing.assert_allclose(found[1:], 1 / 4, rtol=1e-10)
+    rng, n = np.random.default_rng(0), 200_000
+    for row, col, mine in zip(*query, found, strict=True):
+        a = rng.normal(size=(n, 2)) if row < 0 else np.asarray(p.A[row])[None]
+        c = 3 * rng.normal(size=(n, 4)) if row < 0 else np.asarray(p.bias_user[:, row])[None]
+        B = 2 * rng.normal(size=(n, 4, 2)) if col < 0 else np.asarray(p.B[:, col])[None]
+        b = 3 * rng.normal(size=(n, 4)) if col < 0 else np.asarray(p.bias[:, col])[None]
+        x = b + c + (a[:, None] * B).sum(-1)
+        x = np.exp(x - x.max(1, keepdims=True))
+        np.testing.assert_allclose(mine, (x / x.sum(1, keepdims=True)).mean(0), atol=0.02)
 
 
 def test_turned_draws_are_turned_back():

@@ -34,7 +34,7 @@ def test_the_level_is_one_more_than_the_thresholds_below():
     """The printed rule is off by one: y_13 with x = .37 between theta_2 = -.18 and theta_3 = .51 is a 3."""
     theta = jnp.array([[-0.61, -0.18, 0.51, 1.21]])
     p = MMMF.Params(jnp.array([[0.22, -0.12]]), jnp.array([[1.51, -0.32]]), theta)
-    h = MMMF.Hyper(2, levels=(1.0, 2.0, 3.0, 4.0, 5.0))
+    h = MMMF.Hyper(2, penalty=10.0, levels=(1.0, 2.0, 3.0, 4.0, 5.0))
     from bayesfac.core.data.cells import Query
 
     said = MMMF.predict(p, Query(np.array([0]), np.array([0])), h)

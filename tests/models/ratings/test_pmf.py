@@ -53,6 +53,7 @@ def test_with_every_cell_observed_the_map_is_the_soft_thresholded_svd():
     rng = np.random.default_rng(0)
     y = rng.normal(size=(12, 4)) @ rng.normal(size=(4, 9)) + 0.3 * rng.normal(size=(12, 9))
     hyper = {"n_components": 9, "noise": 1.5, "scale_user": 1.2, "scale_item": 0.7, "offset": 0.0}
+    hyper["biases"] = False
     fit = bf.fit("pmf", y, bf.FixedPoint(max_iter=3000, tol=1e-13), progress=False, **hyper)
     left, size, right = np.linalg.svd(y, full_matrices=False)
     best = left * np.maximum(size - 1.5**2 / (1.2 * 0.7), 0) @ right

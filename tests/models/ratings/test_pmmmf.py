@@ -72,7 +72,7 @@ def test_centres_and_cuts_by_hand():
 
 def test_levels_never_used_are_never_said_but_have_a_probability():
     theta, cut = derived([2, 2, 2, 3, 5, 5], [-1.0, -2, 0, 1, 4, 6])
-    h = PMMMF.Hyper(1, levels=(1.0, 2.0, 3.0, 4.0, 5.0))
+    h = PMMMF.Hyper(1, penalty=10.0, levels=(1.0, 2.0, 3.0, 4.0, 5.0))
     x = np.linspace(-9, 9, 181)
     p = PMMMF.Params(jnp.ones((1, 1)), jnp.asarray(x)[:, None], theta[None], cut[None])
     said = PMMMF.predict(p, Query(np.zeros(181, int), np.arange(181)), h)

@@ -6,6 +6,7 @@ import bayesfac as bf
 
 GIBBS = bf.Gibbs(warmup=100, draws=400, chains=2)
 PMF = {"n_components": 1, "noise": 0.7, "scale_user": 0.8, "scale_item": 0.8, "offset": 3.0}
+PMF["biases"] = False
 
 
 def few(users=8, items=6, seed=0, **kind):

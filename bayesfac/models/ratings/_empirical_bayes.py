@@ -1,0 +1,122 @@
+"""Scales of the Normal-Wishart sides for a point fit, by empirical Bayes.
+
+A joint mode over factors and scales is a poor point: the density is high where factors are small and Lambda
+is large, and on sparse data the factors vanish. Here every row has a normal q(u_i) = N(mean, cov), as in
+mean-field variational Bayes (Lim & Teh, KDD Cup 2007), and mu and Lambda are set to the modes given the
+second moments of the rows, which count the uncertainty. With weights w_ij and targets t_ij of the cells:
+
+    cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
+    mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
+
+A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
+that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.kernels import sparse
+from bayesfac.core.math import inner
+
+SWEEPS = 30
+SITES = ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
+
+
+class Side(NamedTuple):
+    """Means (n x K) and covariances (n x K x K) of the rows, and the prior's mean and precision."""
+
+    mean: jax.Array
+    cov: jax.Array
+    mu: jax.Array
+    precision: jax.Array
+
+
+Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array]]
+
+
+def estimated(
+    sides: dict[str, Any], cells: Cells, beta0: float, own: Any, observe: Observe
+) -> tuple[dict[str, Any], Any]:
+    """The sites of both sides, with scales for a point fit, and the method's own unknowns.
+
+    `sides` is the start. `observe(own, x, variance)` is called with mean and variance of u.v at the cells; it
+    returns the method's own unknowns (noise, thresholds) anew, and target and weight of every cell.
+    """
+    user, item = (_begin(*(sides[name] for name in names)) for names in _names())
+    own, target, weight = observe(own, *moments(user, item, cells))
+
+    def sweep(state: tuple) -> tuple:
+        count, user, item, own, target, weight = state
+        user = _rows(cells.by_row, target, weight, item, _prior(user, beta0, count))
+        item = _rows(cells.by_col, target, weight, user, _prior(item, beta0, count))
+        return count + 1, user, item, *observe(own, *moments(user, item, cells))
+
+    first = (jnp.zeros((), jnp.int32), user, item, own, target, weight)
+    _, user, item, own, _, weight = jax.lax.while_loop(
+        lambda state: state[0] < SWEEPS, sweep, first
+    )
+    found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
+    found["Lambda_U"] = _even(found["Lambda_U"] + _doubt(cells.by_row, weight, item))
+    found["Lambda_V"] = _even(found["Lambda_V"] + _doubt(cells.by_col, weight, user))
+    return {"U": user.mean, "V": item.mean, **found}, own
+
+
+def _names() -> tuple[tuple[str, ...], ...]:
+    return ("U", "mu_U", "Lambda_U"), ("V", "mu_V", "Lambda_V")
+
+
+def _begin(mean: jax.Array, mu: jax.Array, precision: jax.Array) -> Side:
+    """Certain rows: the first sweep finds their covariances."""
+    return Side(mean, jnp.zeros((*mean.shape, mean.shape[1]), mean.dtype), mu, precision)
+
+
+def _even(table: jax.Array) -> jax.Array:
+    """The symmetric part, without the rounding of an inverse."""
+    return (table + jnp.swapaxes(table, -1, -2)) / 2
+
+
+def _flat(table: jax.Array) -> jax.Array:
+    return jnp.reshape(table, (len(table), -1))
+
+
+def _square(mean: jax.Array) -> jax.Array:
+    return mean[:, :, None] * mean[:, None, :]
+
+
+def moments(user: Side, item: Side, cells: Cells) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of u.v at the cells."""
+    both = inner(_flat(_square(user.mean) + user.cov), _flat(item.cov), cells)
+    return inner(user.mean, item.mean, cells), both + inner(
+        _flat(user.cov), _flat(_square(item.mean)), cells
+    )
+
+
+def _prior(side: Side, beta0: float, count: jax.Array) -> Side:
+    """mu and Lambda at their modes; the first two sweeps keep those of the start."""
+    n, K = side.mean.shape
+    mu = side.mean.sum(0) / (beta0 + n)
+    away = side.mean - mu
+    rate = jnp.eye(K, dtype=mu.dtype) + away.T @ away + side.cov.sum(0) + beta0 * jnp.outer(mu, mu)
+    new = side._replace(mu=mu, precision=n * jnp.linalg.inv(rate))
+    return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
+
+
+def _rows(rows: Rows, target: jax.Array, weight: jax.Array, other: Side, side: Side) -> Side:
+    """The rows' normals given the other side."""
+    K = side.mean.shape[1]
+    square = sparse.spread(rows, weight, _flat(_square(other.mean) + other.cov))
+    precision = side.precision + jnp.reshape(square, (-1, K, K))
+    shift = side.precision @ side.mu + sparse.spread(rows, weight * target, other.mean)
+    cov = _even(jnp.linalg.inv(precision))
+    return side._replace(mean=jnp.einsum("nkl,nl->nk", cov, shift), cov=cov)
+
+
+def _doubt(rows: Rows, weight: jax.Array, other: Side) -> jax.Array:
+    """The mean over cells of their row's sum_j w_ij cov_j: the ridge that the other side's doubt adds."""
+    K, count = other.mean.shape[1], jnp.diff(rows.ptr)
+    each = sparse.spread(rows, weight, _flat(other.cov))
+    return jnp.reshape(count @ each / count.sum(), (K, K))
