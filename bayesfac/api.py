@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import folding, saving
+from bayesfac import folding, recommending, saving
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
@@ -21,7 +21,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, Method, contain, lookup, settle, sites, unknown
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
-from bayesfac.inference.everywhere import Everywhere, everywhere
+from bayesfac.inference.everywhere import Everywhere
 from bayesfac.inference.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
 
@@ -136,8 +136,11 @@ class Fit:
         return folding.fold_in(self, data)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
-        """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
-        return everywhere(self.method, self.hyper, self._as_draws(), self.data.shape, memory)
+        """Mean and sd of every cell with labels, within `memory` bytes of work space."""
+        return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
+
+    recommend = recommending.recommend
+    similar = recommending.similar
 
     def _as_draws(self) -> Mapping[str, np.ndarray]:
         if self.draws is not None:
@@ -303,14 +306,15 @@ def load(path: str | os.PathLike[str]) -> Fit:
     return Fit(**saving.load(path))
 
 
-def compare(fits: Mapping[str, Fit], test: Any, about: str = "") -> Any:
+def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = None) -> Any:
     """Scores of several fits on a test set side by side: a table, pictures, `.to_html(path)`.
 
-    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it.
+    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it. With the
+    ratings `train` recommendations are scored too, beside those of popularity.
     """
     from bayesfac.report.compare import compare as compare_fits
 
-    return compare_fits(fits, test, about=about)
+    return compare_fits(fits, test, about=about, train=train)
 
 
 def methods() -> pd.DataFrame:

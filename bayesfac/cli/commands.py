@@ -85,13 +85,47 @@ def compare(args: argparse.Namespace) -> int:
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
-    test = _data(args.test, card.kind.lower(), args, _id_types(card.coords))
-    comparison = bf.compare(fits, test)
+    kind, ids = card.kind.lower(), _id_types(card.coords)
+    test = _data(args.test, kind, args, ids)
+    train = _data(args.train, kind, args, ids) if args.train else None
+    comparison = bf.compare(fits, test, train=train)
     print(comparison)
     if args.html:
         comparison.to_html(args.html)
         print(f"report: {args.html}")
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Predict the ratings of pairs with a saved fit."""
+    import bayesfac as bf
+    from bayesfac.datasets import read_pairs
+
+    _writable(args.out)
+    loaded = bf.load(args.folder)
+    if loaded.data.kind != "Ratings":
+        raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
+    roles = {role: getattr(args, role) for role in ("user", "item")}
+    columns = {role: name for role, name in roles.items() if name is not None}
+    prediction = loaded.predict(read_pairs(args.data, columns))
+    _write(prediction.frame(args.level), args.out)
+    _tell_aside(args, f"{prediction}")
+    return DONE
+
+
+def recommend(args: argparse.Namespace) -> int:
+    """Recommend items with a saved fit."""
+    import bayesfac as bf
+
+    _writable(args.out)
+    loaded = bf.load(args.folder)
+    args.levels = args.levels or loaded.data.levels
+    exclude = _data(args.exclude, "ratings", args) if args.exclude else None
+    rules = {"exclude": exclude, "by": args.by, "seed": args.seed}
+    table = loaded.recommend(args.users, args.n, **rules)
+    _write(table, args.out)
+    _tell_aside(args, f"in_top: {table.attrs['in_top']}")
+    return DONE
 
 
 def report(args: argparse.Namespace) -> int:
@@ -334,6 +368,27 @@ def _writable(path: str | None) -> None:
         raise FileNotFoundError(
             f"Expected a writable folder for {path}, got one that is missing or read-only"
         )
+
+
+def _write(table: "pd.DataFrame", path: str | None) -> None:
+    """Write a table as CSV or Parquet, after the name of the file; print it as CSV without a path."""
+    from bayesfac.core.files import atomic
+
+    if path is None:
+        print(table.to_csv(index=False), end="")
+        return
+    with atomic(path) as part:
+        if Path(path).suffix == ".parquet":
+            table.to_parquet(part, index=False)
+        else:
+            table.to_csv(part, index=False)
+    print(f"{len(table)} rows in {path}")
+
+
+def _tell_aside(args: argparse.Namespace, text: str) -> None:
+    """Print a remark to standard error, so that it does not stand in a table."""
+    if not args.quiet:
+        print(text, file=sys.stderr)
 
 
 def _tell(args: argparse.Namespace, text: str) -> None:

@@ -20,6 +20,8 @@ examples:
   bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
   bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
   bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
+  bayesfac predict draws ml/test.csv --out predictions.csv
+  bayesfac recommend draws --users 1 2 --exclude ml/train.csv
   bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
@@ -67,6 +69,22 @@ Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of
 COMPARE_EXAMPLES = """\
 example:
   bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
+
+PREDICT = """\
+Predict the rating of each pair (user, item) of DATA with a saved fit: mean, standard deviation, an
+interval, and whether the user or item is new (flagged: predicted from the prior). DATA is a text or
+.parquet file with columns user and item; a column of ratings is not needed and not read. Without
+--out the table goes to standard output as CSV."""
+
+RECOMMEND = """\
+Print the best items of each user with a saved fit of ratings, and the probability that each is
+among the user's N best. A fit does not keep its data: name the training data with --exclude, or
+items that a user has rated are recommended again."""
+
+RECOMMEND_EXAMPLES = """\
+examples:
+  bayesfac recommend runs/gibbs --users ann bob --exclude train.csv
+  bayesfac recommend runs/gibbs --n 20 --by lower --exclude train.csv --out top.csv"""
 
 REPORT = """\
 Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html
@@ -145,6 +163,9 @@ def build_parser() -> Parser:
     _demo_options(_command(add, "demo", commands.demo, DEMO))
     _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
     _compare_options(_command(add, "compare", commands.compare, COMPARE, COMPARE_EXAMPLES))
+    _predict_options(_command(add, "predict", commands.predict, PREDICT))
+    recommend = _command(add, "recommend", commands.recommend, RECOMMEND, RECOMMEND_EXAMPLES)
+    _recommend_options(recommend)
     _report_options(_command(add, "report", commands.report, REPORT))
     _sbc_options(_command(add, "sbc", commands.sbc, SBC, SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
@@ -219,9 +240,41 @@ def _compare_options(parser: Parser) -> None:
         help="saved fits",
     )
     parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
+    parser.add_argument("--train", metavar="DATA", help="training data: also score recommendations")
     parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
     _table_options(parser)
     _strict(parser)
+
+
+def _predict_options(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
+    parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
+    parser.add_argument(
+        "--level", type=float, default=0.9, help="the level of the intervals (%(default)s)"
+    )
+    _out(parser)
+    for role in ("user", "item"):
+        parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
+
+
+def _recommend_options(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
+    parser.add_argument("--users", nargs="+", metavar="USER", help="whom (default: all users)")
+    parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
+    parser.add_argument(
+        "--by",
+        choices=["mean", "lower", "draw"],
+        default="mean",
+        help="rank by the mean, the lower end of the interval, or one draw (%(default)s)",
+    )
+    parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
+    _out(parser)
+    _table_options(parser)
+    _seed(parser)
+
+
+def _out(parser: Parser) -> None:
+    parser.add_argument("--out", metavar="FILE", help="write a .csv or .parquet file")
 
 
 def _report_options(parser: Parser) -> None:

@@ -15,7 +15,7 @@ from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators
 from bayesfac.datasets.arff import read_arff
-from bayesfac.datasets.files import read, views
+from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
     make_ratings,
@@ -36,6 +36,7 @@ __all__ = [
     "make_uneven_ratings",
     "read",
     "read_arff",
+    "read_pairs",
     "target",
 ]
 

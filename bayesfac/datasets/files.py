@@ -106,6 +106,36 @@ def read(
         raise ValueError(f"{path}: {line}") from error
 
 
+def read_pairs(
+    path: str | os.PathLike[str],
+    columns: Columns | None = None,
+    ids: Mapping[str, type] | None = None,
+) -> pd.DataFrame:
+    r"""Read the pairs (user, item) of a file, to predict their ratings; other columns are left aside.
+
+    Parameters
+    ----------
+    path : path
+        Text or .parquet, as for `read`. Text without a header has users and items in its first two columns.
+    columns, ids
+        As for `read`, for user and item.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "q.csv"
+    >>> _ = path.write_text("user,item\nann,x\n")
+    >>> read_pairs(path).to_numpy().tolist()
+    [['ann', 'x']]
+    """
+    path, wanted, kinds = Path(path), RATINGS[:2], ids or {}
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
+    table = _table(path, wanted, columns or None, ".")
+    read_as = {name: _ids(path, table[name], kinds.get(name)) for name in wanted}
+    return pd.DataFrame(read_as).reset_index(drop=True)
+
+
 def views(arrays: Mapping[str, np.ndarray]) -> Views:
     """Views from arrays view_NAME (dense, or sparse as view_NAME_data, _indices, _indptr, _shape)."""
     tables: dict[str, Any] = {}

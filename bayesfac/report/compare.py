@@ -22,6 +22,7 @@ from bayesfac.report.diagnostics.held_out import (
 )
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import number, render
+from bayesfac.report.ranking import Ranking, ranking
 
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
@@ -38,12 +39,15 @@ class Comparison:
         The test set.
     about : str
         How the test set was made, in words.
+    train : Ratings, optional
+        The training data, for scores of recommendations.
     """
 
     fits: dict[str, Any]
     test: Any
     scores: Mapping[str, Any]  # of Scores, or of TokenScores
     about: str = ""
+    train: Any = None
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
@@ -94,6 +98,11 @@ class Comparison:
         known = {n: s.pit_histogram() for n, s in self.scores.items() if isinstance(s, Scores)}
         return pd.concat(known, names=["fit", "bin"]) if known else pd.DataFrame()
 
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """Scores of recommendations, with popularity as a baseline; None without `train`."""
+        return None if self.train is None else ranking(self.fits, self.test, self.train)
+
     @property
     def spread(self) -> str:
         """The test set, the seeds, and the meaning of the standard errors, in one sentence."""
@@ -108,8 +117,11 @@ class Comparison:
 
     def __repr__(self) -> str:
         lines = [self.table.to_string(float_format=lambda x: f"{x:.4g}"), "", self.spread]
-        lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()]
-        return "\n".join(lines + self.sentences())
+        lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
+        if self.ranking is not None:
+            shown = self.ranking.table.to_string(float_format=lambda x: f"{x:.4f}")
+            lines += ["", shown, self.ranking.about]
+        return "\n".join(lines)
 
     def sentences(self) -> list[str]:
         """The differences of each fit from the first, in words."""
@@ -134,7 +146,9 @@ class Comparison:
         return write(comparison_page(self), path)
 
 
-def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Comparison:
+def compare(
+    fits: Mapping[str, Any], test: Any, *, about: str = "", train: Any = None
+) -> Comparison:
     """Score fits on the same held-out data.
 
     Parameters
@@ -145,6 +159,9 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
         Data that no fit was trained on, of the kind of the training data.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
+    train : Ratings, optional
+        The training data. With them, what each fit recommends is scored too: items that a user rated in
+        training are left out, and the most popular items are the baseline.
 
     Examples
     --------
@@ -166,7 +183,7 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
     scores = {name: score(fit, test) for name, fit in named.items()}
     activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
-    return Comparison(named, test, same, about)
+    return Comparison(named, test, same, about, train)
 
 
 def _same_scale(fits: Mapping[str, Any]) -> None:

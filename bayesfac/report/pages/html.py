@@ -26,6 +26,7 @@ CONTENTS = {
     "verdict": "Verdict",
     "data": "Data",
     "scores": "Point beside posterior",
+    "ranking": "Recommendations",
     "calibration": "Held-out quality",
     "convergence": "Convergence",
     "making": "Settings and versions",
@@ -95,15 +96,23 @@ def comparison_page(source: "Comparison") -> str:
         differences=source.sentences(),
         held_out=held_out(source.fits, source.scores, source.test),
         activity=source.by_activity.set_axis([", ".join(i) for i in source.by_activity.index]),
-        contents=CONTENTS,
+        contents={k: v for k, v in CONTENTS.items() if k != "ranking" or source.ranking},
+        ranking=source.ranking,
     )
 
 
 def fit_page(fit: Any) -> str:
     """The page of a fit as text."""
     name = type(fit.engine).__name__
-    contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "calibration")}
-    empty = {"lead": [], "tested": "", "rows": [], "differences": [], "held_out": []}
+    contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "ranking", "calibration")}
+    empty = {
+        "lead": [],
+        "tested": "",
+        "rows": [],
+        "differences": [],
+        "held_out": [],
+        "ranking": None,
+    }
     fits, diagnoses = {name: fit}, {name: diagnostics(fit)}
     texts = {"title": f"{fit.name} by {name}", "contents": contents}
     return _page(fits, diagnoses, None, activity=None, **texts, **empty)
