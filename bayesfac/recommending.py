@@ -212,10 +212,8 @@ def _samples(
             values = outcomes(*run, grid, key)
         shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
-        yield (
-            at,
-            *(np.broadcast_to(x, (*x.shape[:-2], len(at), len(every))) for x in (values, mean)),
-        )
+        whole = (len(at), len(every))
+        yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
 
 
 def _score(

@@ -152,7 +152,7 @@ def test_a_user_with_nothing_left_has_no_row_and_is_named(draws):
         (lambda fit: fit.recommend(level=1.0), "level between 0 and 1"),
         (lambda fit: fit.recommend([]), "at least one user"),
         (lambda fit: fit.similar("film a", 10), "n from 1 to 9, as there are 9 other items"),
-        (lambda fit: fit.similar("film aa"), "got 'film aa'; did you mean 'film a'"),
+        (lambda fit: fit.similar("film aa", 2), "got 'film aa'; did you mean 'film a'"),
         (lambda fit: fit.similar("zzz", 2), "got 'zzz', where labels are like"),
     ],
 )

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from bayesfac.cli import commands
+from bayesfac.cli import arguments, commands
 from bayesfac.cli.new_method import SKELETONS, new_method
 
 ABOUT = """\
@@ -234,7 +234,7 @@ def _engine_options(parser: Parser) -> None:
 def _compare_options(parser: Parser) -> None:
     parser.add_argument(
         "fits",
-        type=commands.pair,
+        type=arguments.pair,
         nargs="+",
         metavar="NAME=FOLDER",
         help="saved fits",
@@ -329,7 +329,7 @@ def _table_options(parser: Parser) -> None:
     group = parser.add_argument_group("reading files")
     group.add_argument(
         "--columns",
-        type=commands.names,
+        type=arguments.names,
         metavar="A,B,C",
         help="the columns with user, item, rating (or row, view, feature, value)",
     )
@@ -340,7 +340,7 @@ def _table_options(parser: Parser) -> None:
     )
     group.add_argument(
         "--levels",
-        type=commands.levels,
+        type=arguments.levels,
         metavar="1:5",
         help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
     )
@@ -366,7 +366,7 @@ def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
     parser.add_argument(
         flag,
         dest=dest,
-        type=commands.setting,
+        type=arguments.setting,
         metavar="KEY=VALUE",
         nargs="+",
         action="extend",

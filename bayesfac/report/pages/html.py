@@ -105,7 +105,7 @@ def fit_page(fit: Any) -> str:
     """The page of a fit as text."""
     name = type(fit.engine).__name__
     contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "ranking", "calibration")}
-    empty = {
+    empty: dict[str, Any] = {
         "lead": [],
         "tested": "",
         "rows": [],
