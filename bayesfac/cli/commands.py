@@ -203,7 +203,8 @@ def data_split(args: argparse.Namespace) -> int:
     from bayesfac import split
     from bayesfac.core.files import atomic
 
-    parts = split.holdout(_data(args.data, "ratings", args), args.fraction, seed=args.seed)
+    ratings = _data(args.data, "ratings", args)
+    parts = split.holdout(ratings, args.fraction, seed=args.seed, by=args.by)
     for name, part in zip(("train", "test"), parts, strict=True):
         target = Path(args.out) / f"{name}.csv"
         with atomic(target) as path:

@@ -321,6 +321,12 @@ def _data_options(parser: Parser) -> None:
     split.add_argument(
         "--fraction", type=float, default=0.1, help="share of the test part (%(default)s)"
     )
+    split.add_argument(
+        "--by",
+        choices=["random", "time"],
+        default="random",
+        help="hold out random or latest ratings",
+    )
     _table_options(split)
     _seed(split)
 

@@ -110,7 +110,8 @@ def load(
         return generators.embedded_digits()[0]
     arrays = fetch.arrays(record, folder, download, progress)
     if record.kind == "ratings":
-        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS)
+        time = arrays.get("timestamp")
+        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS, times=time)
     return views(arrays)
 
 

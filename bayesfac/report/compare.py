@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,
     LEVELS,
     WORDS,
+    OutsideScores,
     Scores,
     coverage,
+    outside,
     paired_difference,
     score,
 )
@@ -24,6 +26,7 @@ from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import number, render
 from bayesfac.report.ranking import Ranking, ranking
 
+OUTSIDE = "made elsewhere"
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
 
@@ -41,6 +44,8 @@ class Comparison:
         How the test set was made, in words.
     train : Ratings, optional
         The training data, for scores of recommendations.
+    outside : dict
+        Scores of predictions that were made elsewhere, by name.
     """
 
     fits: dict[str, Any]
@@ -48,6 +53,7 @@ class Comparison:
     scores: Mapping[str, Any]  # of Scores, or of TokenScores
     about: str = ""
     train: Any = None
+    outside: Mapping[str, OutsideScores] = field(default_factory=dict)
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
@@ -61,12 +67,15 @@ class Comparison:
         for name, fit in self.fits.items():
             rest = {"seconds": fit.seconds, "verdict": self.diagnoses[name].short}
             rows[name] = {**self.scores[name].summary(), **rest}
+        for name, each in self.outside.items():
+            rows[name] = {**each.summary(), "verdict": OUTSIDE}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
 
     @cached_property
     def differences(self) -> pd.DataFrame:
         """Each loss minus the first fit's, with its standard error over users; lower is better."""
-        (_, first), *others = self.scores.items()
+        every = {**self.scores, **self.outside}
+        (_, first), *others = every.items()
         rows = {
             (name, loss): pair
             for name, scores in others
@@ -89,7 +98,8 @@ class Comparison:
     @cached_property
     def by_activity(self) -> pd.DataFrame:
         """The scores by the number of training cells of the user or row; index (fit, activity)."""
-        parts = {name: scores.by_activity() for name, scores in self.scores.items()}
+        every = {**self.scores, **self.outside}
+        parts = {name: scores.by_activity() for name, scores in every.items()}
         return pd.concat(parts, names=["fit"])
 
     @cached_property
@@ -138,7 +148,7 @@ class Comparison:
         return [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
 
     def _repr_html_(self) -> str:
-        shown = {"columns": list(self.fits), "rows": score_rows(self)}
+        shown = {"columns": list(self.table.index), "rows": score_rows(self)}
         return render("compare.html.j2", comparison=self, **shown)
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
@@ -154,7 +164,8 @@ def compare(
     Parameters
     ----------
     fits : mapping
-        Name -> Fit; differences are taken from the first.
+        Name -> Fit, or numbers in the order of the test set: predictions of something else, which are
+        scored by their errors. At least one is a fit; differences are taken from the first fit.
     test : Ratings, Tasks or Views
         Data that no fit was trained on, of the kind of the training data.
     about : str
@@ -175,15 +186,24 @@ def compare(
         raise TypeError(
             f"Expected a mapping from names to fits, got {type(fits).__name__} {fits!r:.60}"
         )
-    for name, fit in fits.items():
-        if not (hasattr(fit, "predict") and hasattr(fit, "data")):
-            raise TypeError(f"Expected a fit as {name!r}, got {type(fit).__name__}")
-    named = {str(name): fit for name, fit in fits.items()}
+    named = {str(name): fit for name, fit in fits.items() if _is_fit(fit)}
+    if not named:
+        got = type(next(iter(fits.values()))).__name__
+        raise TypeError(f"Expected at least one fit, got only {got}")
     _same_scale(named)
     scores = {name: score(fit, test) for name, fit in named.items()}
     activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
-    return Comparison(named, test, same, about, train)
+    first = next(iter(named))
+    others = {str(name): other for name, other in fits.items() if not _is_fit(other)}
+    if others and named[first].data.kind == "Views":
+        raise TypeError(f"Expected fits only for a test on views, got {next(iter(others))!r}")
+    made = {n: outside(n, other, same[first], named[first].data) for n, other in others.items()}
+    return Comparison(named, test, same, about, train, made)
+
+
+def _is_fit(one: Any) -> bool:
+    return hasattr(one, "predict") and hasattr(one, "data")
 
 
 def _same_scale(fits: Mapping[str, Any]) -> None:

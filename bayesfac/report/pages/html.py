@@ -89,6 +89,7 @@ def comparison_page(source: "Comparison") -> str:
         source.fits,
         source.diagnoses,
         source.test,
+        columns=list(source.table.index),
         title=f"{', '.join(methods)}: {joined}",
         lead=lead(source),
         tested=f"Tested on {source.spread}",
@@ -114,7 +115,7 @@ def fit_page(fit: Any) -> str:
         "ranking": None,
     }
     fits, diagnoses = {name: fit}, {name: diagnostics(fit)}
-    texts = {"title": f"{fit.name} by {name}", "contents": contents}
+    texts = {"title": f"{fit.name} by {name}", "contents": contents, "columns": [name]}
     return _page(fits, diagnoses, None, activity=None, **texts, **empty)
 
 
@@ -130,7 +131,6 @@ def _page(
     version = first.info.get("versions", {}).get("bayesfac", "")
     return render(
         "report.html.j2",
-        columns=list(fits),
         diagnoses=diagnoses,
         card=card,
         chapters={name: _chapter(name, fit, diagnoses[name], test) for name, fit in fits.items()},
@@ -184,10 +184,11 @@ def lead(source: "Comparison") -> list[str]:
     values = [f"{name} {score(value, main)}" for name, value in order.items()]
     lines = [f"Held-out {main}, best first: {', '.join(values)}."]
     if "covers 90 %" in table:
-        shares = [f"{name} {percent(value)}" for name, value in table["covers 90 %"].items()]
+        held = table["covers 90 %"].dropna()
+        shares = [f"{name} {percent(value)}" for name, value in held.items()]
         what = WORDS[next(iter(source.fits.values())).data.kind].what.capitalize()
         lines.append(f"{what} inside the 90 % predictive intervals: {', '.join(shares)}.")
-    times = [f"{name} {duration(value)}" for name, value in table["seconds"].items()]
+    times = [f"{name} {duration(value)}" for name, value in table["seconds"].dropna().items()]
     return [*lines, f"Time: {', '.join(times)}."]
 
 
