@@ -189,6 +189,13 @@ class Fit:
 
         return sensitivity(self, contain(self.method, data), query, alpha)
 
+    @property
+    def plot(self) -> Any:
+        """Plots by name, such as `fit.plot.trace()`; each returns Matplotlib axes: see `plotting.Plots`."""
+        from bayesfac.plotting import Plots
+
+        return Plots(self)
+
     def diagnostics(self) -> Any:
         """A verdict in words, and the table it rests on, for identified quantities only."""
         from bayesfac.report.diagnostics.diagnose import diagnostics

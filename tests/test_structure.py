@@ -98,6 +98,7 @@ FACADE = {
         "folding",
         "membership",
         "penalty_path",
+        "plotting",
         "recommending",
         "saving",
         "simulation",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.findings import Finding
@@ -188,11 +189,19 @@ def point_beside_posterior(
     activity = scores[point].activity
     order = np.argsort(activity, kind="stable")
     rows = np.unique(order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)])
-    part = test.frame().iloc[rows]
-    what, who, unit, _ = WORDS[fits[point].data.kind]
-    at, drawn = fits[point].predict(part).mean, fits[other].predict(part)
+    pair = {point: fits[point], other: fits[other]}
+    return beside(pair, test.frame().iloc[rows], activity[rows], "held-out")
+
+
+def beside(
+    pair: Mapping[str, Any], cells: pd.DataFrame, activity: np.ndarray, which: str
+) -> Picture:
+    """Predictions of cells by a point fit against those by draws; `activity` is that of the cells' users."""
+    (point, one), (other, two) = pair.items()
+    what, who, unit, _ = WORDS[one.data.kind]
+    at, drawn = one.predict(cells).mean, two.predict(cells)
     lower, upper = drawn.interval(0.9)
-    few = activity[rows] <= np.median(activity[rows])
+    few = activity <= np.median(activity)
     widths = [float((upper - lower)[mask].mean()) for mask in (few, ~few) if mask.any()]
     x, y = f"{short(point)}: prediction ({unit})", f"{short(other)}: mean, 90 % interval"
     with panel(f"{short(point)} beside {short(other)}", x, y, "upper left") as (figure, axes):
@@ -203,7 +212,7 @@ def point_beside_posterior(
             bars = [drawn.mean[mask] - lower[mask], upper[mask] - drawn.mean[mask]]
             look |= {"fmt": MARKS[number], "color": colour(number), "label": f"{label} {who}"}
             axes.errorbar(at[mask], drawn.mean[mask], np.maximum(bars, 0), **look)
-    how = f"{len(rows)} held-out {what}: on the dotted line both predict the same; "
+    how = f"{len(cells)} {which} {what}: on the dotted line both predict the same; "
     how += f"bars should hold the {what[:-1]} 9 times in 10."
     text = f"Here: mean width {widths[0]:.2f} for less active {who}"
     text += f", {widths[1]:.2f} for active ones." if len(widths) > 1 else "."
