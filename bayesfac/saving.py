@@ -159,6 +159,7 @@ def _plain_setting(value: Any) -> Any:
 def _card_to_json(card: Card) -> dict[str, Any]:
     return {
         "kind": card.kind,
+        "name": card.name,
         "coords": {axis: _plain(index, axis) for axis, index in card.coords.items()},
         "summary": card.summary,
         "levels": card.levels,
@@ -170,7 +171,8 @@ def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -
     coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
     levels = None if saved["levels"] is None else tuple(saved["levels"])
     probe = pd.DataFrame(saved["probe"])
-    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe)
+    name = saved.get("name", "")  # absent in fits of earlier versions
+    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
 
 
 def _plain(values: Any, axis: str) -> list[Any]:

@@ -281,5 +281,5 @@ def _check_counts(name: str, counts: sp.csr_matrix) -> None:
 
 def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
     part = Views(matrices, rows=views.rows)
-    part.host = replace(part.host, features=views.features)
+    part.host = replace(part.host, features=views.features, name=views.name)
     return part

@@ -102,6 +102,13 @@ def load(
     Ratings(300 users x 200 items, 9000 ratings, density 0.15, levels 1..5)
     """
     record = about(name)
+    return _load(record, folder, download, progress).named(name)
+
+
+def _load(
+    record: Record, folder: str | os.PathLike[str] | None, download: bool, progress: bool
+) -> Ratings | Views:
+    name = record.name
     if name == "ratings":
         return generators.embedded_ratings()
     if name == "uneven-ratings":

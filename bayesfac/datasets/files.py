@@ -77,6 +77,13 @@ def read(
     ['NA', 'bob']
     """
     path = Path(path)
+    return _read(path, kind, columns, levels, duplicates, bad, ids, decimal).named(path.name)
+
+
+def _read(
+    path: Path, kind: str, columns: Columns | None, levels: Any, duplicates: str, bad: str,
+    ids: Mapping[str, type] | None, decimal: str,
+) -> Ratings | Views:  # fmt: skip
     if kind not in ("ratings", "views"):
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
     if decimal not in (".", ","):

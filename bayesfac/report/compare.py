@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
+from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,
     LEVELS,
+    WIDTH,
     WORDS,
     OutsideScores,
     Scores,
@@ -22,11 +24,14 @@ from bayesfac.report.diagnostics.held_out import (
     paired_difference,
     score,
 )
+from bayesfac.report.diagnostics.uses import judge_averages
 from bayesfac.report.pages.html import comparison_page, score_rows, write
-from bayesfac.report.pages.templates import number, render
+from bayesfac.report.pages.templates import number, percent, render
+from bayesfac.report.plots.held_out_plots import TOLERANCE
 from bayesfac.report.ranking import Ranking, ranking
 
 OUTSIDE = "made elsewhere"
+LOSS_OF = {"NMAE": "MAE of level", "perplexity": "log score"}  # a score -> the loss that orders it
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
 
@@ -57,8 +62,14 @@ class Comparison:
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
-        """The diagnostics of each fit."""
-        return {name: diagnostics(fit) for name, fit in self.fits.items()}
+        """The diagnostics of each fit, with the Monte Carlo error of its main score."""
+        found = {}
+        for name, fit in self.fits.items():
+            found[name] = diagnostics(fit)
+            if not fit.is_point:
+                averages = judge_averages(name, fit, {**self.scores, **self.outside}, self.test)
+                found[name] = replace(found[name], findings=(*found[name].findings, averages))
+        return found
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -96,6 +107,24 @@ class Comparison:
         return best
 
     @cached_property
+    def starred(self) -> dict[str, list[str]]:
+        """Column -> the fits that are best or as good as the best, if another fit is worse beyond noise.
+
+        Noise is two standard errors of the paired difference over users. Columns without such an error
+        (interval width, perplexity of one view) have no star.
+        """
+        every, stars = {**self.scores, **self.outside}, {}
+        for column, best in self.best.items():
+            loss = LOSS_OF.get(column, column)
+            known = [n for n, each in every.items() if loss in losses_of(each)]
+            if best not in known:
+                continue
+            worse = [n for n in known if n != best and clearly_worse(every[n], every[best], loss)]
+            if worse:
+                stars[column] = [name for name in known if name not in worse]
+        return stars
+
+    @cached_property
     def by_activity(self) -> pd.DataFrame:
         """The scores by the number of training cells of the user or row; index (fit, activity)."""
         every = {**self.scores, **self.outside}
@@ -126,7 +155,12 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        lines = [self.table.to_string(float_format=lambda x: f"{x:.4g}"), "", self.spread]
+        lines = [
+            self.table.to_string(float_format=lambda x: f"{x:.4g}"),
+            "",
+            *self.answers(),
+            self.spread,
+        ]
         lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
         if self.ranking is not None:
             shown = self.ranking.table.to_string(float_format=lambda x: f"{x:.4f}")
@@ -146,6 +180,63 @@ class Comparison:
                 change = f"{loss} {shown:+.4f} ± {number(error, 2)} ({verdict})"
                 changes.setdefault(name, []).append(change)
         return [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
+
+    def answers(self) -> list[str]:
+        """Which fit is better and by how much, whether intervals can be believed, and what to do next."""
+        return [self._better(), *self._intervals(), self._next()]
+
+    def _better(self) -> str:
+        """The best fit by the main score, and its difference from each other fit."""
+        main = "RMSE" if "RMSE" in self.table else "perplexity"
+        loss = LOSS_OF.get(main, main)
+        order = self.table[main].sort_values()
+        best, every = str(order.index[0]), {**self.scores, **self.outside}
+        shown = f"{best} has the lowest held-out {main}, {number(order.iloc[0], 4)}"
+        if len(order) == 1:
+            alone = "there is no other fit to compare it with"
+            return f"{best} has a held-out {main} of {number(order.iloc[0], 4)}; {alone}."
+        parts = []
+        for other in map(str, order.index[1:]):
+            gap, error = paired_difference(every[other], every[best])[loss]
+            unit = "" if main == "RMSE" else f" ({loss})"
+            if abs(gap) > 2 * error:
+                share = (
+                    f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
+                )
+                parts.append(f"{other} is worse by {gap:.3f} ± {number(error, 2)}{unit}{share}")
+            else:
+                parts.append(
+                    f"{other} is no different beyond noise ({gap:+.3f} ± {number(error, 2)}{unit})"
+                )
+        return f"{shown}: {'; '.join(parts)}."
+
+    def _intervals(self) -> list[str]:
+        """Whether the 90 % intervals hold what they promise."""
+        column = coverage(WIDTH)
+        if column not in self.table:
+            return []
+        what = WORDS[next(iter(self.fits.values())).data.kind].what
+        parts = []
+        for name, share in self.table[column].dropna().items():
+            gap = share - WIDTH
+            verdict = f"too {'narrow' if gap < 0 else 'wide'}"
+            if abs(gap) <= max(TOLERANCE, 2 * _noise(self.scores[str(name)], WIDTH)):
+                verdict = "believable"
+            parts.append(f"{name} {percent(share)} ({verdict})")
+        return [f"The 90 % intervals hold these shares of the {what}: {', '.join(parts)}."]
+
+    def _next(self) -> str:
+        """The next step: the advice on the best fit, or none."""
+        main = "RMSE" if "RMSE" in self.table else "perplexity"
+        best = str(self.table.loc[list(self.fits), main].idxmin())
+        found = self.diagnoses[best]
+        advice = [f for f in found.findings if f.advice and f.level != "good"]
+        if found.level == "good" or not advice:
+            if found.kind == "sampler":
+                return f"Next: predict with {best}. More draws would not change these scores."
+            return f"Next: predict with {best}, as far as its verdict allows."
+        worst = max(advice, key=lambda finding: FINDINGS.index(finding.level))
+        return f"Next, for {best}: {worst.advice}"
 
     def _repr_html_(self) -> str:
         shown = {"columns": list(self.table.index), "rows": score_rows(self)}
@@ -214,6 +305,36 @@ def _same_scale(fits: Mapping[str, Any]) -> None:
         if levels != scales[first]:
             both = (f"{n!r} with levels {scales[n] or 'none'}" for n in (first, name))
             raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(both)}")
+
+
+def losses_of(scores: Any) -> dict[str, np.ndarray]:
+    """The losses of each row, and whether each interval misses the value."""
+    missed = (
+        {coverage(level): ~scores.inside(level) for level in LEVELS}
+        if isinstance(scores, Scores)
+        else {}
+    )
+    return {**scores.losses, **missed}
+
+
+def clearly_worse(one: Any, best: Any, loss: str) -> bool:
+    """Whether a score is worse than the best by more than two standard errors of the difference."""
+    level = next((level for level in LEVELS if coverage(level) == loss), None)
+    if level is None:
+        gap, error = paired_difference(one, best)[loss]
+        return gap > 2 * error
+    off = abs(float(one.inside(level).mean()) - level)
+    each = one.inside(level).astype(float) - best.inside(level)
+    by_user = np.bincount(one.cluster, each - each.mean())
+    error = float(np.sqrt((by_user**2).sum()) / len(each))
+    return off > 2 * _noise(one, level) and abs(each.mean()) > 2 * error
+
+
+def _noise(scores: Scores, level: float) -> float:
+    """The standard error of a coverage over users."""
+    inside = scores.inside(level)
+    by_user = np.bincount(scores.cluster, inside - inside.mean())
+    return float(np.sqrt((by_user**2).sum()) / len(inside))
 
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:

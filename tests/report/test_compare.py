@@ -27,7 +27,7 @@ def test_the_table_holds_what_a_hand_calculation_gives(comparison) -> None:
     lower, upper = fit.predict(test).interval(0.9)
     assert row["covers 90 %"] == np.mean((test.value >= lower) & (test.value <= upper))
     assert row["width"] == pytest.approx(np.mean(upper - lower))
-    assert list(comparison.table["verdict"]) == ["converged", "usable with care"]
+    assert list(comparison.table["verdict"]) == ["usable", "usable in part"]
     assert list(comparison.table.columns) == [
         "n", "RMSE", "MAE", "log score", "CRPS",
         "covers 50 %", "covers 80 %", "covers 90 %", "covers 95 %", "width", "seconds", "verdict",

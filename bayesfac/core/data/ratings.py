@@ -25,6 +25,7 @@ class Frame:
     origin: np.ndarray  # the user's row of every cell, cells in row-major order
     value: np.ndarray  # float64, in the user's order
     time: np.ndarray | None = None  # in the user's order
+    name: str = ""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -206,24 +207,25 @@ class Ratings(Container):
         kept = np.arange(len(self))[reading.positions(rows)]
         if not len(kept):
             raise ValueError("Expected at least one rating to take, got none")
-        part = object.__new__(Ratings)
         chosen = (self.user[kept], self.item[kept], self.value[kept])
-        part._fill(*chosen, self.users, self.items, self.levels, self._time(kept))
-        return part
+        return self._part(*chosen, self.users, self.items, kept)
 
-    def _time(self, kept: np.ndarray) -> np.ndarray | None:
-        return None if self.time is None else self.time[kept]
+    def _part(
+        self, user: Any, item: Any, value: Any, users: Any, items: Any, kept: Any
+    ) -> "Ratings":
+        part = object.__new__(Ratings)
+        time = None if self.time is None else self.time[kept]
+        part._fill(user, item, value, users, items, self.levels, time)
+        part.host = replace(part.host, name=self.name)
+        return part
 
     def of_users(self, first: int, last: int) -> "Ratings":
         """The ratings of the users in the slice first:last, without other users; items and levels stay."""
         kept = (first <= self.user) & (self.user < last)
         if not kept.any():
             raise ValueError("Expected at least one rating of these users, got none")
-        part = object.__new__(Ratings)
-        users, item, value = self.users[first:last], self.item[kept], self.value[kept]
-        chosen = (self.user[kept] - first, item, value)
-        part._fill(*chosen, users, self.items, self.levels, self._time(kept))
-        return part
+        chosen = (self.user[kept] - first, self.item[kept], self.value[kept])
+        return self._part(*chosen, self.users[first:last], self.items, kept)
 
     def on(self, items: pd.Index) -> "Ratings":
         """The same ratings with `items` as columns, which must include all items of the ratings."""
@@ -231,10 +233,8 @@ class Ratings(Container):
         if (code < 0).any():
             new = reading.plain(self.items[int(np.argmin(code))])
             raise ValueError(f"Expected items that training knew, got {new!r}")
-        part = object.__new__(Ratings)
         chosen = (self.user, code[self.item].astype(np.int32), self.value)
-        part._fill(*chosen, self.users, items, self.levels, self.time)
-        return part
+        return self._part(*chosen, self.users, items, slice(None))
 
     def above(self, level: float) -> "Ratings":
         """Likes and dislikes in the same cells: +1 where the rating is above `level`, else -1."""

@@ -14,6 +14,7 @@ from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, s
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings as judges
 from bayesfac.report.diagnostics import psis
+from bayesfac.report.diagnostics import uses as verdict
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import render
@@ -22,7 +23,6 @@ ENOUGH = 1000  # draws, over all chains, for quantities that are expensive to co
 BYTES = 192 * 2**20  # largest part of one site used for these quantities; a few copies are made
 BLOCK = 64  # draws that are multiplied at a time
 ENTRIES = 500  # per aligned site, for R-hat
-SHORT = {"good": "converged", "care": "usable with care", "bad": "not converged"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,24 +42,30 @@ class Diagnostics:
     quantities: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
+    def uses(self) -> dict[str, str]:
+        """What the fit may be used for: "good", "care" or "bad" for averages of predictions, single
+        predictions, hyper-parameters and factors."""
+        return verdict.uses(self.kind, self.findings)
+
+    @property
     def level(self) -> str:
-        """The level of the worst finding."""
-        return judges.worst(self.findings)
+        """The level "good" if the fit may be used for everything, "bad" if for nothing, else "care"."""
+        return verdict.overall(self.uses)
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is bad."""
+        """Whether the fit may be used for something."""
         return self.level != "bad"
 
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
-        return judges.HEADLINES[self.kind][self.level]
+        return verdict.sentence(self.kind, self.uses)
 
     @property
     def short(self) -> str:
         """The verdict in a few words, for a table."""
-        return SHORT[self.level]
+        return verdict.SHORT[self.level]
 
     @property
     def worst(self) -> pd.DataFrame:

@@ -369,6 +369,8 @@ def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]
     weight, differences = one.weights, {}
     total = weight.sum()
     for name, loss in one.losses.items():
+        if name not in first.losses:  # predictions made elsewhere have errors only
+            continue
         pair = [loss, first.losses[name]]
         with np.errstate(invalid="ignore"):  # both probabilities 0: infinity minus infinity
             means = [(weight * part).sum() / total for part in pair]
