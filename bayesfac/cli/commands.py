@@ -223,9 +223,9 @@ def bench(args: argparse.Namespace) -> int:
         raise FileNotFoundError(
             f"Expected a source checkout with benchmarks/*.py, got {folder.parent} without"
         )
-    if args.name and args.name not in known:
-        raise LookupError(unknown("benchmark", args.name, known))
-    chosen = [args.name] if args.name else known
+    if args.name not in (*known, "all"):
+        raise LookupError(unknown("benchmark", args.name, [*known, "all"]))
+    chosen = known if args.name == "all" else [args.name]
     scripts = [[sys.executable, str(folder / f"{name}.py")] for name in chosen]
     return max(subprocess.run(script, check=False).returncode for script in scripts)  # noqa: S603
 

@@ -175,7 +175,7 @@ def build_parser() -> Parser:
         "--family", choices=SKELETONS, default="ratings", help="the kind of data (%(default)s)"
     )
     bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
-    bench.add_argument("name", nargs="?", metavar="NAME", help="gibbs, plsa, ...; default: all")
+    bench.add_argument("name", metavar="NAME", help="gibbs, plsa, ...; all runs all, for hours")
     return parser
 
 

@@ -159,7 +159,8 @@ def test_bench_runs_the_script_of_a_checkout(capsys, here, monkeypatch):
     assert run(capsys, "bench", "quick")[0] == 3
     assert "did you mean 'quick'" in refused(capsys, "bench", "quik")
     (here / "benchmarks" / "quick.py").unlink()
-    assert "Expected a source checkout" in refused(capsys, "bench")
+    assert "Expected a source checkout" in refused(capsys, "bench", "all")
+    assert "required: NAME" in refused(capsys, "bench")
 
 
 # -- fit, compare, report -------------------------------------------------------------------------
