@@ -249,9 +249,7 @@ def _compare_options(parser: Parser) -> None:
 def _predict_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
     parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
-    parser.add_argument(
-        "--level", type=float, default=0.9, help="the level of the intervals (%(default)s)"
-    )
+    parser.add_argument("--level", type=float, default=0.9, help="of the intervals (%(default)s)")
     _out(parser)
     for role in ("user", "item"):
         parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
@@ -388,7 +386,7 @@ def _seed(parser: Parser) -> None:
 
 
 def _strict(parser: Parser) -> None:
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if diagnostics fail")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a fit is not usable")
 
 
 class _Version(argparse.Action):
