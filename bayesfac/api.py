@@ -14,7 +14,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import folding, saving
+from bayesfac import folding, recommending, saving
 from bayesfac.choosing import choose
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
@@ -32,7 +32,7 @@ from bayesfac.core.method import (
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
-from bayesfac.inference.everywhere import Everywhere, everywhere
+from bayesfac.inference.everywhere import Everywhere
 from bayesfac.inference.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
 
@@ -152,8 +152,11 @@ class Fit:
         return folding.fold_in(self, data)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
-        """Mean and sd of every cell, streamed over the draws within `memory` bytes of work space."""
-        return everywhere(self.method, self.hyper, self._as_draws(), self.data.shape, memory)
+        """Mean and sd of every cell with labels, within `memory` bytes of work space."""
+        return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
+
+    recommend = recommending.recommend
+    similar = recommending.similar
 
     def _as_draws(self) -> Mapping[str, np.ndarray]:
         if self.draws is not None:
@@ -202,6 +205,13 @@ class Fit:
 
         return sensitivity(self, contain(self.method, data), query, alpha)
 
+    @property
+    def plot(self) -> Any:
+        """Plots by name, such as `fit.plot.trace()`; each returns Matplotlib axes: see `plotting.Plots`."""
+        from bayesfac.plotting import Plots
+
+        return Plots(self)
+
     def diagnostics(self) -> Any:
         """A verdict in words, and the table it rests on, for identified quantities only."""
         from bayesfac.report.diagnostics.diagnose import diagnostics
@@ -226,9 +236,13 @@ class Fit:
 
         to_netcdf(self.posterior, path)
 
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it."""
-        return str(saving.save(self, path))
+    def save(self, path: str | os.PathLike[str], *, thin: int = 1, dtype: str | None = None) -> str:
+        """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it.
+
+        For a smaller folder, `thin=5` keeps every fifth draw, and `dtype="float16"` or "float32" fewer
+        digits. `model_card.md` in the folder says what the fit is.
+        """
+        return str(saving.save(self, path, thin, dtype))
 
     def __repr__(self) -> str:
         engine = type(self.engine).__name__
@@ -327,14 +341,15 @@ def load(path: str | os.PathLike[str]) -> Fit:
     return Fit(**saving.load(path))
 
 
-def compare(fits: Mapping[str, Fit], test: Any, about: str = "") -> Any:
+def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = None) -> Any:
     """Scores of several fits on a test set side by side: a table, pictures, `.to_html(path)`.
 
-    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it.
+    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it. With the
+    ratings `train` recommendations are scored too, beside those of popularity.
     """
     from bayesfac.report.compare import compare as compare_fits
 
-    return compare_fits(fits, test, about=about)
+    return compare_fits(fits, test, about=about, train=train)
 
 
 def methods() -> pd.DataFrame:

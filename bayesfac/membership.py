@@ -1,23 +1,25 @@
 """Clusters of rows, pairs of rows in one cluster, and the columns that tasks use, as a fit infers them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.api import Fit
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
 from bayesfac.report.diagnostics.align import align_draws
 
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
 
 
-def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
+def clusters(fit: "Fit", reference: "Fit | None" = None) -> pd.DataFrame:
     """The most probable cluster of every row, and how certain the fit is of it.
 
     The number of a cluster is arbitrary, and each draw numbers its clusters anew. So the clusters of every
@@ -75,7 +77,7 @@ def clusters(fit: Fit, reference: Fit | None = None) -> pd.DataFrame:
     return table
 
 
-def together(fit: Fit, rows: Sequence[Any]) -> pd.DataFrame:
+def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:
     """The probability that two rows belong to one cluster, for all pairs of some rows.
 
     The mean over the draws of a_i . a_s, the probability that a cluster drawn for row i and a cluster drawn
@@ -132,7 +134,7 @@ def _clustering(method: Method) -> Permutation | None:
     return None
 
 
-def columns_on(fit: Fit, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
+def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
     """How many columns of a sparse representation each task uses, and how certain the fit is of the number.
 
     Column r of F contributes to a task |F_r|^2 over the task's rows times |B_r|^2 over all blocks, a product
@@ -203,7 +205,7 @@ def _has_columns_of_tasks(method: Method) -> bool:
     )
 
 
-def _aligned(fit: Fit, free: Permutation, reference: Fit | None) -> tuple[np.ndarray, str]:
+def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np.ndarray, str]:
     """A of every draw, (draw, row, cluster), with clusters in one order; and a note on the matching."""
     assert fit.draws is not None
     # as `align` does: sites whose topics have a permutation of their own would disturb the match
@@ -224,7 +226,7 @@ def _aligned(fit: Fit, free: Permutation, reference: Fit | None) -> tuple[np.nda
     return A.reshape(-1, *A.shape[2:]), note
 
 
-def _pivot(reference: Fit, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _pivot(reference: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if not reference.is_point:
         raise ValueError("Expected a point fit as reference, got draws")
     point = {name: np.asarray(value) for name, value in sites(reference.params).items()}
@@ -235,7 +237,7 @@ def _pivot(reference: Fit, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray
     return {site: point[site] for site in draws}
 
 
-def _draws_of_rows(fit: Fit) -> Iterator[np.ndarray]:
+def _draws_of_rows(fit: "Fit") -> Iterator[np.ndarray]:
     """A of every draw, or of the point."""
     if fit.draws is None:
         yield np.asarray(fit.params.A)

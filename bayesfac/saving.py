@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 FORMAT = "bayesfac fit 1"
 
 
-def save(fit: "Fit", path: str | os.PathLike[str]) -> Path:
+def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | None = None) -> Path:
     """Write a folder beside `path` and rename it at the end, so that it is complete or absent."""
+    checks.whole_number("save(thin=...)", thin, 1)
+    if dtype not in (None, "float16", "float32"):
+        raise ValueError(f"Expected dtype 'float16' or 'float32', got {dtype!r}")
+    if fit.is_point and (thin > 1 or dtype):
+        raise ValueError("Expected draws for thin= and dtype=, got a point fit, which is small")
     target = Path(path)
     if target.exists() and not (
         target.is_dir() and (not any(target.iterdir()) or _is_ours(target))
@@ -39,7 +45,7 @@ def save(fit: "Fit", path: str | os.PathLike[str]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        _write(fit, part)
+        _write(fit, part, thin, dtype)
         os.chmod(part, 0o777 & ~umask())
         old = None
         if target.exists():
@@ -54,9 +60,9 @@ def save(fit: "Fit", path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _write(fit: "Fit", folder: Path) -> None:
+def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
-    arrays |= {f"stat {name}": value for name, value in fit.stats.items()}
+    arrays |= {f"stat {name}": value[:, ::thin] for name, value in fit.stats.items()}
     if fit.is_point:
         arrays |= {f"site {name}": np.asarray(value) for name, value in sites(fit.params).items()}
     write_arrays(folder / "arrays.npz", {"kind": "fit"}, arrays)
@@ -65,11 +71,15 @@ def _write(fit: "Fit", folder: Path) -> None:
         (folder / "draws").mkdir()
         for site in fit.draws:
             place = folder / "draws" / f"{site}.npy"
-            if isinstance(fit.draws, StoredDraws):  # never mapped: pages would count as memory
+            whole = thin == 1 and dtype is None
+            if whole and isinstance(
+                fit.draws, StoredDraws
+            ):  # never mapped: pages would count as memory
                 shutil.copyfile(fit.draws.path(site), place)
             else:
                 with open(place, "wb") as file:
-                    np.save(file, fit.draws[site], allow_pickle=False)
+                    kept = fit.draws[site] if whole else _less(site, fit.draws[site], thin, dtype)
+                    np.save(file, kept, allow_pickle=False)
             files[f"draws/{site}.npy"] = sha256(place)
     header = {
         "format": FORMAT,
@@ -80,14 +90,82 @@ def _write(fit: "Fit", folder: Path) -> None:
         "seconds": fit.seconds,
         "converged": fit.converged,
         "partial": fit.partial,
-        "notes": fit.result.notes,
+        "notes": [*fit.result.notes, *_reduced(thin, dtype)],
         "info": fit.info,
         "data": _card_to_json(fit.data),
         "files": files,
     }
+    card = model_card(fit, thin, dtype)
+    (folder / "model_card.md").write_text(card, encoding="utf-8")  # not sealed: users may add to it
     plain = json.loads(json.dumps(header, default=_plain_setting))
     with atomic(folder / "header.json") as part:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
+
+
+def _less(site: str, draws: np.ndarray, thin: int, dtype: str | None) -> np.ndarray:
+    """Every n-th draw of a site, in a smaller type if its numbers fit into the type."""
+    kept = draws[:, ::thin]
+    if dtype is None or kept.dtype.kind != "f" or kept.dtype.itemsize <= np.dtype(dtype).itemsize:
+        return kept
+    with np.errstate(over="ignore"):
+        small = kept.astype(dtype)
+    if (np.isfinite(kept) & ~np.isfinite(small)).any():
+        most = float(np.nanmax(np.abs(kept)))
+        raise ValueError(
+            f"Expected draws of {site} that fit into {dtype}, got {most:g}: use 'float32'"
+        )
+    return small
+
+
+def _reduced(thin: int, dtype: str | None) -> list[str]:
+    """Notes on what a folder lacks."""
+    every = [f"saved with one draw in {thin}"] if thin > 1 else []
+    return every + ([f"saved as {dtype}"] if dtype else [])
+
+
+def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
+    """A page in Markdown on what a saved fit is, for whoever finds the folder."""
+    kind = "one point estimate" if fit.is_point else "draws from a posterior"
+    notes = [*fit.result.notes, *_reduced(thin, dtype)]
+    info = fit.info.get("versions", {})
+    facts = {
+        "method": f"{fit.name}: {fit.method.paper} ({fit.method.cite})",
+        "what": kind,
+        "engine": f"{type(fit.engine).__name__}, seed {fit.seed}, {fit.seconds:.0f} s",
+        "settings": ", ".join(f"{k}={v}" for k, v in fit.hyper._asdict().items() if v is not None),
+        "data": fit.data.name or fit.data.kind,
+        "size": ", ".join(f"{what} {number:g}" for what, number in fit.data.summary.items()),
+        "versions": ", ".join(f"{name} {version}" for name, version in info.items()),
+    }
+    lines = [f"| {what} | {str(text).replace('|', '/')} |" for what, text in facts.items() if text]
+    remarks = [f"- {note}" for note in notes] or ["- none"]
+    return "\n".join(
+        [f"# {fit.name} on {fit.data.name or fit.data.kind}", "", "| | |", "|---|---|", *lines, ""]
+        + [
+            "## Notes of the fit",
+            "",
+            *remarks,
+            "",
+            "## Use",
+            "",
+            "```python",
+            "import bayesfac as bf",
+        ]
+        + [
+            "",
+            'fit = bf.load("THIS_FOLDER")',
+            "print(fit.diagnostics())  # what it may be used for",
+        ]
+        + [
+            "```",
+            "",
+            "A user, item or row without training data is predicted from the prior and flagged. ",
+        ]
+        + [
+            "The folder holds labels and counts of the training data, but not the data themselves.",
+            "",
+        ]
+    )
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -159,6 +237,7 @@ def _plain_setting(value: Any) -> Any:
 def _card_to_json(card: Card) -> dict[str, Any]:
     return {
         "kind": card.kind,
+        "name": card.name,
         "coords": {axis: _plain(index, axis) for axis, index in card.coords.items()},
         "summary": card.summary,
         "levels": card.levels,
@@ -170,7 +249,8 @@ def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -
     coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
     levels = None if saved["levels"] is None else tuple(saved["levels"])
     probe = pd.DataFrame(saved["probe"])
-    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe)
+    name = saved.get("name", "")  # absent in fits of earlier versions
+    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
 
 
 def _plain(values: Any, axis: str) -> list[Any]:

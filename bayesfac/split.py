@@ -39,7 +39,9 @@ class Strong(NamedTuple):
     test: Ratings
 
 
-def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Container, Container]:
+def holdout(
+    data: Container, fraction: float, *, seed: int = 0, by: str = "random"
+) -> tuple[Container, Container]:
     """Hold out a random share: of the ratings, of the rows with labels, or of the counts of every cell.
 
     Of tasks, the share of each task's labelled rows is held out: the training part keeps these rows without
@@ -55,6 +57,9 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
     fraction : float
         The share of the test part, between 0 and 1.
     seed : int
+    by : {"random", "time"}
+        "time" holds out the latest ratings, of all users together, as a system in use would meet them:
+        users and items that appear late are then new. Of equally late ratings, random ones are held out.
 
     Returns
     -------
@@ -69,6 +74,13 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
     """
     if not 0 < fraction < 1:
         raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
+    if by not in ("random", "time"):
+        raise ValueError(f'Expected by="random" or by="time", got {by!r}')
+    if by == "time" and getattr(data, "time", None) is None:
+        raise ValueError(
+            f'Expected {type(data).__name__} with times for by="time", got none: '
+            "bf.Ratings(..., times=...), or a column timestamp"
+        )
     rng = np.random.default_rng(seed)
     if isinstance(data, Views):
         return _thin(data, fraction, rng)
@@ -80,7 +92,10 @@ def holdout(data: Container, fraction: float, *, seed: int = 0) -> tuple[Contain
             f"Expected a fraction that leaves ratings on both sides, got {fraction} of {n}: "
             f"{held} would be held out"
         )
-    return _divide(data, rng.permutation(n)[:held])
+    order = rng.permutation(n)
+    if by == "time" and data.time is not None:
+        order = order[np.argsort(data.time[order], kind="stable")[::-1]]
+    return _divide(data, order[:held])
 
 
 def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
@@ -266,5 +281,5 @@ def _check_counts(name: str, counts: sp.csr_matrix) -> None:
 
 def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
     part = Views(matrices, rows=views.rows)
-    part.host = replace(part.host, features=views.features)
+    part.host = replace(part.host, features=views.features, name=views.name)
     return part

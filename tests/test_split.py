@@ -184,3 +184,27 @@ def test_a_task_keeps_a_labelled_row():
     assert not train.bare and len(test) == 2
     with pytest.raises(ValueError, match="leaves labelled rows on both sides, got 0.1 of 4"):
         split.holdout(data, 0.1, seed=0)
+
+
+# -- by time --------------------------------------------------------------------------------------
+def test_the_latest_ratings_are_held_out():
+    rng = np.random.default_rng(0)
+    frame = datasets.make_ratings(20, 15, 2, seed=0).frame()
+    ratings = Ratings(frame, times=rng.permutation(len(frame)))
+    train, test = split.holdout(ratings, 0.2, by="time")
+    assert train.time.max() < test.time.min()
+    assert len(test) == round(0.2 * len(ratings))
+    assert train.shape == test.shape == ratings.shape
+    same_time = Ratings(frame, times=np.zeros(len(frame)))
+    parts = [split.holdout(same_time, 0.2, by="time", seed=seed)[1] for seed in (0, 0, 1)]
+    assert parts[0].fingerprint() == parts[1].fingerprint() != parts[2].fingerprint()
+
+
+def test_a_split_by_time_needs_times():
+    ratings = datasets.make_ratings(20, 15, 2, seed=0)
+    with pytest.raises(ValueError, match="Ratings with times"):
+        split.holdout(ratings, 0.2, by="time")
+    with pytest.raises(ValueError, match='by="random" or by="time"'):
+        split.holdout(ratings, 0.2, by="user")
+    with pytest.raises(ValueError, match="Views with times"):
+        split.holdout(Views({"a": [[1, 2]]}), 0.2, by="time")

@@ -98,6 +98,8 @@ FACADE = {
         "folding",
         "membership",
         "penalty_path",
+        "plotting",
+        "recommending",
         "saving",
         "simulation",
     ),

@@ -1,7 +1,6 @@
 """The functions behind the commands; each takes parsed arguments and returns an exit code."""
 
 import argparse
-import ast
 import os
 import subprocess
 import sys
@@ -85,13 +84,47 @@ def compare(args: argparse.Namespace) -> int:
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
-    test = _data(args.test, card.kind.lower(), args, _id_types(card.coords))
-    comparison = bf.compare(fits, test)
+    kind, ids = card.kind.lower(), _id_types(card.coords)
+    test = _data(args.test, kind, args, ids)
+    train = _data(args.train, kind, args, ids) if args.train else None
+    comparison = bf.compare(fits, test, train=train)
     print(comparison)
     if args.html:
         comparison.to_html(args.html)
         print(f"report: {args.html}")
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Predict the ratings of pairs with a saved fit."""
+    import bayesfac as bf
+    from bayesfac.datasets import read_pairs
+
+    _writable(args.out)
+    loaded = bf.load(args.folder)
+    if loaded.data.kind != "Ratings":
+        raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
+    roles = {role: getattr(args, role) for role in ("user", "item")}
+    columns = {role: name for role, name in roles.items() if name is not None}
+    prediction = loaded.predict(read_pairs(args.data, columns))
+    _write(prediction.frame(args.level), args.out)
+    _tell_aside(args, f"{prediction}")
+    return DONE
+
+
+def recommend(args: argparse.Namespace) -> int:
+    """Recommend items with a saved fit."""
+    import bayesfac as bf
+
+    _writable(args.out)
+    loaded = bf.load(args.folder)
+    args.levels = args.levels or loaded.data.levels
+    exclude = _data(args.exclude, "ratings", args) if args.exclude else None
+    rules = {"exclude": exclude, "by": args.by, "seed": args.seed}
+    table = loaded.recommend(args.users, args.n, **rules)
+    _write(table, args.out)
+    _tell_aside(args, f"in_top: {table.attrs['in_top']}")
+    return DONE
 
 
 def report(args: argparse.Namespace) -> int:
@@ -170,7 +203,8 @@ def data_split(args: argparse.Namespace) -> int:
     from bayesfac import split
     from bayesfac.core.files import atomic
 
-    parts = split.holdout(_data(args.data, "ratings", args), args.fraction, seed=args.seed)
+    ratings = _data(args.data, "ratings", args)
+    parts = split.holdout(ratings, args.fraction, seed=args.seed, by=args.by)
     for name, part in zip(("train", "test"), parts, strict=True):
         target = Path(args.out) / f"{name}.csv"
         with atomic(target) as path:
@@ -189,69 +223,14 @@ def bench(args: argparse.Namespace) -> int:
         raise FileNotFoundError(
             f"Expected a source checkout with benchmarks/*.py, got {folder.parent} without"
         )
-    if args.name and args.name not in known:
-        raise LookupError(unknown("benchmark", args.name, known))
-    chosen = [args.name] if args.name else known
+    if args.name not in (*known, "all"):
+        raise LookupError(unknown("benchmark", args.name, [*known, "all"]))
+    chosen = known if args.name == "all" else [args.name]
     scripts = [[sys.executable, str(folder / f"{name}.py")] for name in chosen]
     return max(subprocess.run(script, check=False).returncode for script in scripts)  # noqa: S603
 
 
 # -- arguments ----------------------------------------------------------------------------------
-def pair(text: str) -> tuple[str, str]:
-    """NAME=REST.
-
-    >>> pair("Gibbs=runs/a=b")
-    ('Gibbs', 'runs/a=b')
-    """
-    name, equals, rest = text.partition("=")
-    if not (name and equals and rest):
-        raise argparse.ArgumentTypeError(f"Expected NAME=VALUE, got {text!r}")
-    return name, rest
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE, the value as a Python literal, true, false, none, or else text.
-
-    >>> setting("tol=1e-6"), setting("guide=lowrank"), setting("alpha=none")
-    (('tol', 1e-06), ('guide', 'lowrank'), ('alpha', None))
-    """
-    name, value = pair(text)
-    words = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Comma-separated names.
-
-    >>> names("who, film,stars")
-    ('who', 'film', 'stars')
-    """
-    return tuple(name.strip() for name in text.split(","))
-
-
-def levels(text: str) -> tuple[float, ...]:
-    """The number of levels, FROM:TO in steps of one, FROM:TO:STEP, or a list.
-
-    >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
-    ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
-    """
-    try:
-        if "," in text:
-            return tuple(map(float, text.split(",")))
-        first, last, step = (
-            [*map(float, text.split(":")), 1.0, 1.0][:3] if ":" in text else (1, int(text), 1)
-        )
-        return tuple(first + step * i for i in range(round((last - first) / step) + 1))
-    except (ValueError, ZeroDivisionError):
-        message = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
-        raise argparse.ArgumentTypeError(message) from None
-
-
 def _engine(args: argparse.Namespace, default: str) -> Any:
     """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
     from bayesfac.core.method import unknown
@@ -334,6 +313,27 @@ def _writable(path: str | None) -> None:
         raise FileNotFoundError(
             f"Expected a writable folder for {path}, got one that is missing or read-only"
         )
+
+
+def _write(table: "pd.DataFrame", path: str | None) -> None:
+    """Write a table as CSV or Parquet, after the name of the file; print it as CSV without a path."""
+    from bayesfac.core.files import atomic
+
+    if path is None:
+        print(table.to_csv(index=False), end="")
+        return
+    with atomic(path) as part:
+        if Path(path).suffix == ".parquet":
+            table.to_parquet(part, index=False)
+        else:
+            table.to_csv(part, index=False)
+    print(f"{len(table)} rows in {path}")
+
+
+def _tell_aside(args: argparse.Namespace, text: str) -> None:
+    """Print a remark to standard error, so that it does not stand in a table."""
+    if not args.quiet:
+        print(text, file=sys.stderr)
 
 
 def _tell(args: argparse.Namespace, text: str) -> None:

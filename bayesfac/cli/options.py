@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from bayesfac.cli import commands
+from bayesfac.cli import arguments, commands
 from bayesfac.cli.new_method import SKELETONS, new_method
 
 ABOUT = """\
@@ -20,6 +20,8 @@ examples:
   bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
   bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
   bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
+  bayesfac predict draws ml/test.csv --out predictions.csv
+  bayesfac recommend draws --users 1 2 --exclude ml/train.csv
   bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
@@ -67,6 +69,22 @@ Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of
 COMPARE_EXAMPLES = """\
 example:
   bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
+
+PREDICT = """\
+Predict the rating of each pair (user, item) of DATA with a saved fit: mean, standard deviation, an
+interval, and whether the user or item is new (flagged: predicted from the prior). DATA is a text or
+.parquet file with columns user and item; a column of ratings is not needed and not read. Without
+--out the table goes to standard output as CSV."""
+
+RECOMMEND = """\
+Print the best items of each user with a saved fit of ratings, and the probability that each is
+among the user's N best. A fit does not keep its data: name the training data with --exclude, or
+items that a user has rated are recommended again."""
+
+RECOMMEND_EXAMPLES = """\
+examples:
+  bayesfac recommend runs/gibbs --users ann bob --exclude train.csv
+  bayesfac recommend runs/gibbs --n 20 --by lower --exclude train.csv --out top.csv"""
 
 REPORT = """\
 Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html
@@ -145,6 +163,9 @@ def build_parser() -> Parser:
     _demo_options(_command(add, "demo", commands.demo, DEMO))
     _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
     _compare_options(_command(add, "compare", commands.compare, COMPARE, COMPARE_EXAMPLES))
+    _predict_options(_command(add, "predict", commands.predict, PREDICT))
+    recommend = _command(add, "recommend", commands.recommend, RECOMMEND, RECOMMEND_EXAMPLES)
+    _recommend_options(recommend)
     _report_options(_command(add, "report", commands.report, REPORT))
     _sbc_options(_command(add, "sbc", commands.sbc, SBC, SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
@@ -154,7 +175,7 @@ def build_parser() -> Parser:
         "--family", choices=SKELETONS, default="ratings", help="the kind of data (%(default)s)"
     )
     bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
-    bench.add_argument("name", nargs="?", metavar="NAME", help="gibbs, plsa, ...; default: all")
+    bench.add_argument("name", metavar="NAME", help="gibbs, plsa, ...; all runs all, for hours")
     return parser
 
 
@@ -213,15 +234,45 @@ def _engine_options(parser: Parser) -> None:
 def _compare_options(parser: Parser) -> None:
     parser.add_argument(
         "fits",
-        type=commands.pair,
+        type=arguments.pair,
         nargs="+",
         metavar="NAME=FOLDER",
         help="saved fits",
     )
     parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
+    parser.add_argument("--train", metavar="DATA", help="training data: also score recommendations")
     parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
     _table_options(parser)
     _strict(parser)
+
+
+def _predict_options(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
+    parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
+    parser.add_argument("--level", type=float, default=0.9, help="of the intervals (%(default)s)")
+    _out(parser)
+    for role in ("user", "item"):
+        parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
+
+
+def _recommend_options(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
+    parser.add_argument("--users", nargs="+", metavar="USER", help="whom (default: all users)")
+    parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
+    parser.add_argument(
+        "--by",
+        choices=["mean", "lower", "draw"],
+        default="mean",
+        help="rank by the mean, the lower end of the interval, or one draw (%(default)s)",
+    )
+    parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
+    _out(parser)
+    _table_options(parser)
+    _seed(parser)
+
+
+def _out(parser: Parser) -> None:
+    parser.add_argument("--out", metavar="FILE", help="write a .csv or .parquet file")
 
 
 def _report_options(parser: Parser) -> None:
@@ -268,6 +319,12 @@ def _data_options(parser: Parser) -> None:
     split.add_argument(
         "--fraction", type=float, default=0.1, help="share of the test part (%(default)s)"
     )
+    split.add_argument(
+        "--by",
+        choices=["random", "time"],
+        default="random",
+        help="hold out random or latest ratings",
+    )
     _table_options(split)
     _seed(split)
 
@@ -276,7 +333,7 @@ def _table_options(parser: Parser) -> None:
     group = parser.add_argument_group("reading files")
     group.add_argument(
         "--columns",
-        type=commands.names,
+        type=arguments.names,
         metavar="A,B,C",
         help="the columns with user, item, rating (or row, view, feature, value)",
     )
@@ -287,7 +344,7 @@ def _table_options(parser: Parser) -> None:
     )
     group.add_argument(
         "--levels",
-        type=commands.levels,
+        type=arguments.levels,
         metavar="1:5",
         help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
     )
@@ -313,7 +370,7 @@ def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
     parser.add_argument(
         flag,
         dest=dest,
-        type=commands.setting,
+        type=arguments.setting,
         metavar="KEY=VALUE",
         nargs="+",
         action="extend",
@@ -329,7 +386,7 @@ def _seed(parser: Parser) -> None:
 
 
 def _strict(parser: Parser) -> None:
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if diagnostics fail")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a fit is not usable")
 
 
 class _Version(argparse.Action):

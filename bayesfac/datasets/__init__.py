@@ -15,7 +15,7 @@ from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.datasets import fetch, generators
 from bayesfac.datasets.arff import read_arff
-from bayesfac.datasets.files import read, views
+from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
     make_ratings,
@@ -36,6 +36,7 @@ __all__ = [
     "make_uneven_ratings",
     "read",
     "read_arff",
+    "read_pairs",
     "target",
 ]
 
@@ -101,6 +102,13 @@ def load(
     Ratings(300 users x 200 items, 9000 ratings, density 0.15, levels 1..5)
     """
     record = about(name)
+    return _load(record, folder, download, progress).named(name)
+
+
+def _load(
+    record: Record, folder: str | os.PathLike[str] | None, download: bool, progress: bool
+) -> Ratings | Views:
+    name = record.name
     if name == "ratings":
         return generators.embedded_ratings()
     if name == "uneven-ratings":
@@ -109,7 +117,8 @@ def load(
         return generators.embedded_digits()[0]
     arrays = fetch.arrays(record, folder, download, progress)
     if record.kind == "ratings":
-        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS)
+        time = arrays.get("timestamp")
+        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS, times=time)
     return views(arrays)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data.columns import RATINGS, VIEWS, Columns, choose, is_role
+from bayesfac.core.data.columns import RATINGS, VIEWS, Columns, choose, is_role, with_time
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import indefinite
 from bayesfac.core.data.views import Views
@@ -56,7 +56,7 @@ def read(
     columns : sequence of str or mapping, optional
         The names of these columns in the file, all in order or some as {"rating": "stars"}. By default
         the names above or usual names for them (userId, customer, movie, stars, ...). A header without
-        such names is an error. A column with times is left aside with a warning.
+        such names is an error. A column with times (timestamp, date) is kept: see `Ratings`.
     levels, duplicates
         As for `Ratings`.
     bad : {"error", "skip"}
@@ -77,6 +77,13 @@ def read(
     ['NA', 'bob']
     """
     path = Path(path)
+    return _read(path, kind, columns, levels, duplicates, bad, ids, decimal).named(path.name)
+
+
+def _read(
+    path: Path, kind: str, columns: Columns | None, levels: Any, duplicates: str, bad: str,
+    ids: Mapping[str, type] | None, decimal: str,
+) -> Ratings | Views:  # fmt: skip
     if kind not in ("ratings", "views"):
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
     if decimal not in (".", ","):
@@ -90,8 +97,10 @@ def read(
         return _from_npz(path, kind, options)
     wanted = RATINGS if kind == "ratings" else VIEWS
     table = _table(path, wanted, columns or None, decimal)
+    times = table.pop("time") if "time" in table else None
     if bad == "skip":
         table = _skipped(path, table)
+        times = None if times is None else times[table.index]
     kinds = ids or {}
     labels = [_ids(path, table[name], kinds.get(name)) for name in wanted[:-1]]
     values = _numbers(path, table[wanted[-1]])
@@ -99,11 +108,41 @@ def read(
         if kind == "views":
             return _long_views(labels, values)
         user, item = labels
-        return Ratings(user, item, values, **options)
+        return Ratings(user, item, values, **options, times=None if times is None else times.array)
     except ValueError as error:  # rows are counted from 0: name the lines of the file instead
         index = table.index
         line = re.sub(r"\brow (\d+)", lambda m: f"{index.name} {index[int(m[1])]}", str(error))
         raise ValueError(f"{path}: {line}") from error
+
+
+def read_pairs(
+    path: str | os.PathLike[str],
+    columns: Columns | None = None,
+    ids: Mapping[str, type] | None = None,
+) -> pd.DataFrame:
+    r"""Read the pairs (user, item) of a file, to predict their ratings; other columns are left aside.
+
+    Parameters
+    ----------
+    path : path
+        Text or .parquet, as for `read`. Text without a header has users and items in its first two columns.
+    columns, ids
+        As for `read`, for user and item.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "q.csv"
+    >>> _ = path.write_text("user,item\nann,x\n")
+    >>> read_pairs(path).to_numpy().tolist()
+    [['ann', 'x']]
+    """
+    path, wanted, kinds = Path(path), RATINGS[:2], ids or {}
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
+    table = _table(path, wanted, columns or None, ".")
+    read_as = {name: _ids(path, table[name], kinds.get(name)) for name in wanted}
+    return pd.DataFrame(read_as).reset_index(drop=True)
 
 
 def views(arrays: Mapping[str, np.ndarray]) -> Views:
@@ -129,7 +168,8 @@ def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views
         raise ValueError(f"Expected a NumPy archive in {path}: {error}") from error
     make: Any = partial(Ratings, **options) if kind == "ratings" else Views
     if kind == "ratings" and all(name in arrays for name in RATINGS):
-        return make(*(arrays[name] for name in RATINGS))
+        time = next((arrays[name] for name in ("time", "timestamp") if name in arrays), None)
+        return make(*(arrays[name] for name in RATINGS), times=time)
     if kind == "views" and any(name.startswith("view_") for name in arrays):
         return views(arrays)
     if {"format", "shape", "data"} <= set(arrays):
@@ -143,12 +183,16 @@ def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views
 def _table(
     path: Path, wanted: tuple[str, ...], columns: Columns | None, decimal: str
 ) -> pd.DataFrame:
-    """The columns, renamed to `wanted`; the index is the line of a text file (line 2) or the row (row 0)."""
+    """The columns, renamed to `wanted`; the index is the line of a text file (line 2) or the row (row 0).
+    Of ratings also the column `time`, if there is one."""
     if path.suffix.lower() == ".parquet":
         frame, first = _parquet(path), 0
     else:
         text = _content(path, "ratings" if wanted == RATINGS else "views")
         frame, first = _text(path, text, wanted, columns is not None, decimal)
+    time = None
+    if wanted == RATINGS:
+        columns, time = with_time(list(frame.columns), columns)
     if first == 1 and columns is None:
         names = _by_position(path, frame, wanted)
     else:
@@ -156,6 +200,8 @@ def _table(
     if frame.empty:
         raise ValueError(f"Expected at least one row in {path}, got none")
     table = frame[names].set_axis(list(wanted), axis=1)
+    if time is not None:
+        table["time"] = frame[time]
     if first and decimal == ",":
         table[wanted[-1]] = table[wanted[-1]].str.replace(",", ".")
     place = pd.RangeIndex(first, first + len(table), name="line" if first else "row")

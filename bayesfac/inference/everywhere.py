@@ -1,46 +1,145 @@
-"""Predictions of every cell of a matrix: one pass over the draws, of which only sums are kept."""
+"""Predictions of whole rows: moments of every cell, and draws of the cells of some rows.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Both pass over the draws block by block. Of moments only sums are kept.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
-from bayesfac.core.data.cells import Grid
+from bayesfac.core.data.cards import COLUMNS, Card
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
 from bayesfac.inference.predict import param_blocks
 
+OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
+TABLE = 2**20  # cells of one block of a long table
 
-@dataclass(frozen=True)
-class Everywhere:
-    """Mean, sd (noise included) and sd_mean of every cell, rows by columns."""
+
+class Moments(NamedTuple):
+    """Mean, standard deviation with the noise, and standard deviation of the expected outcome."""
 
     mean: np.ndarray
     sd: np.ndarray
     sd_mean: np.ndarray
 
 
-def everywhere(
-    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], shape: tuple[int, int], memory: int
-) -> Everywhere:
-    """See `Fit.everywhere`. Blocks of rows are small enough to stay in the processor's cache."""
-    dtype = next(iter(draws.values())).dtype
+@dataclass(eq=False)
+class Everywhere:
+    """Predictions of every cell, rows by columns, computed when they are asked for.
+
+    `mean`, `sd` (noise included) and `sd_mean` are matrices. `frame()` is a long table with labels, and
+    `to_parquet(path)` writes this table block by block, so that the cells need not fit in memory.
+    """
+
+    method: Method
+    hyper: Any
+    draws: Mapping[str, np.ndarray]
+    data: Card
+    memory: int
+    _kept: dict[str, Moments] = field(default_factory=dict, repr=False)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The expected outcome of every cell."""
+        return self._all().mean
+
+    @property
+    def sd(self) -> np.ndarray:
+        """The standard deviation of the outcome, noise included."""
+        return self._all().sd
+
+    @property
+    def sd_mean(self) -> np.ndarray:
+        """The posterior standard deviation of the expected outcome; zero for a point fit."""
+        return self._all().sd_mean
+
+    def blocks(self) -> Iterator[pd.DataFrame]:
+        """Long tables of some rows each, in order: labels, mean, sd, sd_mean, flagged."""
+        n, m = self.data.shape
+        labels, seen = _column_labels(self.data), self.data.col_counts > 0
+        axis = COLUMNS[self.data.kind][0]
+        height = max(1, TABLE // m)
+        for first in range(0, n, height):
+            rows = np.arange(first, min(first + height, n))
+            found = moments(self.method, self.hyper, self.draws, rows, m, self.memory)
+            names = self.data.coords[axis][np.repeat(rows, m)]
+            every = {name: np.tile(index, len(rows)) for name, index in labels.items()}
+            known = (self.data.row_counts[rows] > 0)[:, None] & (seen | (axis != "user"))
+            numbers = {name: value.ravel() for name, value in found._asdict().items()}
+            yield pd.DataFrame({axis: names, **every, **numbers, "flagged": ~known.ravel()})
+
+    def frame(self) -> pd.DataFrame:
+        """The long table of all cells."""
+        return pd.concat(self.blocks(), ignore_index=True)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> Path:
+        """Write the long table to a Parquet file, block by block; an unfinished file does not stay.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import bayesfac as bf
+        >>> fit = bf.fit("pmf", bf.datasets.make_ratings(30, 20, 2, seed=0), progress=False)
+        >>> path = fit.everywhere().to_parquet(f"{tempfile.mkdtemp()}/cells.parquet")
+        >>> pd.read_parquet(path).columns.tolist()
+        ['user', 'item', 'mean', 'sd', 'sd_mean', 'flagged']
+        """
+        try:
+            import pyarrow
+            from pyarrow.parquet import ParquetWriter
+        except ImportError as error:
+            raise ImportError(
+                "Expected pyarrow, which writes Parquet, got none: pip install 'bayesfac[datasets]'"
+            ) from error
+        blocks = (pyarrow.Table.from_pandas(b, preserve_index=False) for b in self.blocks())
+        first = next(blocks)
+        with atomic(path) as part, ParquetWriter(part, first.schema) as writer:
+            writer.write_table(first)
+            for block in blocks:
+                writer.write_table(block.cast(first.schema))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        n, m = self.data.shape
+        return f"Everywhere({n} x {m} cells of {self.method.name}; .mean, .sd, .frame(), .to_parquet())"
+
+    def _all(self) -> Moments:
+        if "all" not in self._kept:
+            n, m = self.data.shape
+            rows = np.arange(n)
+            self._kept["all"] = moments(self.method, self.hyper, self.draws, rows, m, self.memory)
+        return self._kept["all"]
+
+
+def moments(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], rows: np.ndarray, columns: int, memory: int
+) -> Moments:  # fmt: skip
+    """Moments of all cells of some rows. Blocks of rows are small enough to stay in the processor's cache."""
+    dtype, shape = next(iter(draws.values())).dtype, (len(rows), columns)
     mean, square, noise = (np.zeros(shape, dtype) for _ in range(3))
-    height = int(np.clip(2**21 // (4 * shape[1]), 1, shape[0]))
+    height = int(np.clip(2**21 // (4 * columns), 1, len(rows)))
     total = 0
     for params in param_blocks(method, draws, 1, memory // 4):
         count = len(jax.tree.leaves(params)[0])
-        for start in range(0, shape[0], height):
-            rows = np.arange(start, min(start + height, shape[0]))
-            sums = (mean[rows], square[rows], noise[rows])
-            grid = Grid(rows, np.arange(shape[1]))
+        for start in range(0, len(rows), height):
+            at = slice(start, start + height)
+            grid = Grid(rows[at], np.arange(columns))
+            sums = (mean[at], square[at], noise[at])
             new = _add(method, hyper, params, grid, sums, float(total))
-            mean[rows], square[rows], noise[rows] = map(np.asarray, new)
+            mean[at], square[at], noise[at] = map(np.asarray, new)
         total += count
     spread = np.maximum(square / total, 0)  # one draw leaves only rounding, which may be negative
-    return Everywhere(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
+    return Moments(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -59,3 +158,42 @@ def _add(
 
     (mean, square, noise, _), _ = jax.lax.scan(one, (*sums, seen), params)
     return mean, square, noise
+
+
+def expectations(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, memory: int
+) -> np.ndarray:
+    """(draw, ...) expected outcomes of the cells of a query, which must be small enough for all draws."""
+    blocks = param_blocks(method, draws, 1, memory // 4)
+    return np.concatenate([np.asarray(_means(method, hyper, params, query)) for params in blocks])
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _means(method: Method, hyper: Any, params: Any, query: Grid | Query) -> jax.Array:
+    return jax.lax.map(lambda p: method.predict(p, query, hyper).mean, params)
+
+
+def outcomes(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, seed: Any
+) -> np.ndarray:
+    """(outcome, ...) simulated outcomes of the cells under the first draw, which is all of a point fit."""
+    (params,) = param_blocks(method, {site: value[:1, :1] for site, value in draws.items()}, 1, 1)
+    return np.asarray(_simulated(method, hyper, params, query, seed))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _simulated(
+    method: Method, hyper: Any, params: Any, query: Grid | Query, key: jax.Array
+) -> jax.Array:
+    first = jax.tree.map(lambda value: value[0], params)
+    return method.predict(first, query, hyper).sample(key, (OUTCOMES,))
+
+
+def _column_labels(card: Card) -> dict[str, np.ndarray]:
+    """The labels of the columns of all cells, by the name of the column of a long table."""
+    if card.kind != "Views":
+        axis = "item" if card.kind == "Ratings" else f"feature.{LABELS}"
+        return {COLUMNS[card.kind][1]: card.coords[axis].to_numpy()}
+    axes = {name.removeprefix("feature."): i for name, i in card.coords.items() if name != "row"}
+    view = np.repeat(list(axes), [len(index) for index in axes.values()])
+    return {"view": view, "feature": np.concatenate([i.to_numpy() for i in axes.values()])}

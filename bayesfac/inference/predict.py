@@ -1,7 +1,7 @@
 """Predictions of cells from draws: one pass over draws and cells, in blocks, within a memory budget."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -108,6 +108,18 @@ class Prediction:
             )
         parts = [block["mean"].T for _, block in self._blocks(simulate=False)]
         return _joined(parts).T.reshape(chains, draws, len(self))
+
+    def means_of_parts(self, count: int) -> np.ndarray:
+        """(part, cell) means of consecutive parts of the draws: `count` parts or more, if there are draws."""
+        chains, draws = self._shape
+        pieces = np.array_split(np.arange(draws), min(draws, -(-count // chains)))
+        parts = []
+        for chain in range(chains):
+            for piece in pieces:
+                at = slice(piece[0], piece[-1] + 1)
+                some = {site: value[chain : chain + 1, at] for site, value in self.draws.items()}
+                parts.append(replace(self, draws=some, _kept={}).mean)
+        return np.stack(parts)
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
         """Scores of each cell against its observed value: mean, sd, log_score, crps, pit.

@@ -21,7 +21,9 @@ class StoredDraws(Mapping[str, np.ndarray]):
     def __getitem__(self, site: str) -> np.ndarray:
         if not self.path(site).exists():
             raise KeyError(site)
-        return np.load(self.path(site), mmap_mode="r", allow_pickle=False)
+        stored = np.load(self.path(site), mmap_mode="r", allow_pickle=False)
+        # half precision is for storage: sums in it would be wrong, so the whole site is read
+        return stored.astype(np.float32) if stored.dtype == np.float16 else stored
 
     def __iter__(self) -> Iterator[str]:
         return (path.stem for path in sorted(self.folder.glob("*.npy")))

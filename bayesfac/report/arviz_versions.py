@@ -9,6 +9,7 @@ DataTree.
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import arviz_plots
@@ -34,6 +35,25 @@ _STYLE: Any = {  # Matplotlib 3.11 has a type for every key, 3.10 for none
     "figure.facecolor": "white", "savefig.facecolor": "white", "legend.frameon": False,
     "lines.linewidth": 1.4, "figure.dpi": 100, "figure.constrained_layout.use": True,
 }  # fmt: skip
+
+
+_OPEN = ContextVar("open", default=False)
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Figures drawn inside stay with pyplot, so that notebooks and `plt.show()` display them."""
+    token = _OPEN.set(True)
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
+
+
+def close(drawn: Figure) -> None:
+    """Take a figure from pyplot, unless the caller is to have it."""
+    if not _OPEN.get():
+        plt.close(drawn)
 
 
 @contextmanager
@@ -81,7 +101,7 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
 
 
 def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: Any) -> Figure:
-    """`arviz_plots.plot_<plot>` as a matplotlib figure that is closed in pyplot."""
+    """`arviz_plots.plot_<plot>` as a matplotlib figure."""
     draw = getattr(arviz_plots, f"plot_{plot}")
     if plot == "rank":
         # both envelopes mislead for correlated draws, and version 0.8 draws its envelope wrongly
@@ -91,7 +111,7 @@ def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: 
     with style():
         draw(tree, backend="matplotlib", figure_kwargs={"figsize": size}, **settings)
         drawn = plt.gcf()
-        plt.close(drawn)
+        close(drawn)
         drawn.set_layout_engine("constrained")
     return drawn
 

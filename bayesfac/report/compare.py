@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,27 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
+from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,
     LEVELS,
+    WIDTH,
     WORDS,
+    OutsideScores,
     Scores,
     coverage,
+    outside,
     paired_difference,
     score,
 )
+from bayesfac.report.diagnostics.uses import judge_averages
 from bayesfac.report.pages.html import comparison_page, score_rows, write
-from bayesfac.report.pages.templates import number, render
+from bayesfac.report.pages.templates import number, percent, render
+from bayesfac.report.plots.held_out_plots import TOLERANCE
+from bayesfac.report.ranking import Ranking, ranking
 
+OUTSIDE = "made elsewhere"
+LOSS_OF = {"NMAE": "MAE of level", "perplexity": "log score"}  # a score -> the loss that orders it
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
 
@@ -38,17 +47,29 @@ class Comparison:
         The test set.
     about : str
         How the test set was made, in words.
+    train : Ratings, optional
+        The training data, for scores of recommendations.
+    outside : dict
+        Scores of predictions that were made elsewhere, by name.
     """
 
     fits: dict[str, Any]
     test: Any
     scores: Mapping[str, Any]  # of Scores, or of TokenScores
     about: str = ""
+    train: Any = None
+    outside: Mapping[str, OutsideScores] = field(default_factory=dict)
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
-        """The diagnostics of each fit."""
-        return {name: diagnostics(fit) for name, fit in self.fits.items()}
+        """The diagnostics of each fit, with the Monte Carlo error of its main score."""
+        found = {}
+        for name, fit in self.fits.items():
+            found[name] = diagnostics(fit)
+            if not fit.is_point:
+                averages = judge_averages(name, fit, {**self.scores, **self.outside}, self.test)
+                found[name] = replace(found[name], findings=(*found[name].findings, averages))
+        return found
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -57,12 +78,15 @@ class Comparison:
         for name, fit in self.fits.items():
             rest = {"seconds": fit.seconds, "verdict": self.diagnoses[name].short}
             rows[name] = {**self.scores[name].summary(), **rest}
+        for name, each in self.outside.items():
+            rows[name] = {**each.summary(), "verdict": OUTSIDE}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
 
     @cached_property
     def differences(self) -> pd.DataFrame:
         """Each loss minus the first fit's, with its standard error over users; lower is better."""
-        (_, first), *others = self.scores.items()
+        every = {**self.scores, **self.outside}
+        (_, first), *others = every.items()
         rows = {
             (name, loss): pair
             for name, scores in others
@@ -83,9 +107,28 @@ class Comparison:
         return best
 
     @cached_property
+    def starred(self) -> dict[str, list[str]]:
+        """Column -> the fits that are best or as good as the best, if another fit is worse beyond noise.
+
+        Noise is two standard errors of the paired difference over users. Columns without such an error
+        (interval width, perplexity of one view) have no star.
+        """
+        every, stars = {**self.scores, **self.outside}, {}
+        for column, best in self.best.items():
+            loss = LOSS_OF.get(column, column)
+            known = [n for n, each in every.items() if loss in losses_of(each)]
+            if best not in known:
+                continue
+            worse = [n for n in known if n != best and clearly_worse(every[n], every[best], loss)]
+            if worse:
+                stars[column] = [name for name in known if name not in worse]
+        return stars
+
+    @cached_property
     def by_activity(self) -> pd.DataFrame:
         """The scores by the number of training cells of the user or row; index (fit, activity)."""
-        parts = {name: scores.by_activity() for name, scores in self.scores.items()}
+        every = {**self.scores, **self.outside}
+        parts = {name: scores.by_activity() for name, scores in every.items()}
         return pd.concat(parts, names=["fit"])
 
     @cached_property
@@ -93,6 +136,11 @@ class Comparison:
         """PIT histograms with their band; index (fit, bin). Empty for counts, which have no PIT."""
         known = {n: s.pit_histogram() for n, s in self.scores.items() if isinstance(s, Scores)}
         return pd.concat(known, names=["fit", "bin"]) if known else pd.DataFrame()
+
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """Scores of recommendations, with popularity as a baseline; None without `train`."""
+        return None if self.train is None else ranking(self.fits, self.test, self.train)
 
     @property
     def spread(self) -> str:
@@ -107,9 +155,17 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        lines = [self.table.to_string(float_format=lambda x: f"{x:.4g}"), "", self.spread]
-        lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()]
-        return "\n".join(lines + self.sentences())
+        lines = [
+            self.table.to_string(float_format=lambda x: f"{x:.4g}"),
+            "",
+            *self.answers(),
+            self.spread,
+        ]
+        lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
+        if self.ranking is not None:
+            shown = self.ranking.table.to_string(float_format=lambda x: f"{x:.4f}")
+            lines += ["", shown, self.ranking.about]
+        return "\n".join(lines)
 
     def sentences(self) -> list[str]:
         """The differences of each fit from the first, in words."""
@@ -125,8 +181,65 @@ class Comparison:
                 changes.setdefault(name, []).append(change)
         return [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
 
+    def answers(self) -> list[str]:
+        """Which fit is better and by how much, whether intervals can be believed, and what to do next."""
+        return [self._better(), *self._intervals(), self._next()]
+
+    def _better(self) -> str:
+        """The best fit by the main score, and its difference from each other fit."""
+        main = "RMSE" if "RMSE" in self.table else "perplexity"
+        loss = LOSS_OF.get(main, main)
+        order = self.table[main].sort_values()
+        best, every = str(order.index[0]), {**self.scores, **self.outside}
+        shown = f"{best} has the lowest held-out {main}, {number(order.iloc[0], 4)}"
+        if len(order) == 1:
+            alone = "there is no other fit to compare it with"
+            return f"{best} has a held-out {main} of {number(order.iloc[0], 4)}; {alone}."
+        parts = []
+        for other in map(str, order.index[1:]):
+            gap, error = paired_difference(every[other], every[best])[loss]
+            unit = "" if main == "RMSE" else f" ({loss})"
+            if abs(gap) > 2 * error:
+                share = (
+                    f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
+                )
+                parts.append(f"{other} is worse by {gap:.3f} ± {number(error, 2)}{unit}{share}")
+            else:
+                parts.append(
+                    f"{other} is no different beyond noise ({gap:+.3f} ± {number(error, 2)}{unit})"
+                )
+        return f"{shown}: {'; '.join(parts)}."
+
+    def _intervals(self) -> list[str]:
+        """Whether the 90 % intervals hold what they promise."""
+        column = coverage(WIDTH)
+        if column not in self.table:
+            return []
+        what = WORDS[next(iter(self.fits.values())).data.kind].what
+        parts = []
+        for name, share in self.table[column].dropna().items():
+            gap = share - WIDTH
+            verdict = f"too {'narrow' if gap < 0 else 'wide'}"
+            if abs(gap) <= max(TOLERANCE, 2 * _noise(self.scores[str(name)], WIDTH)):
+                verdict = "believable"
+            parts.append(f"{name} {percent(share)} ({verdict})")
+        return [f"The 90 % intervals hold these shares of the {what}: {', '.join(parts)}."]
+
+    def _next(self) -> str:
+        """The next step: the advice on the best fit, or none."""
+        main = "RMSE" if "RMSE" in self.table else "perplexity"
+        best = str(self.table.loc[list(self.fits), main].idxmin())
+        found = self.diagnoses[best]
+        advice = [f for f in found.findings if f.advice and f.level != "good"]
+        if found.level == "good" or not advice:
+            if found.kind == "sampler":
+                return f"Next: predict with {best}. More draws would not change these scores."
+            return f"Next: predict with {best}, as far as its verdict allows."
+        worst = max(advice, key=lambda finding: FINDINGS.index(finding.level))
+        return f"Next, for {best}: {worst.advice}"
+
     def _repr_html_(self) -> str:
-        shown = {"columns": list(self.fits), "rows": score_rows(self)}
+        shown = {"columns": list(self.table.index), "rows": score_rows(self)}
         return render("compare.html.j2", comparison=self, **shown)
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
@@ -134,17 +247,23 @@ class Comparison:
         return write(comparison_page(self), path)
 
 
-def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Comparison:
+def compare(
+    fits: Mapping[str, Any], test: Any, *, about: str = "", train: Any = None
+) -> Comparison:
     """Score fits on the same held-out data.
 
     Parameters
     ----------
     fits : mapping
-        Name -> Fit; differences are taken from the first.
+        Name -> Fit, or numbers in the order of the test set: predictions of something else, which are
+        scored by their errors. At least one is a fit; differences are taken from the first fit.
     test : Ratings, Tasks or Views
         Data that no fit was trained on, of the kind of the training data.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
+    train : Ratings, optional
+        The training data. With them, what each fit recommends is scored too: items that a user rated in
+        training are left out, and the most popular items are the baseline.
 
     Examples
     --------
@@ -158,15 +277,24 @@ def compare(fits: Mapping[str, Any], test: Any, *, about: str = "") -> Compariso
         raise TypeError(
             f"Expected a mapping from names to fits, got {type(fits).__name__} {fits!r:.60}"
         )
-    for name, fit in fits.items():
-        if not (hasattr(fit, "predict") and hasattr(fit, "data")):
-            raise TypeError(f"Expected a fit as {name!r}, got {type(fit).__name__}")
-    named = {str(name): fit for name, fit in fits.items()}
+    named = {str(name): fit for name, fit in fits.items() if _is_fit(fit)}
+    if not named:
+        got = type(next(iter(fits.values()))).__name__
+        raise TypeError(f"Expected at least one fit, got only {got}")
     _same_scale(named)
     scores = {name: score(fit, test) for name, fit in named.items()}
     activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
-    return Comparison(named, test, same, about)
+    first = next(iter(named))
+    others = {str(name): other for name, other in fits.items() if not _is_fit(other)}
+    if others and named[first].data.kind == "Views":
+        raise TypeError(f"Expected fits only for a test on views, got {next(iter(others))!r}")
+    made = {n: outside(n, other, same[first], named[first].data) for n, other in others.items()}
+    return Comparison(named, test, same, about, train, made)
+
+
+def _is_fit(one: Any) -> bool:
+    return hasattr(one, "predict") and hasattr(one, "data")
 
 
 def _same_scale(fits: Mapping[str, Any]) -> None:
@@ -177,6 +305,36 @@ def _same_scale(fits: Mapping[str, Any]) -> None:
         if levels != scales[first]:
             both = (f"{n!r} with levels {scales[n] or 'none'}" for n in (first, name))
             raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(both)}")
+
+
+def losses_of(scores: Any) -> dict[str, np.ndarray]:
+    """The losses of each row, and whether each interval misses the value."""
+    missed = (
+        {coverage(level): ~scores.inside(level) for level in LEVELS}
+        if isinstance(scores, Scores)
+        else {}
+    )
+    return {**scores.losses, **missed}
+
+
+def clearly_worse(one: Any, best: Any, loss: str) -> bool:
+    """Whether a score is worse than the best by more than two standard errors of the difference."""
+    level = next((level for level in LEVELS if coverage(level) == loss), None)
+    if level is None:
+        gap, error = paired_difference(one, best)[loss]
+        return gap > 2 * error
+    off = abs(float(one.inside(level).mean()) - level)
+    each = one.inside(level).astype(float) - best.inside(level)
+    by_user = np.bincount(one.cluster, each - each.mean())
+    error = float(np.sqrt((by_user**2).sum()) / len(each))
+    return off > 2 * _noise(one, level) and abs(each.mean()) > 2 * error
+
+
+def _noise(scores: Scores, level: float) -> float:
+    """The standard error of a coverage over users."""
+    inside = scores.inside(level)
+    by_user = np.bincount(scores.cluster, inside - inside.mean())
+    return float(np.sqrt((by_user**2).sum()) / len(inside))
 
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:

@@ -22,6 +22,8 @@ COMMANDS = [
     ["fit"],
     ["compare"],
     ["report"],
+    ["predict"],
+    ["recommend"],
     ["sbc"],
     ["data"],
     ["data", "list"],
@@ -157,7 +159,8 @@ def test_bench_runs_the_script_of_a_checkout(capsys, here, monkeypatch):
     assert run(capsys, "bench", "quick")[0] == 3
     assert "did you mean 'quick'" in refused(capsys, "bench", "quik")
     (here / "benchmarks" / "quick.py").unlink()
-    assert "Expected a source checkout" in refused(capsys, "bench")
+    assert "Expected a source checkout" in refused(capsys, "bench", "all")
+    assert "required: NAME" in refused(capsys, "bench")
 
 
 # -- fit, compare, report -------------------------------------------------------------------------
@@ -214,6 +217,29 @@ def test_compare_reads_ids_as_the_fits_have_them(capsys, saved, here):
     capsys.readouterr()
     only.write_text("user,item,rating\nu1,x,3\n")
     assert "whole number as item in" in refused(capsys, "compare", *fits, "--test", only)
+
+
+def test_compare_scores_recommendations_with_the_training_data(capsys, saved, here):
+    argv = ["compare", f"point={saved}/point", "--test", saved / "test.csv"]
+    code, out, _ = run(capsys, *argv, "--train", saved / "train.csv")
+    assert code == 0
+    assert "popularity" in out and "NDCG@10" in out
+
+
+def test_predict_and_recommend_write_what_the_library_says(capsys, saved, here):
+    pairs = datasets.read_pairs(saved / "test.csv")
+    code, out, err = run(capsys, "predict", saved / "draws", saved / "test.csv", "-q")
+    assert (code, err) == (0, "")
+    direct = bf.load(saved / "draws").predict(pairs).frame()
+    (here / "said.csv").write_text(out)
+    np.testing.assert_allclose(pd.read_csv(here / "said.csv")["lower"], direct["lower"], rtol=1e-5)
+    top = ["recommend", saved / "draws", "--users", "u1", "NA", "--n", "3"]
+    code, out, err = run(capsys, *top, "--exclude", saved / "train.csv", "--out", "top.parquet")
+    assert (code, out) == (0, "6 rows in top.parquet\n")
+    assert "share of the draws" in err
+    train = datasets.read(saved / "train.csv", levels=5)
+    direct = bf.load(saved / "draws").recommend(["u1", "NA"], 3, exclude=train)
+    pd.testing.assert_frame_equal(pd.read_parquet("top.parquet"), direct, check_dtype=False)
 
 
 def test_report_and_its_verdict(capsys, saved, here):

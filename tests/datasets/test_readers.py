@@ -49,13 +49,22 @@ def test_whole_numbers_become_ids_and_padded_ones_stay_text(tmp_path):
 def test_columns_by_name(tmp_path):
     path = written(tmp_path, "when,film,stars,who\n1,x,4,ann\n")
     ratings = datasets.read(path, columns=["who", "film", "stars"])
-    assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
+    assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0, 1]]
 
 
-def test_the_time_is_left_aside_with_a_warning(tmp_path):
-    path = written(tmp_path, "timestamp,uid,iid,score\n881250949,196,242,3\n")
-    with pytest.warns(DataWarning, match=r"time of the ratings .*r.csv: column \['timestamp'\]"):
-        assert datasets.read(path).frame().to_numpy().tolist() == [[196, 242, 3]]
+def test_the_time_of_a_file_is_kept(tmp_path):
+    path = written(tmp_path, "timestamp,uid,iid,score\n881250949,196,242,3\n7,1,,3\n8,2,2,2\n")
+    with pytest.warns(DataWarning, match="1 of 3 rows"):
+        read = datasets.read(path, bad="skip")
+    assert read.frame().to_numpy().tolist() == [[196, 242, 3, 881250949], [2, 2, 2, 8]]
+    path = written(tmp_path, "seen,who,film,stars\n2020-01-02,ann,x,3\n")
+    named = {"user": "who", "item": "film", "rating": "stars", "time": "seen"}
+    assert str(datasets.read(path, columns=named).time[0]).startswith("2020-01-02")
+    read.frame().to_csv(tmp_path / "again.csv", index=False)
+    assert datasets.read(tmp_path / "again.csv").time.tolist() == [881250949, 8]
+
+
+def test_columns_without_header_are_read_by_position(tmp_path):
     path = written(tmp_path, "196::242::3::881250949\n186::302::4::891717742\n", "ratings.dat")
     with pytest.warns(DataWarning, match="columns 1 to 3 are read as user, item, rating; 1 more"):
         assert datasets.read(path).frame().to_numpy().tolist() == [[196, 242, 3], [186, 302, 4]]

@@ -162,6 +162,11 @@ class FakePrediction:
     def draws_of_mean(self) -> np.ndarray:
         return self.means
 
+    def means_of_parts(self, count: int) -> np.ndarray:
+        chains, draws = self.means.shape[:2]
+        pieces = np.array_split(self.means, min(draws, -(-count // chains)), axis=1)
+        return np.concatenate([piece.mean(1) for piece in pieces])
+
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         half = norm.ppf(0.5 + level / 2) * self.sd
         return self.mean - half, self.mean + half

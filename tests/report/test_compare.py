@@ -27,7 +27,7 @@ def test_the_table_holds_what_a_hand_calculation_gives(comparison) -> None:
     lower, upper = fit.predict(test).interval(0.9)
     assert row["covers 90 %"] == np.mean((test.value >= lower) & (test.value <= upper))
     assert row["width"] == pytest.approx(np.mean(upper - lower))
-    assert list(comparison.table["verdict"]) == ["converged", "usable with care"]
+    assert list(comparison.table["verdict"]) == ["usable", "usable in part"]
     assert list(comparison.table.columns) == [
         "n", "RMSE", "MAE", "log score", "CRPS",
         "covers 50 %", "covers 80 %", "covers 90 %", "covers 95 %", "width", "seconds", "verdict",
@@ -117,7 +117,45 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
         compare([fit], test)
     with pytest.raises(TypeError, match="Expected a mapping"):
         compare({}, test)
-    with pytest.raises(TypeError, match="Expected a fit as 'x', got int"):
+    with pytest.raises(TypeError, match="Expected at least one fit, got only int"):
         compare({"x": 3}, test)
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
         compare({"x": fit}, fakes.views_set())
+
+
+def test_predictions_made_elsewhere_stand_in_the_same_table(comparison, tmp_path) -> None:
+    fit, test = comparison.fits["point"], comparison.test
+    mine = fit.predict(test).mean
+    both = compare({"mine": mine, "point": fit, "zero": np.zeros(len(test)).tolist()}, test)
+    assert both.table.index.tolist() == ["point", "mine", "zero"]
+    same = ["RMSE", "MAE"]
+    assert both.table.loc["mine", same].tolist() == both.table.loc["point", same].tolist()
+    assert both.table.loc["zero", "RMSE"] == pytest.approx(np.sqrt(np.mean(test.value**2)))
+    assert np.isnan(both.table.loc["mine", "covers 90 %"])
+    assert both.table.loc["mine", "verdict"] == "made elsewhere"
+    assert both.differences.loc[("mine", "RMSE"), "difference"] == 0
+    assert any(line.startswith("zero against point: RMSE +") for line in both.sentences())
+    page = both.to_html(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '<th scope="col">mine</th>' in page
+    assert len(both.by_activity.loc["zero"]) == len(both.by_activity.loc["point"])
+
+
+def test_levels_of_predictions_made_elsewhere_are_the_nearest(ordinal) -> None:
+    name, fit = next(iter(ordinal.fits.items()))
+    test = ordinal.test
+    both = compare({name: fit, "mine": test.value + 0.4}, test)
+    row = both.table.loc["mine"]
+    assert row["zero-one"] == row["MAE of level"] == row["NMAE"] == 0
+    assert row["RMSE"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("mine", "error", "message"),
+    [
+        ([1.0, 2.0], ValueError, r"finite predictions as 'mine', one per row .*got \(2,\)"),
+        ("file.csv", TypeError, "Expected a fit, or numbers .* as 'mine', got str"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_refused(comparison, mine, error, message) -> None:
+    with pytest.raises(error, match=message):
+        compare({"point": comparison.fits["point"], "mine": mine}, comparison.test)

@@ -1,7 +1,7 @@
 """The card of a training set, which a fit keeps: labels, sizes and a set of probe cells, but no values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Card:
     levels      the ordinal scale, or None
     row_counts  observed cells per row (ratings per user), col_counts per column
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
+    name        the name of the data set, or ""
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Card:
     row_counts: np.ndarray
     col_counts: np.ndarray
     probe: pd.DataFrame
+    name: str = ""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -81,9 +83,9 @@ class Card:
 
 def describe(data: Ratings | Views | Tasks) -> Card:
     """The card of a training set."""
-    if isinstance(data, Tasks):
-        return _tasks_card(data)
-    return _ratings_card(data) if isinstance(data, Ratings) else _views_card(data)
+    make: Any = _tasks_card if isinstance(data, Tasks) else _views_card
+    card = _ratings_card(data) if isinstance(data, Ratings) else make(data)
+    return replace(card, name=data.name)
 
 
 def check_same(card: Card, data: Ratings | Views | Tasks) -> None:

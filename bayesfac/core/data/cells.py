@@ -1,5 +1,6 @@
 """The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -90,6 +91,17 @@ class Container:
 
     leaves: tuple[str, ...] = ("cells", "y")
     host: Any
+
+    @property
+    def name(self) -> str:
+        """The name of the data set, for reports; "" if it has none."""
+        return self.host.name
+
+    def named(self, name: str) -> Self:
+        """The same data with a name, which reports show."""
+        other = type(self).tree_unflatten(*self.tree_flatten()[::-1])
+        other.host = replace(self.host, name=str(name))
+        return other
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         return tuple(getattr(self, name) for name in self.leaves), self.host

@@ -63,8 +63,41 @@ def choose(
     chosen = find(seen, wanted)
     if chosen is None:
         raise ValueError(_unknown(list(seen), wanted, where))
-    _tell(seen, chosen, where)
+    if wanted == VIEWS and (times := [name for name in seen if is_role(name, "time")]):
+        what = f"The time is left aside{where}: column {_some(times)}"
+        warnings.warn(what, DataWarning, stacklevel=2)
     return chosen
+
+
+def with_time(
+    seen: Sequence[Hashable], columns: Columns | None
+) -> tuple[Columns | None, Hashable | None]:
+    """`columns` without the time, and the column with the times of the ratings, or None.
+
+    Examples
+    --------
+    >>> with_time(["uid", "iid", "score", "timestamp"], None)
+    (None, 'timestamp')
+    >>> with_time(["u", "i", "r", "t"], ["u", "i", "r", "t"])
+    (['u', 'i', 'r'], 't')
+    """
+    if isinstance(columns, Mapping) and "time" in columns:
+        rest = {role: name for role, name in columns.items() if role != "time"}
+        if columns["time"] not in seen:
+            raise ValueError(f"Expected a column {columns['time']!r}, got {_some(list(seen))}")
+        return rest or None, columns["time"]
+    if isinstance(columns, Sequence) and not isinstance(columns, str) and len(columns) == 4:
+        if columns[3] not in seen:
+            raise ValueError(f"Expected a column {columns[3]!r}, got {_some(list(seen))}")
+        return columns[:3], columns[3]
+    taken = columns.values() if isinstance(columns, Mapping) else columns or ()
+    times = [name for name in seen if is_role(name, "time") and name not in taken]
+    if len(times) > 1 and columns is None:
+        what = (
+            f"The time of the ratings is left aside, as several columns may have it: {_some(times)}"
+        )
+        warnings.warn(f"{what}. columns={{'time': NAME}} chooses one", DataWarning, stacklevel=3)
+    return columns, times[0] if len(times) == 1 else None
 
 
 def is_wide(frame: pd.DataFrame) -> bool:
@@ -130,15 +163,6 @@ def _unknown(seen: list[Hashable], wanted: tuple[str, ...], where: str) -> str:
         f"Expected columns {', '.join(wanted)} (or their usual names, each once){where}, "
         f"got {_some(seen)}. Say which is which: columns=[{call}] with your names, in the shell {shell}"
     )
-
-
-def _tell(seen: Sequence[Hashable], chosen: list[Hashable], where: str) -> None:
-    """Warn of columns that are not read."""
-    rest = [name for name in seen if name not in chosen]
-    times = [name for name in rest if is_role(name, "time")]
-    if times:
-        what = f"The time of the ratings is left aside{where}: column {_some(times)}"
-        warnings.warn(what, DataWarning, stacklevel=2)
 
 
 def _some(names: list[Hashable], most: int = 10) -> str:

@@ -24,6 +24,8 @@ class Frame:
     levels: tuple[float, ...] | None
     origin: np.ndarray  # the user's row of every cell, cells in row-major order
     value: np.ndarray  # float64, in the user's order
+    time: np.ndarray | None = None  # in the user's order
+    name: str = ""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -38,13 +40,17 @@ class Ratings(Container):
         unobserved cells; three arrays; a sparse matrix whose stored cells are observed (a stored zero
         is a rating of zero); a dense matrix with NaN in unobserved cells. A table whose columns are
         not known is refused.
-    columns : sequence of three names or mapping, optional
-        Which columns of a long table are which: ["who", "film", "stars"] or {"rating": "stars"}.
+    columns : sequence of three or four names or mapping, optional
+        Which columns of a long table are which: ["who", "film", "stars"], with the time as a fourth if
+        there is one, or {"rating": "stars", "time": "seen"}.
     levels : int or sequence, optional
         The ordinal scale: 5 means 1..5. Without levels, values are real numbers.
     duplicates : {"error", "mean"}
         What to do when a user rated an item twice. On a scale of levels, "mean" takes the level nearest to
-        the mean, and the lower one of two equally near levels.
+        the mean, and the lower one of two equally near levels. The time is that of the first rating.
+    times : array, optional
+        When each rating was given: numbers, dates, or text of them. A long table with a column of times
+        (timestamp, date) brings them. Fits ignore times; `bf.split.holdout(by="time")` uses them.
 
     Notes
     -----
@@ -76,14 +82,16 @@ class Ratings(Container):
         columns: Columns | None = None,
         levels: int | Sequence[float] | None = None,
         duplicates: str = "error",
+        times: Any = None,
     ) -> None:
         if duplicates not in ("error", "mean"):
             raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
         if isinstance(data, Ratings):
             data = data.frame()
-        user, item, value, users, items_ = _triplets(data, items, values, columns)
+        user, item, value, users, items_, found = _triplets(data, items, values, columns)
         if not len(value):
             raise ValueError("Expected at least one rating, got none")
+        time = _times(found if times is None else times, len(value))
         levels = None if levels is None else reading.levels(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
@@ -91,8 +99,9 @@ class Ratings(Container):
                 f"Expected one of the levels {levels}, got {value[row]:g} in row {row} "
                 f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
             )
-        user, item, value = _distinct(user, item, value, users, items_, duplicates, levels)
-        self._fill(user, item, value, users, items_, levels)
+        kept, value = _distinct(user, item, value, users, items_, duplicates, levels)
+        time = None if time is None else time[kept]
+        self._fill(user[kept], item[kept], value, users, items_, levels, time)
 
     def _fill(
         self,
@@ -102,11 +111,12 @@ class Ratings(Container):
         users: pd.Index,
         items: pd.Index,
         levels: tuple[float, ...] | None,
+        time: np.ndarray | None,
     ) -> None:
         origin = np.lexsort((item, user))
         self.cells = Cells(user[origin], item[origin], (len(users), len(items)))
         self.y = reading.real(value[origin])
-        self.host = Frame(users, items, levels, origin, value)
+        self.host = Frame(users, items, levels, origin, value, time)
 
     @property
     def users(self) -> pd.Index:
@@ -137,6 +147,11 @@ class Ratings(Container):
     def value(self) -> np.ndarray:
         """Ratings in the user's order of rows."""
         return self.host.value
+
+    @property
+    def time(self) -> np.ndarray | None:
+        """When each rating was given, in the user's order of rows; None if unknown."""
+        return self.host.time
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -180,7 +195,8 @@ class Ratings(Container):
     def frame(self) -> pd.DataFrame:
         """The ratings as a long table with the user's labels, in the user's order of rows."""
         columns = {"user": self.users[self.user], "item": self.items[self.item]}
-        return pd.DataFrame({**columns, "rating": self.value})
+        times = {} if self.time is None else {"time": self.time}
+        return pd.DataFrame({**columns, "rating": self.value, **times})
 
     def coords(self) -> dict[str, pd.Index]:
         """The labels of the axes of parameters."""
@@ -191,10 +207,16 @@ class Ratings(Container):
         kept = np.arange(len(self))[reading.positions(rows)]
         if not len(kept):
             raise ValueError("Expected at least one rating to take, got none")
+        chosen = (self.user[kept], self.item[kept], self.value[kept])
+        return self._part(*chosen, self.users, self.items, kept)
+
+    def _part(
+        self, user: Any, item: Any, value: Any, users: Any, items: Any, kept: Any
+    ) -> "Ratings":
         part = object.__new__(Ratings)
-        part._fill(
-            self.user[kept], self.item[kept], self.value[kept], self.users, self.items, self.levels
-        )
+        time = None if self.time is None else self.time[kept]
+        part._fill(user, item, value, users, items, self.levels, time)
+        part.host = replace(part.host, name=self.name)
         return part
 
     def of_users(self, first: int, last: int) -> "Ratings":
@@ -202,10 +224,8 @@ class Ratings(Container):
         kept = (first <= self.user) & (self.user < last)
         if not kept.any():
             raise ValueError("Expected at least one rating of these users, got none")
-        part = object.__new__(Ratings)
-        users, item, value = self.users[first:last], self.item[kept], self.value[kept]
-        part._fill(self.user[kept] - first, item, value, users, self.items, self.levels)
-        return part
+        chosen = (self.user[kept] - first, self.item[kept], self.value[kept])
+        return self._part(*chosen, self.users[first:last], self.items, kept)
 
     def on(self, items: pd.Index) -> "Ratings":
         """The same ratings with `items` as columns, which must include all items of the ratings."""
@@ -213,11 +233,8 @@ class Ratings(Container):
         if (code < 0).any():
             new = reading.plain(self.items[int(np.argmin(code))])
             raise ValueError(f"Expected items that training knew, got {new!r}")
-        part = object.__new__(Ratings)
-        part._fill(
-            self.user, code[self.item].astype(np.int32), self.value, self.users, items, self.levels
-        )
-        return part
+        chosen = (self.user, code[self.item].astype(np.int32), self.value)
+        return self._part(*chosen, self.users, items, slice(None))
 
     def above(self, level: float) -> "Ratings":
         """Likes and dislikes in the same cells: +1 where the rating is above `level`, else -1."""
@@ -274,17 +291,28 @@ def _triplets(data: Any, items: Any, values: Any, columns: Columns | None) -> tu
         if columns is None and is_wide(data):
             return _wide_triplets(data)
         data = reading.triplets(data, columns)
-    if not isinstance(data, tuple | list) or len(data) != 3:
+    if isinstance(data, tuple | list) and len(data) == 3:
+        data = (*data, None)
+    if not isinstance(data, tuple | list) or len(data) != 4:
         raise TypeError(
             "Expected a long DataFrame, a sparse matrix, a dense matrix with NaN, or three arrays "
             f"(users, items, values), got {type(data).__name__}"
         )
-    sizes = [len(part) for part in data]
+    sizes = [len(part) for part in data[:3]]
     if len(set(sizes)) > 1:
         raise ValueError(f"Expected users, items and values of one length, got {sizes}")
     user, users = reading.labels(data[0], "user")
     item, items = reading.labels(data[1], "item")
-    return user, item, reading.numbers(data[2], "ratings"), users, items
+    return user, item, reading.numbers(data[2], "ratings"), users, items, data[3]
+
+
+def _times(raw: Any, size: int) -> np.ndarray | None:
+    """Checked times, one for each rating."""
+    if raw is None:
+        return None
+    if np.ndim(raw) != 1 or len(raw) != size:
+        raise ValueError(f"Expected {size} times, one for each rating, got shape {np.shape(raw)}")
+    return reading.times(np.asarray(raw))
 
 
 def _wide_triplets(frame: pd.DataFrame) -> tuple:
@@ -297,10 +325,10 @@ def _wide_triplets(frame: pd.DataFrame) -> tuple:
         if kind.kind not in "biuf":
             raise TypeError(f"Expected numbers as ratings, got {kind} in column {name!r}")
     cells = frame.to_numpy(dtype=np.float64, na_value=np.nan)
-    user, item, value, _, _ = _matrix_triplets(cells)
+    user, item, value, *_ = _matrix_triplets(cells)
     user_code, users = reading.labels(frame.index, "user")
     item_code, items = reading.labels(frame.columns, "item")
-    return user_code[user], item_code[item], value, users, items
+    return user_code[user], item_code[item], value, users, items, None
 
 
 def _matrix_triplets(data: Any) -> tuple:
@@ -320,7 +348,7 @@ def _matrix_triplets(data: Any) -> tuple:
         raise ValueError(f"Expected finite ratings, got {value[bad]} in {at}")
     reading.check_finite(value, "ratings")
     users, items = (pd.RangeIndex(n) for n in data.shape)
-    return user.astype(np.int32), item.astype(np.int32), value, users, items
+    return user.astype(np.int32), item.astype(np.int32), value, users, items, None
 
 
 def _distinct(
@@ -331,11 +359,12 @@ def _distinct(
     items: pd.Index,
     policy: str,
     levels: tuple[float, ...] | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows to keep, and their values."""
     cell = user.astype(np.int64) * len(items) + item
     _, first, which = np.unique(cell, return_index=True, return_inverse=True)
     if len(first) == len(cell):
-        return user, item, value
+        return np.arange(len(cell)), value
     if policy == "error":
         again = np.ones(len(cell), bool)
         again[first] = False
@@ -350,7 +379,7 @@ def _distinct(
     if levels is not None:  # the nearest level; of two, the lower
         mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
     keep = np.sort(first)
-    return user[keep], item[keep], mean[which[keep]]
+    return keep, mean[which[keep]]
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:

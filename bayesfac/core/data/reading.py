@@ -171,12 +171,43 @@ def real(values: np.ndarray) -> jax.Array:
     return jax.numpy.array(values, dtype=jax.dtypes.canonicalize_dtype(np.float64), copy=True)
 
 
-def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[pd.Series]:
-    """The user, item and rating columns of a long table: `columns`, or the columns with usual names."""
+def times(raw: Any) -> np.ndarray:
+    """Times as numbers or as datetime64: numbers as they are, text as numbers or as dates.
+
+    Examples
+    --------
+    >>> times(["881250949", "891717742"]).tolist()
+    [881250949, 891717742]
+    >>> times(["2020-01-02"]).astype(str).tolist()
+    ['2020-01-02T00:00:00.000000000']
+    """
+    column = pd.Series(raw).reset_index(drop=True)
+    if column.dtype.kind not in "biufM":
+        whole = pd.to_numeric(column, errors="coerce")
+        dates = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
+        column = whole if whole.count() >= dates.count() else dates.dt.tz_localize(None)
+    elif getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    if column.isna().any():
+        row = int(np.argmax(column.isna()))
+        raise ValueError(
+            f"Expected a time (a number or an ISO date), got {plain(raw[row])!r} in row {row}"
+        )
+    return (
+        column.astype("datetime64[ns]").to_numpy()
+        if column.dtype.kind == "M"
+        else column.to_numpy()
+    )
+
+
+def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[Any]:
+    """The user, item, rating and time of a long table: `columns`, or the columns with usual names. Without
+    a column with times, the time is None."""
+    columns, time = names.with_time(list(frame.columns), columns)
     if columns is None and names.find(list(frame.columns), names.RATINGS) is None:
         raise ValueError(names.wide_or_long(frame))
     chosen = names.choose(list(frame.columns), names.RATINGS, columns)
-    return [frame[name] for name in chosen]
+    return [*(frame[name] for name in chosen), None if time is None else frame[time].to_numpy()]
 
 
 def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:

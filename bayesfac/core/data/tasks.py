@@ -27,6 +27,7 @@ class TasksFrame:
     labelled: tuple[int, ...]  # the number of labelled rows of each task
     present: dict[str, tuple[bool, ...]]  # which tasks have the view
     clusters: dict[str, tuple[int, ...]]  # positions of the tasks of each cluster
+    name: str = ""
 
 
 @jax.tree_util.register_pytree_node_class

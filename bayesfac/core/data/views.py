@@ -21,6 +21,7 @@ class ViewsFrame:
     rows: pd.Index
     features: dict[str, pd.Index]
     totals: dict[str, np.ndarray]  # row sums of every view
+    name: str = ""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -155,7 +156,7 @@ class Views(Container):
         graphs = None if self.graphs is None else self.graphs.take(kept)
         views = {name: self[name][kept] for name in self.names}
         part = Views(views, rows=self.rows[kept], graphs=graphs)
-        part.host = replace(part.host, features=self.features)
+        part.host = replace(part.host, features=self.features, name=self.name)
         return part
 
     def fingerprint(self) -> str:

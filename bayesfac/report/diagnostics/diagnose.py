@@ -14,6 +14,7 @@ from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, s
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings as judges
 from bayesfac.report.diagnostics import psis
+from bayesfac.report.diagnostics import uses as verdict
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import render
@@ -22,7 +23,6 @@ ENOUGH = 1000  # draws, over all chains, for quantities that are expensive to co
 BYTES = 192 * 2**20  # largest part of one site used for these quantities; a few copies are made
 BLOCK = 64  # draws that are multiplied at a time
 ENTRIES = 500  # per aligned site, for R-hat
-SHORT = {"good": "converged", "care": "usable with care", "bad": "not converged"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,24 +42,30 @@ class Diagnostics:
     quantities: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
+    def uses(self) -> dict[str, str]:
+        """What the fit may be used for: "good", "care" or "bad" for averages of predictions, single
+        predictions, hyper-parameters and factors."""
+        return verdict.uses(self.kind, self.findings)
+
+    @property
     def level(self) -> str:
-        """The level of the worst finding."""
-        return judges.worst(self.findings)
+        """The level "good" if the fit may be used for everything, "bad" if for nothing, else "care"."""
+        return verdict.overall(self.uses)
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is bad."""
+        """Whether the fit may be used for something."""
         return self.level != "bad"
 
     @property
     def verdict(self) -> str:
         """The verdict in one sentence."""
-        return judges.HEADLINES[self.kind][self.level]
+        return verdict.sentence(self.kind, self.uses)
 
     @property
     def short(self) -> str:
         """The verdict in a few words, for a table."""
-        return SHORT[self.level]
+        return verdict.SHORT[self.level]
 
     @property
     def worst(self) -> pd.DataFrame:
@@ -128,10 +134,10 @@ def factors(fit: Any) -> list[Finding]:
     """Whether aligned factors can be interpreted, judged from evenly spaced draws and entries."""
     gauge = gauge_of(fit.method, tuple(fit.draws))
     moved = {site for free in gauge for site in moved_sites(free)}
-    few = _few({site: fit.draws[site] for site in fit.draws if site in moved}) if moved else {}
-    if not few or next(iter(few.values())).shape[1] < arviz_versions.SHORTEST:
+    some = few({site: fit.draws[site] for site in fit.draws if site in moved}) if moved else {}
+    if not some or next(iter(some.values())).shape[1] < arviz_versions.SHORTEST:
         return []
-    aligned = align_draws(few, gauge)
+    aligned = align_draws(some, gauge)
     if aligned.ambiguous:
         return [judges.judge_factors(aligned, None)]
     r_hat = []
@@ -211,11 +217,11 @@ def identified(fit: Any) -> dict[str, np.ndarray]:
     for free in gauge:
         if isinstance(free, Rotation) and not free.floating:
             used = [site for site in (*free.factors, *free.forms) if site in draws]
-            few = _few({site: draws[site] for site in used})
-            quantities["singular_values"] = singular_values(*(few[site] for site in free.factors))
+            some = few({site: draws[site] for site in used})
+            quantities["singular_values"] = singular_values(*(some[site] for site in free.factors))
             for site in free.forms:
-                if site in few:
-                    values = np.linalg.eigvalsh(np.asarray(few[site], float))[..., ::-1]
+                if site in some:
+                    values = np.linalg.eigvalsh(np.asarray(some[site], float))[..., ::-1]
                     quantities[f"eigenvalues.{site}"] = values
     return quantities | shares(draws, [free for free in gauge if isinstance(free, Permutation)])
 
@@ -244,16 +250,16 @@ def shares(draws: Mapping[str, np.ndarray], gauge: list[Permutation]) -> dict[st
     """
     if not gauge:
         return {}
-    few = _few({site: draws[site] for free in gauge for site in free.axes if site in draws})
-    aligned = align_draws(few, gauge).draws
+    some = few({site: draws[site] for free in gauge for site in free.axes if site in draws})
+    aligned = align_draws(some, gauge).draws
     quantities = {}
     for free in gauge:
         divided = [site for site, axis in free.axes.items() if _divides(aligned.get(site), axis)]
         if divided:
             weights = aligned[divided[0]]
             quantities[f"share.{free.name}"] = weights.mean(tuple(range(2, weights.ndim - 1)))
-        elif known := {site: axis for site, axis in free.axes.items() if site in few}:
-            quantities[f"size.{free.name}"] = _sizes(few, known)
+        elif known := {site: axis for site, axis in free.axes.items() if site in some}:
+            quantities[f"size.{free.name}"] = _sizes(some, known)
     return quantities
 
 
@@ -272,7 +278,7 @@ def _sizes(draws: Mapping[str, np.ndarray], axes: Mapping[str, int]) -> np.ndarr
     return np.sort(np.exp(np.mean(logs, 0)), -1)[..., ::-1]
 
 
-def _few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def few(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same evenly spaced draws of every site: about ENOUGH draws, at most BYTES of one site."""
     chains, length = next(iter(draws.values())).shape[:2]
     largest = max(values.nbytes for values in draws.values())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.reading import indefinite
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings
 from bayesfac.report.diagnostics.findings import Finding
@@ -152,8 +153,10 @@ class Loo:
             for i, rows in enumerate((~self.bad, self.bad)):
                 axes.scatter(self.pointwise[rows], k[rows], color=colour(i), **points)
             axes.axhline(self.threshold, color=arviz_versions.GREY, ls="--")
-        how = f"Each point is a {self.unit}; above the dashed line ({self.threshold:.2f}) its score cannot "
-        how += "be trusted. Points far to the left were predicted badly."
+        how = (
+            f"Each point is {indefinite(self.unit)}; above the dashed line ({self.threshold:.2f}) "
+        )
+        how += "its score cannot be trusted. Points far to the left were predicted badly."
         finding = _tails(self)
         finding = Finding(finding.level, f"Here: {finding.text}")
         return Picture(figure, f"Pareto k of {self.name}", how, finding)

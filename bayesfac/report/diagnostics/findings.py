@@ -1,6 +1,7 @@
 """What diagnostics report: findings with a level, a sentence and advice, and the limits behind them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ MARK = {"good": "+", "care": "!", "bad": "x"}
 # Largest R-hat that is good, and that is usable with care. Predictions have the stricter limit: most users
 # want predictions, and they mix faster than the log joint and hyper-parameters.
 RHAT = {"prediction": (1.01, 1.05), "else": (1.01, 1.10)}
+APART = 1.2  # R-hat of single predictions from which averages of them cannot be used either
 ESS = (100, 400)  # effective draws: too few below the first, enough for the tails from the second
 BFMI = 0.3
 SMALL_SPREADS = "its standard deviations are usually too small. R-hat cannot detect this."
@@ -20,11 +22,18 @@ SMALL_SPREADS = "its standard deviations are usually too small. R-hat cannot det
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check: `level` is "good", "care" or "bad"; `advice` says what to do next."""
+    """One result of a check: `level` is "good", "care" or "bad"; `advice` says what to do next.
+
+    `limits` maps a use of the fit ("averages", "single", "hyper", "factors") to the best level that the
+    finding leaves. `measured` marks the Monte Carlo error of held-out scores, and `fatal` broken numbers.
+    """
 
     level: str
     text: str
     advice: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict, compare=False)
+    measured: bool = False
+    fatal: bool = False
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}".strip()
@@ -44,23 +53,12 @@ def worst(findings: tuple[Finding, ...]) -> str:
     return max((f.level for f in findings), key=LEVELS.index, default="good")
 
 
-HEADLINES = {  # the verdict in one sentence, by kind of fit
-    "sampler": {
-        "good": "The chains agree: this posterior can be used.",
-        "care": "Usable with care: read the findings first.",
-        "bad": "Do not use this posterior yet.",
-    },
-    "variational": {
-        "good": "The approximation has settled.",
-        "care": "The approximation has settled, but it may differ from the posterior.",
-        "bad": "The approximation has not settled.",
-    },
-    "point": {
-        "good": "Converged.",
-        "care": "Converged, with warnings.",
-        "bad": "Not converged.",
-    },
-}
+EVERY = ("averages", "single", "hyper")
+
+
+def to(level: str, *names: str) -> dict[str, str]:
+    """These uses, all limited to one level; all but factors by default."""
+    return dict.fromkeys(names or EVERY, level)
 
 
 # -- samplers -----------------------------------------------------------------------------------
@@ -71,7 +69,7 @@ def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> lis
     broken = table.index[~np.isfinite(table["mean"])]
     if len(broken):
         text = f"Some draws are NaN or infinite, first seen in {broken[0]}."
-        findings.append(Finding("bad", text, "Check the data's scale."))
+        findings.append(Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True))
     findings += _rhat(table, chains, draws) + _ess(table, chains, draws)
     if "diverging" in fit.stats:
         findings.append(_divergences(fit.stats["diverging"]))
@@ -121,14 +119,28 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
                 advice = "Predict with this fit, but do not interpret these numbers yet."
             else:
                 level = "bad"
-        findings.append(Finding(level, f"{group}: {among} {text}", advice))
+        limits = _of_group(group, largest, limit)
+        findings.append(Finding(level, f"{group}: {among} {text}", advice, limits))
     if not findings:
         text = "Too few draws to compare the chains."
-        findings.append(Finding("bad", text, "Take at least 100 per chain."))
+        advice = "Take at least 100 per chain."
+        findings.append(Finding("bad", text, advice, to("bad"), fatal=True))
     if chains == 1:
         text = "One chain: nobody can tell whether chains from other starts would agree."
-        findings.append(Finding("care", text, "Run 4 chains."))
+        findings.append(Finding("care", text, "Run 4 chains.", to("care", *EVERY, "factors")))
     return findings
+
+
+def _of_group(group: str, largest: float, limit: float) -> dict[str, str]:
+    """What a group's R-hat limits. Averages over many cells need less agreement than single cells."""
+    fine = RHAT["prediction" if group == "Predictions" else "else"][0]
+    if not round(largest, 3) > fine:
+        return {}
+    level = "care" if largest <= limit else "bad"
+    if group != "Predictions":
+        return {"hyper": level}
+    averages = {"averages": "care" if largest <= APART else "bad"} if level == "bad" else {}
+    return {"single": level, **averages}
 
 
 def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
@@ -152,7 +164,10 @@ def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
             advice = "The chains mix slowly."
         who = what if what == "predictions" else f"{what} ({name})"
         text = f"Effective draws for {who}: only {size}; {enough} is the aim."
-        findings.append(Finding(level, text, advice))
+        limits = {"hyper": "care"}
+        if what == "predictions":
+            limits = {"single": level, **({"averages": "care"} if level == "bad" else {})}
+        findings.append(Finding(level, text, advice, limits))
     return findings
 
 
@@ -162,7 +177,9 @@ def _divergences(diverging: np.ndarray) -> Finding:
         return Finding("good", "No divergences.")
     text = f"{count} divergent transitions ({share:.1%}): parts of the posterior were not reached."
     advice = "Raise target_accept (0.95), or use Gibbs where the method has it."
-    return Finding("bad" if share > 0.01 else "care", text, advice)
+    if share > 0.01:
+        return Finding("bad", text, advice, {"averages": "care", **to("bad", "single", "hyper")})
+    return Finding("care", text, advice, to("care", "single", "hyper"))
 
 
 def _energy(bfmi: np.ndarray) -> Finding:
@@ -170,7 +187,8 @@ def _energy(bfmi: np.ndarray) -> Finding:
     if low >= BFMI:
         return Finding("good", f"Energy: E-BFMI at least {low:.2f} ({BFMI} or more is fine).")
     text = f"Energy: E-BFMI down to {low:.2f}, below {BFMI}: the tails are explored slowly."
-    return Finding("care", text, "Warm up longer, or put narrower priors on the scales.")
+    advice = "Warm up longer, or put narrower priors on the scales."
+    return Finding("care", text, advice, to("care", "hyper"))
 
 
 def _depth(depth: np.ndarray, largest: int) -> Finding:
@@ -188,18 +206,21 @@ def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
         advice = (
             "Predictions average over the modes; a mean of factors would belong to none of them."
         )
-        return Finding("care", f"Factors, aligned: {aligned.modes_in_words}", advice)
+        text = f"Factors, aligned: {aligned.modes_in_words}"
+        return Finding("care", text, advice, to("bad", "factors"))
     if r_hat is None:
         text = f"Factors: no R-hat, as other alignments fit equally well. {aligned.notes[0]}"
-        return Finding("good", text)
+        return Finding("care", text, "Predictions do not depend on it.", to("bad", "factors"))
     if np.isnan(r_hat):
         text = "Factors: no R-hat, as all their draws are the same."
-        return Finding("bad", text, "The chains never moved: sample again from another start.")
+        advice = "The chains never moved: sample again from another start."
+        return Finding("bad", text, advice, to("bad", *EVERY, "factors"), fatal=True)
     fine = r_hat <= RHAT["else"][1]
     text = f"Factors, aligned (residual {float(np.median(aligned.residual)):.2f}): one mode, R-hat at most "
     text += f"{r_hat:.2f}. Factors that are not aligned cannot be interpreted."
     advice = "" if fine else "Predict with this fit, but do not interpret single factors yet."
-    return Finding("good" if fine else "care", text, advice)
+    level = "good" if fine else "care"
+    return Finding(level, text, advice, to(level, "factors"))
 
 
 # -- variational and point fits -----------------------------------------------------------------
@@ -222,23 +243,25 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
         text = f"The mean-field guide ignores correlations: {SMALL_SPREADS}"
     else:
         text = f"The guide is an approximation: {SMALL_SPREADS}"
-    findings.append(Finding("care", text, "Compare its coverage with Gibbs or NUTS."))
+    advice = "Compare its coverage with Gibbs or NUTS."
+    findings.append(Finding("care", text, advice, to("care", "single", "hyper")))
     return findings + _notes(fit)
 
 
 def _elbo(fit: Any) -> Finding:
     steps, trend = len(fit.trace), _trend(fit.trace)
     if trend is None:
-        return Finding("bad", f"Only {steps} steps: too few to see a trend.", "Take some thousand.")
+        text = f"Only {steps} steps: too few to see a trend."
+        return Finding("bad", text, "Take some thousand.", to("bad"))
     if trend < -3:
         text = f"The ELBO got worse at the end ({-trend:.1f} standard errors): the guide diverges."
-        return Finding("bad", text, "Take a smaller learning_rate.")
+        return Finding("bad", text, "Take a smaller learning_rate.", to("bad"))
     if fit.converged is False and not fit.partial and trend <= 2:
         text = f"Stopped after {steps} steps, too early to see whether the ELBO had settled."
-        return Finding("bad", text, f"Take {max(2 * steps, 5000)} steps.")
+        return Finding("bad", text, f"Take {max(2 * steps, 5000)} steps.", to("bad"))
     if trend > 2 and fit.converged is not True:
         text = f"The ELBO was still improving after {steps} steps ({trend:.1f} standard errors)."
-        return Finding("bad", text, f"Take {2 * steps} steps.")
+        return Finding("bad", text, f"Take {2 * steps} steps.", to("bad"))
     return Finding("good", f"The ELBO no longer improves after {steps} steps.")
 
 
@@ -257,14 +280,16 @@ def judge_point(fit: Any) -> list[Finding]:
     """Whether the objective has stopped falling, and the notes of the solver."""
     looks, last = len(fit.trace) - 1, fit.trace[-1]
     if not np.isfinite(fit.trace).all():
-        finding = Finding("bad", "The objective became NaN or infinite.", "Check the data's scale.")
+        text = "The objective became NaN or infinite."
+        finding = Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True)
     elif fit.converged:
         text = f"The objective has settled at {last:.6g} after {looks} iterations."
         finding = Finding("good", text)
     else:
         change = fit.trace[-2] - last if looks > 0 else np.nan
         text = f"Stopped after {looks} iterations at {last:.6g}; the last one lowered it by {change:.2g}."
-        finding = Finding("bad", text, "Raise max_iter (or steps), or accept a looser tol.")
+        advice = "Raise max_iter (or steps), or accept a looser tol."
+        finding = Finding("bad", text, advice, to("bad"))
     return [finding, *_notes(fit)]
 
 
@@ -273,9 +298,12 @@ def _notes(fit: Any) -> list[Finding]:
     findings = [Finding("good", f"Settings {how}.") for how in fit.info.get("chosen", ())]
     if fit.partial:
         text = "Interrupted: the fit holds the results up to the interruption."
-        findings.append(Finding("care", text, "Run it again to the end."))
+        findings.append(
+            Finding("care", text, "Run it again to the end.", to("care", "single", "hyper"))
+        )
     for note in fit.info.get("notes", ()):
         if not note.startswith(("interrupted", "the ELBO was still moving")):  # reported above
             text = note[:1].upper() + note[1:] + ("" if note.endswith((".", "!", "?")) else ".")
-            findings.append(Finding("good" if note.startswith("best of") else "care", text))
+            level = "good" if note.startswith("best of") else "care"
+            findings.append(Finding(level, text, limits=to(level, "single")))
     return findings

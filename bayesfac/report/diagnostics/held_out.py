@@ -181,6 +181,72 @@ class LevelScores(Scores):
 
 
 @dataclass(frozen=True, eq=False)
+class OutsideScores:
+    """Predictions that were made elsewhere: one number per test row, so errors only. See `Scores`."""
+
+    value: np.ndarray
+    mean: np.ndarray
+    cluster: np.ndarray
+    activity: np.ndarray
+    levels: tuple[float, ...] | None = None
+    kind: str = "Ratings"
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @cached_property
+    def level(self) -> np.ndarray:
+        """The level that is nearest to each prediction."""
+        scale = np.asarray(self.levels)
+        return scale[np.searchsorted((scale[1:] + scale[:-1]) / 2, self.mean)]
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        """The losses of each row; lower is better."""
+        error = self.mean - self.value
+        if self.levels is None:
+            return {"RMSE": error**2, "MAE": np.abs(error)}
+        off = np.abs(self.level - self.value)
+        return {"RMSE": error**2, "MAE of level": off, "zero-one": (off > 0).astype(float)}
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each row."""
+        return np.ones(len(self))
+
+    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
+        """The scores of some test rows, by default of all."""
+        means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
+        means["RMSE"] = means["RMSE"] ** 0.5
+        if self.levels is not None:
+            means["NMAE"] = nmae(self.value[rows], self.level[rows], self.levels)
+        return {"n": len(self.value[rows]), **means}
+
+    def by_activity(self, groups: int = 10) -> pd.DataFrame:
+        """The scores in groups of equal size, from users with few training ratings to those with many."""
+        return _by_activity(self, groups, WORDS[self.kind].known)
+
+
+def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
+    """Score predictions that were made elsewhere, one per row of the test set, in its order."""
+    try:
+        numbers = np.asarray(predicted, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Expected a fit, or numbers in the order of the test set, as {name!r}, "
+            f"got {type(predicted).__name__}"
+        ) from error
+    if numbers.shape != (len(first),) or not np.isfinite(numbers).all():
+        got = numbers.shape if numbers.shape != (len(first),) else "NaN or infinity in them"
+        raise ValueError(
+            f"Expected {len(first)} finite predictions as {name!r}, one per row of the test set in its "
+            f"order, got {got}"
+        )
+    same = (first.cluster, first.activity, card.levels, card.kind)
+    return OutsideScores(first.value, numbers, *same)
+
+
+@dataclass(frozen=True, eq=False)
 class TokenScores:
     """Predicted probabilities of the stored cells of views, weighted by their counts."""
 
@@ -266,7 +332,9 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     return LevelScores(**parts, levels=fit.data.levels)
 
 
-def _by_activity(scores: Scores | TokenScores, groups: int, axis: str) -> pd.DataFrame:
+def _by_activity(
+    scores: Scores | TokenScores | OutsideScores, groups: int, axis: str
+) -> pd.DataFrame:
     masks = activity_groups(scores.activity, groups)
     table = {name: scores.summary(rows) for name, rows in masks.items()}
     return pd.DataFrame.from_dict(table, orient="index").rename_axis(axis)
@@ -301,6 +369,8 @@ def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]
     weight, differences = one.weights, {}
     total = weight.sum()
     for name, loss in one.losses.items():
+        if name not in first.losses:  # predictions made elsewhere have errors only
+            continue
         pair = [loss, first.losses[name]]
         with np.errstate(invalid="ignore"):  # both probabilities 0: infinity minus infinity
             means = [(weight * part).sum() / total for part in pair]

@@ -14,7 +14,9 @@ from bayesfac.core.method import site_dims, sites
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
 from bayesfac.report.diagnostics.held_out import WORDS
-from bayesfac.report.pages.templates import duration, number, percent, render, score
+from bayesfac.report.diagnostics.uses import USES
+from bayesfac.report.pages.templates import WORDS as WORDS_OF_STATISTICS
+from bayesfac.report.pages.templates import duration, number, render, score
 from bayesfac.report.plots.chain_plots import posterior_pictures
 from bayesfac.report.plots.held_out_plots import held_out
 from bayesfac.report.plots.trace_plot import objective
@@ -26,9 +28,11 @@ CONTENTS = {
     "verdict": "Verdict",
     "data": "Data",
     "scores": "Point beside posterior",
+    "ranking": "Recommendations",
     "calibration": "Held-out quality",
     "convergence": "Convergence",
     "making": "Settings and versions",
+    "words": "Words",
 }
 
 
@@ -88,24 +92,37 @@ def comparison_page(source: "Comparison") -> str:
         source.fits,
         source.diagnoses,
         source.test,
-        title=f"{', '.join(methods)}: {joined}",
-        lead=lead(source),
+        columns=list(source.table.index),
+        title=f"{', '.join(methods)}{_on(source.fits)}: {joined}",
+        lead=source.answers(),
         tested=f"Tested on {source.spread}",
         rows=score_rows(source),
         differences=source.sentences(),
         held_out=held_out(source.fits, source.scores, source.test),
         activity=source.by_activity.set_axis([", ".join(i) for i in source.by_activity.index]),
-        contents=CONTENTS,
+        contents={k: v for k, v in CONTENTS.items() if k != "ranking" or source.ranking},
+        ranking=source.ranking,
     )
 
 
 def fit_page(fit: Any) -> str:
     """The page of a fit as text."""
     name = type(fit.engine).__name__
-    contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "calibration")}
-    empty = {"lead": [], "tested": "", "rows": [], "differences": [], "held_out": []}
+    contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "ranking", "calibration")}
+    empty: dict[str, Any] = {
+        "lead": [],
+        "tested": "",
+        "rows": [],
+        "differences": [],
+        "held_out": [],
+        "ranking": None,
+    }
     fits, diagnoses = {name: fit}, {name: diagnostics(fit)}
-    texts = {"title": f"{fit.name} by {name}", "contents": contents}
+    texts = {
+        "title": f"{fit.name} by {name}{_on({name: fit})}",
+        "contents": contents,
+        "columns": [name],
+    }
     return _page(fits, diagnoses, None, activity=None, **texts, **empty)
 
 
@@ -114,22 +131,30 @@ def _page(
 ) -> str:
     """The parts that all pages share: data, convergence, settings, subtitle and footer."""
     first = next(iter(fits.values()))
-    card = {str(key): number(value) for key, value in first.data.summary.items()}
+    card = {"name": first.data.name} if first.data.name else {}
+    card |= {str(key): number(value) for key, value in first.data.summary.items()}
     if first.data.levels:
         card["levels"] = f"{first.data.levels[0]:g} to {first.data.levels[-1]:g}"
     facts = [_facts(fit) for fit in fits.values()]
     version = first.info.get("versions", {}).get("bayesfac", "")
     return render(
         "report.html.j2",
-        columns=list(fits),
         diagnoses=diagnoses,
         card=card,
         chapters={name: _chapter(name, fit, diagnoses[name], test) for name, fit in fits.items()},
         making={name: [each[name] for each in facts] for name in facts[0]},
+        words=WORDS_OF_STATISTICS,
+        uses=USES,
         subtitle=f"{first.data.kind}; {facts[-1]['finished']}; bayesfac {version}",
         footer=f"Made by bayesfac {version}. This file loads no other files.",
         **parts,
     )
+
+
+def _on(fits: Mapping[str, Any]) -> str:
+    """The name of the data, for a title."""
+    names = dict.fromkeys(fit.data.name for fit in fits.values() if fit.data.name)
+    return f" on {', '.join(names)}" if names else ""
 
 
 def _chapter(name: str, fit: Any, diagnosis: Diagnostics, test: Any) -> dict[str, Any]:
@@ -167,21 +192,6 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 
 # -- scores of a comparison ---------------------------------------------------------------------
-def lead(source: "Comparison") -> list[str]:
-    """A summary of the comparison in three sentences."""
-    table = source.table
-    main = "RMSE" if "RMSE" in table else "perplexity"
-    order = table[main].sort_values()
-    values = [f"{name} {score(value, main)}" for name, value in order.items()]
-    lines = [f"Held-out {main}, best first: {', '.join(values)}."]
-    if "covers 90 %" in table:
-        shares = [f"{name} {percent(value)}" for name, value in table["covers 90 %"].items()]
-        what = WORDS[next(iter(source.fits.values())).data.kind].what.capitalize()
-        lines.append(f"{what} inside the 90 % predictive intervals: {', '.join(shares)}.")
-    times = [f"{name} {duration(value)}" for name, value in table["seconds"].items()]
-    return [*lines, f"Time: {', '.join(times)}."]
-
-
 HINTS = {
     "n": "held out",
     "RMSE": "lower is better",
@@ -206,9 +216,9 @@ def score_rows(source: "Comparison") -> list[dict[str, Any]]:
     rows = []
     for column in source.table.columns:
         texts = {fit: score(value, column) for fit, value in source.table[column].items()}
-        top = texts.get(source.best.get(column))
+        stars = source.starred.get(column, [])
         hint = "nearest to the level is best" if "covers" in column else HINTS.get(column, "")
         name = {"n": tested, "width": "interval width"}.get(column, column)
-        cells = [{"text": text, "best": text == top} for text in texts.values()]
+        cells = [{"text": text, "best": fit in stars} for fit, text in texts.items()]
         rows.append({"name": name, "hint": hint, "cells": cells})
     return rows

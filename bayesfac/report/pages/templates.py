@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 HEADINGS = {
     "r_hat": "R-hat",
@@ -16,6 +17,41 @@ HEADINGS = {
     "ess_tail": "ESS tail",
     "mcse / sd": "MCSE / sd",
 }
+
+
+WORDS = {  # shown when the mouse rests on a word, and listed at the end of a page
+    "RMSE": "root mean squared error of the predicted mean, in rating units",
+    "MAE": "mean absolute error of the predicted mean",
+    "MAE of level": "mean distance between the predicted and the true level",
+    "NMAE": "mean distance of levels, divided by that of a guess at random",
+    "zero-one": "share of ratings whose level is predicted wrongly",
+    "log score": "log of the predicted density at the true value, averaged",
+    "ordinal log score": "log of the predicted probability of the true level, averaged",
+    "CRPS": "continuous ranked probability score: the error of the whole predicted distribution",
+    "RPS": "ranked probability score: the error of the predicted probabilities of all levels",
+    "PIT": "the predicted probability of a value at most as large as the true one; uniform if calibrated",
+    "R-hat": "how much chains differ, as a ratio of spreads: 1 if they agree",
+    "ESS": "effective sample size: the number of independent draws that would be worth as much",
+    "ESS bulk": "effective sample size for the middle of the distribution",
+    "ESS tail": "effective sample size for its 5 % and 95 % quantiles",
+    "MCSE": "Monte Carlo standard error: what another run of the sampler would change",
+    "MCSE / sd": "Monte Carlo standard error, as a share of the posterior standard deviation",
+    "ELBO": "evidence lower bound: what variational inference maximises",
+    "NDCG@10": "hits among the first ten recommendations, early places counting more; 1 is perfect",
+    "recall@10": "share of a user's relevant items among the first ten recommendations",
+    "precision@10": "share of the first ten places that hold a relevant item",
+    "MAP@10": "mean average precision: precision at the place of each hit, averaged",
+    "catalogue shown": "share of all items that are recommended to somebody",
+}
+
+
+def term(name: Any) -> Any:
+    """A word with its meaning as a hover, if the word is in WORDS.
+
+    >>> str(term("ELBO")), term("items")
+    ('<abbr title="evidence lower bound: what variational inference maximises">ELBO</abbr>', 'items')
+    """
+    return Markup('<abbr title="{}">{}</abbr>').format(WORDS[name], name) if name in WORDS else name
 
 
 def render(template: str, **context: Any) -> str:
@@ -33,7 +69,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "duration": duration, "cell": cell}
-    environment.filters["heading"] = lambda column: HEADINGS.get(column, column)
+    environment.filters["heading"] = lambda column: term(HEADINGS.get(column, column))
+    environment.filters["term"] = term
     return environment
 
 

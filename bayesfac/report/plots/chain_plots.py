@@ -32,8 +32,7 @@ def posterior_pictures(
     tree = spotlight(diagnosis)
     pictures = []
     if diagnosis.kind == "sampler":
-        rows = diagnosis.table
-        rows = rows[[short(label, WIDTH) in tree["posterior"] for label in rows.index]]
+        rows = spotlit(diagnosis, tree)
         pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
     pictures.append(distributions(name, tree))
     if "energy" in fit.stats:
@@ -58,6 +57,12 @@ def spotlight(diagnosis: Diagnostics) -> xr.DataTree:
                 if flat.shape[1] == length and arviz_versions.moves(flat[:, :, [at]])[0]:
                     chosen.setdefault(short(rows.index[at], WIDTH), flat[:, :, at])
     return arviz_base.from_dict({"posterior": dict(list(chosen.items())[:PANELS])})
+
+
+def spotlit(diagnosis: Diagnostics, tree: xr.DataTree) -> pd.DataFrame:
+    """The rows of the table of diagnostics that belong to the panels of the tree."""
+    rows = diagnosis.table
+    return rows[[short(label, WIDTH) in tree["posterior"] for label in rows.index]]
 
 
 def _entries(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:

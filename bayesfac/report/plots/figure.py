@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -57,8 +58,9 @@ class Picture:
 def canvas(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = SIZE
 ) -> tuple[Figure, np.ndarray]:
-    """An empty figure outside pyplot, and its axes as a flat array."""
-    figure = Figure(figsize=size, layout="constrained")
+    """An empty figure, and its axes as a flat array."""
+    figure = plt.figure(figsize=size, layout="constrained")
+    arviz_versions.close(figure)
     return figure, np.ravel(figure.subplots(rows, columns, squeeze=False))
 
 

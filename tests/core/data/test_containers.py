@@ -1,5 +1,7 @@
 """The containers: whatever users have is read as meant, or refused with the row that is wrong."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,12 +63,69 @@ def test_every_form_is_the_same_data():
 def test_usual_names_say_which_column_is_which(header, roles):
     values = dict(zip(roles, ([7, 8], [1, 2], [4.0, 3.0]), strict=True))
     frame = pd.DataFrame({name: values.get(name, [90, 91]) for name in header})
-    if "timestamp" in header:
-        with pytest.warns(DataWarning, match=r"left aside: column \['timestamp'\]"):
-            read = bf.Ratings(frame)
-    else:
-        read = bf.Ratings(frame)
-    assert read.frame().to_numpy().tolist() == [[7, 1, 4], [8, 2, 3]]
+    read = bf.Ratings(frame)
+    assert read.frame()[["user", "item", "rating"]].to_numpy().tolist() == [[7, 1, 4], [8, 2, 3]]
+    assert (read.time is not None) == ("timestamp" in header)
+
+
+def test_times_stay_with_their_ratings():
+    frame = pd.DataFrame(
+        {"user": list("bab"), "item": list("xyy"), "rating": [1.0, 2, 3], "when": [30, 10, 20]}
+    )
+    ratings = bf.Ratings(frame)
+    assert ratings.time.tolist() == [30, 10, 20]
+    assert ratings.take([2, 0]).time.tolist() == [20, 30]
+    assert ratings.of_users(1, 2).time.tolist() == [30, 20]
+    assert ratings.on(pd.Index(list("wxy"))).time.tolist() == [30, 10, 20]
+    assert bf.Ratings(ratings).time.tolist() == [30, 10, 20]
+    assert ratings.hide().time is ratings.time
+    pd.testing.assert_frame_equal(ratings.frame(), frame.rename(columns={"when": "time"}))
+    twice = bf.Ratings(pd.concat([frame, frame.assign(when=99)]), duplicates="mean")
+    assert twice.time.tolist() == [30, 10, 20]
+    assert bf.Ratings(frame.drop(columns="when")).time is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        ["2020-01-02", "2019-05-01T10:00", "2021-01-01"],
+        pd.to_datetime(["2020-01-02", "2019-05-01", "2021-01-01"], utc=True),
+        ["30", "4", "100"],
+        [3.5, 0.5, 7.25],
+    ],
+)
+def test_times_of_several_kinds_have_an_order(raw):
+    ratings = bf.Ratings([1, 2, 3], [1, 1, 1], [4.0, 2, 3], times=raw)
+    assert np.argsort(ratings.time).tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: bf.Ratings(f, times=[1, 2]), "Expected 3 times, one for each rating"),
+        (lambda f: bf.Ratings(f, times=["1", "soon", "3"]), "ISO date.*got 'soon' in row 1"),
+        (lambda f: bf.Ratings(f, times=[1, NAN, 3]), "got nan in row 1"),
+        (lambda f: bf.Ratings(f, columns={"time": "x"}), "Expected a column 'x'"),
+    ],
+)
+def test_times_that_cannot_be_read_are_refused(call, message):
+    frame = pd.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1], "rating": [4.0, 2, 3]})
+    with pytest.raises(ValueError, match=message):
+        call(frame)
+
+
+def test_two_columns_that_may_be_times_are_left_aside_with_a_warning():
+    frame = pd.DataFrame(
+        {"user": [1], "item": [1], "rating": [4.0], "date": ["2020"], "timestamp": [5]}
+    )
+    with pytest.warns(DataWarning, match="several columns may have it.*columns="):
+        assert bf.Ratings(frame).time is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bf.Ratings(frame, columns={"time": "timestamp"}).time.tolist() == [5]
+        assert bf.Ratings(frame, columns=["user", "item", "rating", "timestamp"]).time.tolist() == [
+            5
+        ]
 
 
 WIDE = pd.DataFrame([[5, NAN, 1, 2], [NAN, 3, NAN, 4.0]], ["bob", "ann"], ["w", "z", "y", "x"])

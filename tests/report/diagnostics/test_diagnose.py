@@ -88,7 +88,7 @@ def test_shares_of_components_survive_label_switching() -> None:
 
 def test_chains_that_agree_are_good() -> None:
     found = diagnostics(fakes.sampled_ratings(chains=4, draws=200))
-    assert found.ok and found.level == "good" and found.verdict.startswith("The chains agree")
+    assert found.ok and found.level == "good" and found.verdict.startswith("Usable for averages")
     assert found.table["r_hat"].max() < 1.02 and found.table["ess_tail"].min() > 400
     assert {"alpha", "log joint", "singular value 1", "eigenvalue of Lambda_U 2"} <= set(
         found.table.index
@@ -103,7 +103,7 @@ def test_a_chain_in_another_mode_is_bad() -> None:
     v = fit.draws["V"].copy()
     v[0] *= 1.5
     found = diagnostics(replace(fit, draws={**fit.draws, "V": v}))
-    assert not found.ok and "disagree" in text_of(found) and found.short == "not converged"
+    assert not found.ok and "disagree" in text_of(found) and found.short == "not usable"
 
 
 def test_a_slow_log_joint_with_good_predictions_is_said_as_such() -> None:
@@ -113,7 +113,8 @@ def test_a_slow_log_joint_with_good_predictions_is_said_as_such() -> None:
     assert "Log joint: chains disagree" in text_of(
         found
     ) and "Predictions: chains agree" in text_of(found)
-    assert found.level == "bad"
+    assert found.uses == {"averages": "good", "single": "good", "hyper": "bad", "factors": "good"}
+    assert found.verdict.endswith("single predictions and factors; not for hyper-parameters.")
 
 
 def test_slow_hyper_parameters_do_not_spoil_predictions() -> None:
@@ -136,7 +137,11 @@ def test_one_chain_says_what_it_cannot_know() -> None:
 
 def test_few_draws_are_bad() -> None:
     found = diagnostics(fakes.sampled_ratings(chains=2, draws=20))
-    assert not found.ok and "Effective draws for predictions: only" in text_of(found)
+    assert (
+        found.uses["single"] == "bad"
+        and found.uses["averages"] == "care"
+        and "Effective draws for predictions: only" in text_of(found)
+    )
     too_few = diagnostics(fakes.sampled_ratings(chains=2, draws=5))
     assert not too_few.ok and "Too few draws" in text_of(too_few)
 
@@ -144,10 +149,10 @@ def test_few_draws_are_bad() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "level", "said"),
     [
-        ("diverging", lambda x: np.arange(x.size).reshape(x.shape) % 20 == 0, "bad", "divergent"),
+        ("diverging", lambda x: np.arange(x.size).reshape(x.shape) % 20 == 0, "care", "divergent"),
         ("diverging", lambda x: np.arange(x.size).reshape(x.shape) == 7, "care", "1 divergent"),
         ("energy", lambda x: np.cumsum(x - 500, axis=1), "care", "E-BFMI down to"),
-        ("tree_depth", lambda x: x + 5, "care", "hit the limit of 10"),
+        ("tree_depth", lambda x: x + 5, "good", "hit the limit of 10"),
     ],
 )
 def test_what_only_nuts_can_tell(name, change, level, said) -> None:
@@ -171,7 +176,7 @@ def test_variational_fits_have_no_rhat() -> None:
 
 
 def test_point_fits_are_judged_by_their_objective() -> None:
-    assert diagnostics(fakes.point_ratings()).verdict == "Converged."
+    assert diagnostics(fakes.point_ratings()).verdict.startswith("Usable for averages of")
     notes = {**fakes.INFO, "notes": ["the objective rose in 3 of 50 sweeps", "best of 3 restarts"]}
     found = diagnostics(fakes.point_ratings(info=notes))
     assert found.level == "care" and "The objective rose in 3 of 50 sweeps." in text_of(found)
@@ -179,7 +184,7 @@ def test_point_fits_are_judged_by_their_objective() -> None:
     assert not stopped.ok and "Raise max_iter" in text_of(stopped)
     broken = diagnostics(fakes.point_ratings(trace=np.array([3.0, np.nan])))
     assert not broken.ok and "NaN" in text_of(broken)
-    assert stopped.table.empty and "Not converged." in repr(stopped)
+    assert stopped.table.empty and "Not usable yet." in repr(stopped)
 
 
 def test_an_interrupted_run_says_so() -> None:

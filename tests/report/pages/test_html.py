@@ -63,7 +63,7 @@ def test_the_page_is_well_formed_and_in_order(written) -> None:
     assert text.startswith("<!DOCTYPE html>") and checker.all("html") == [{"lang": "en"}]
     ids = [attrs["id"] for _, attrs in checker.tags if "id" in attrs]
     links = [attrs["href"] for attrs in checker.all("a")]
-    assert links == [f"#{anchor}" for anchor in ids] and len(set(ids)) == len(ids) == 6
+    assert links == [f"#{anchor}" for anchor in ids] and len(set(ids)) == len(ids) == 7
     levels = [int(tag[1]) for tag, _ in checker.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1 and max(np.diff(levels)) <= 1
     assert path.stat().st_size < 5e6 and list(path.parent.iterdir()) == [path]
@@ -166,7 +166,7 @@ def test_counts_have_a_page_too(tmp_path) -> None:
 def test_one_fit_has_a_page(fit, tmp_path) -> None:
     path = to_html(fit, tmp_path / "fit.html")
     checker = parsed(path.read_text(encoding="utf-8"))
-    assert len(checker.all("a")) == 4 and checker.all("img")
+    assert len(checker.all("a")) == 5 and checker.all("img")
     assert diagnostics(fit).verdict in "".join(checker.text)
 
 
@@ -197,7 +197,7 @@ def test_very_few_draws_still_make_a_page(chains, draws) -> None:
     engine = fakes.NUTS(chains=chains, draws=draws)
     fits = {"point": fakes.point_ratings(), "few": fakes.sampled_ratings(chains, draws, engine)}
     text = comparison_page(compare(fits, fakes.ratings_sets()[1].take([0, 1])))
-    assert "Do not use this posterior yet." in text and parsed(text).all("img")
+    assert "Not usable yet." in text and parsed(text).all("img")
 
 
 def test_a_fit_without_its_history_still_makes_a_page() -> None:

@@ -1,8 +1,8 @@
-"""Measures of predictions and clusterings: point errors, probabilistic scores, agreement.
+"""Measures of predictions, recommendations and clusterings: point errors, probabilistic scores, agreement.
 
 Every function takes plain arrays and checks them once: same shape, at least one value, no NaN.
-`value` is the observed value. Smaller is better, except for the log scores and the two clustering
-measures, where larger is better.
+`value` is the observed value. Smaller is better, except for the log scores, the measures of
+recommendations and the two clustering measures, where larger is better.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp, ndtr
 
 from bayesfac.core.math import crps_of_sample
+from bayesfac.metrics.top_n import average_precision as average_precision
+from bayesfac.metrics.top_n import catalogue_coverage as catalogue_coverage
+from bayesfac.metrics.top_n import ndcg as ndcg
+from bayesfac.metrics.top_n import popularity as popularity
+from bayesfac.metrics.top_n import precision as precision
+from bayesfac.metrics.top_n import recall as recall
 
 LOG_2PI = float(np.log(2 * np.pi))
 

@@ -1,0 +1,60 @@
+"""The values of arguments: text of the command line as pairs, settings, names and levels."""
+
+import argparse
+import ast
+from typing import Any
+
+
+def pair(text: str) -> tuple[str, str]:
+    """NAME=REST.
+
+    >>> pair("Gibbs=runs/a=b")
+    ('Gibbs', 'runs/a=b')
+    """
+    name, equals, rest = text.partition("=")
+    if not (name and equals and rest):
+        raise argparse.ArgumentTypeError(f"Expected NAME=VALUE, got {text!r}")
+    return name, rest
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value as a Python literal, true, false, none, or else text.
+
+    >>> setting("tol=1e-6"), setting("guide=lowrank"), setting("alpha=none")
+    (('tol', 1e-06), ('guide', 'lowrank'), ('alpha', None))
+    """
+    name, value = pair(text)
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Comma-separated names.
+
+    >>> names("who, film,stars")
+    ('who', 'film', 'stars')
+    """
+    return tuple(name.strip() for name in text.split(","))
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """The number of levels, FROM:TO in steps of one, FROM:TO:STEP, or a list.
+
+    >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
+    ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
+    """
+    try:
+        if "," in text:
+            return tuple(map(float, text.split(",")))
+        first, last, step = (
+            [*map(float, text.split(":")), 1.0, 1.0][:3] if ":" in text else (1, int(text), 1)
+        )
+        return tuple(first + step * i for i in range(round((last - first) / step) + 1))
+    except (ValueError, ZeroDivisionError):
+        message = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None

@@ -1,0 +1,115 @@
+"""Measures of recommendations: ranked lists of items beside the items that turned out to be relevant.
+
+`recommended` is one list of items per user, best first, as a matrix or as lists; -1 or None fills a short
+list. `relevant` is one collection of items per user, not empty. Every measure but `catalogue_coverage`
+returns one number per user, from 0 to 1; larger is better.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+Lists = Sequence[Sequence[Any]] | np.ndarray
+Sets = Sequence[Collection[Any]]
+
+
+def ndcg(recommended: Lists, relevant: Sets, k: int = 10) -> np.ndarray:
+    """Normalised discounted cumulative gain: hits count 1 / log2(1 + rank), divided by the best possible sum.
+
+    >>> ndcg([["a", "b", "c"]], [{"b", "x"}], k=3).round(4).tolist()
+    [0.3869]
+    """
+    hits, many = _hits(recommended, relevant, k)
+    gain = 1 / np.log2(np.arange(2, k + 2))
+    return hits @ gain / np.cumsum(gain)[np.minimum(many, k) - 1]
+
+
+def recall(recommended: Lists, relevant: Sets, k: int = 10) -> np.ndarray:
+    """The share of the relevant items that are among the first k.
+
+    >>> recall([["a", "b", "c"]], [{"b", "x"}], k=3).tolist()
+    [0.5]
+    """
+    hits, many = _hits(recommended, relevant, k)
+    return hits.sum(1) / many
+
+
+def precision(recommended: Lists, relevant: Sets, k: int = 10) -> np.ndarray:
+    """The share of the first k places that hold a relevant item; an empty place counts as a miss.
+
+    >>> precision([["a", "b"]], [{"b", "x"}], k=2).tolist()
+    [0.5]
+    """
+    return _hits(recommended, relevant, k)[0].mean(1)
+
+
+def average_precision(recommended: Lists, relevant: Sets, k: int = 10) -> np.ndarray:
+    """Precision at the rank of each hit, summed and divided by the largest possible number of hits.
+
+    The mean over users is MAP@k.
+
+    >>> average_precision([["a", "b", "c"]], [{"b", "c"}], k=3).round(4).tolist()
+    [0.5833]
+    """
+    hits, many = _hits(recommended, relevant, k)
+    precise = np.cumsum(hits, 1) / np.arange(1, k + 1)
+    return (precise * hits).sum(1) / np.minimum(many, k)
+
+
+def catalogue_coverage(recommended: Lists, n_items: int, k: int = 10) -> float:
+    """The share of all items that stand in the first k places of some user's list.
+
+    >>> catalogue_coverage([["a", "b"], ["b", "c"]], n_items=4, k=1)
+    0.5
+    """
+    if n_items < 1:
+        raise ValueError(f"Expected at least one item in the catalogue, got {n_items}")
+    shown = {item for row in recommended for item in list(row)[:k]}
+    return len(shown - {-1, None}) / n_items
+
+
+def popularity(ratings: Any) -> pd.Series:
+    """The number of ratings of every item, most first: the baseline that recommends the same to everybody.
+
+    >>> from bayesfac.core.data.ratings import Ratings
+    >>> popularity(Ratings(["ann", "bob", "bob"], ["x", "y", "x"], [5, 3, 4])).to_dict()
+    {'x': 2, 'y': 1}
+    """
+    counts = np.bincount(ratings.item, minlength=ratings.n_items)
+    return pd.Series(counts, ratings.items, name="ratings").sort_values(
+        ascending=False, kind="stable"
+    )
+
+
+def top(score: np.ndarray, n: int, closed: np.ndarray | None = None, tie: Any = None) -> np.ndarray:
+    """Positions of the n largest scores of each row, best first; -1 where fewer are left.
+
+    Entries where `closed` is true are left out. Among equal scores the larger `tie` comes first, then the
+    first position.
+
+    >>> top(np.array([[3.0, 1.0, 2.0]]), 2, np.array([[True, False, False]])).tolist()
+    [[2, 1]]
+    """
+    closed = np.zeros(score.shape, bool) if closed is None else closed
+    keys = [-score, closed] if tie is None else [-tie, -score, closed]
+    order = np.lexsort(keys, axis=-1)[:, :n]
+    return np.where(np.take_along_axis(closed, order, 1), -1, order)
+
+
+def _hits(recommended: Lists, relevant: Sets, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(user, place) 1 where the item is relevant, and the number of relevant items of each user."""
+    if k < 1:
+        raise ValueError(f"Expected k of at least 1, got {k}")
+    if len(recommended) != len(relevant) or not len(relevant):
+        raise ValueError(
+            f"Expected lists and relevant items of the same users, got {len(recommended)} and {len(relevant)}"
+        )
+    hits = np.zeros((len(relevant), k))
+    for user, (row, wanted) in enumerate(zip(recommended, relevant, strict=True)):
+        if not len(wanted):
+            raise ValueError(f"Expected relevant items of every user, got none in row {user}")
+        places = [item in wanted for item in list(row)[:k]]
+        hits[user, : len(places)] = places
+    return hits, np.array([len(wanted) for wanted in relevant])

@@ -1,0 +1,103 @@
+"""Plots of a fit by name: `fit.plot.trace()`. The report shows the same pictures."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesfac.core.data.cards import COLUMNS
+from bayesfac.core.data.reading import positions_of
+from bayesfac.core.errors import BayesfacError
+from bayesfac.membership import clusters
+from bayesfac.report.arviz_versions import SHORTEST, kept_open
+from bayesfac.report.diagnostics.diagnose import diagnostics
+from bayesfac.report.diagnostics.held_out import Scores, score
+from bayesfac.report.plots import fit_plots
+from bayesfac.report.plots.chain_plots import spotlight, spotlit, trace
+from bayesfac.report.plots.held_out_plots import beside, coverage_curve
+from bayesfac.report.plots.trace_plot import objective
+
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
+
+class Plots:
+    """The plots of one fit. Each method returns the Matplotlib axes, or an array of several.
+
+    A notebook displays the figure; a script calls `matplotlib.pyplot.show()` or `axes.figure.savefig(path)`.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> fit = bf.fit("pmf", ratings, n_components=2, progress=False)
+    >>> fit.plot.trace().get_ylabel()
+    'objective (nats)'
+    """
+
+    def __init__(self, fit: "Fit") -> None:
+        self._fit = fit
+        self._name = f"{fit.name} by {type(fit.engine).__name__}"
+
+    def __repr__(self) -> str:
+        names = [name for name in vars(type(self)) if not name.startswith("_")]
+        return f"Plots of {self._name}: {', '.join(names)}"
+
+    def coverage(self, test: Any) -> Any:
+        """The share of held-out values inside central intervals of every level, against this level."""
+        scores = score(self._fit, test)
+        if not isinstance(scores, Scores):
+            raise BayesfacError("Expected ratings or labels, got counts, which have no intervals")
+        return self._shown(coverage_curve, {self._name: scores})
+
+    def trace(self) -> Any:
+        """The path of a point fit or of SVI; of a sampler the draws of four identified quantities."""
+        diagnosis = diagnostics(self._fit)
+        if diagnosis.kind != "sampler" or diagnosis.quantities["probe"].shape[1] < SHORTEST:
+            return self._shown(objective, self._name, self._fit, diagnosis)
+        tree = spotlight(diagnosis)
+        return self._shown(trace, self._name, tree, spotlit(diagnosis, tree))
+
+    def levels(self, query: Any = None) -> Any:
+        """The probability of each level for twelve cells of a query, from low to high predictions.
+
+        The query is as for `predict`; by default the cells on which diagnostics are computed. Of held-out
+        ratings a dot marks the observed level.
+        """
+        prediction = self._fit.predict(self._fit.data.probe if query is None else query)
+        return self._shown(fit_plots.levels, self._name, prediction, getattr(query, "value", None))
+
+    def point_beside(self, draws: "Fit", query: Any = None) -> Any:
+        """The predictions of this point fit against means and 90 % intervals of draws of the same data.
+
+        The query is as for `predict`; by default the cells on which diagnostics are computed.
+        """
+        if not self._fit.is_point or getattr(draws, "is_point", True):
+            raise BayesfacError("Expected point.plot.point_beside(draws), got other kinds of fits")
+        card = self._fit.data
+        if card.kind == "Views":
+            raise BayesfacError("Expected ratings or labels, got counts, which have no intervals")
+        which = "probe" if query is None else "queried"
+        _, cells, _ = card.locate(card.probe if query is None else query)
+        axis = COLUMNS[card.kind][0]
+        code = positions_of(card.coords[axis], cells[axis])
+        activity = np.where(code >= 0, card.row_counts[code], 0)
+        pair = {self._name: self._fit, f"{draws.name} by {type(draws.engine).__name__}": draws}
+        return self._shown(beside, pair, cells, activity, which)
+
+    def factors(self, site: str | None = None) -> Any:
+        """The largest entries of up to four components, draws aligned in one frame, with 90 % intervals.
+
+        `site` is the table of factors to show, such as "U"; by default that of the items or features.
+        """
+        return self._shown(fit_plots.factors, self._name, self._fit, site)
+
+    def clusters(self) -> Any:
+        """The number of rows in each cluster, by the probability of the cluster: see `bf.clusters`."""
+        return self._shown(fit_plots.clusters, self._name, clusters(self._fit))
+
+    def _shown(self, draw: Any, *args: Any) -> Any:
+        """Draw a picture in pyplot, and return its axes."""
+        with kept_open():
+            figure = draw(*args).figure
+        axes = np.array([one for one in figure.axes if one.has_data()], dtype=object)
+        return axes[0] if len(axes) == 1 else axes

@@ -1,0 +1,322 @@
+"""What to show to whom: the best items of a user, with the probability that they are, and similar items."""
+
+import difflib
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.reading import plain, positions_of
+from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.inference.everywhere import OUTCOMES, expectations, outcomes
+from bayesfac.inference.predict import MEMORY, param_blocks
+from bayesfac.metrics.top_n import top
+
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
+RULES = ("mean", "lower", "draw")
+FROM_DRAWS = (
+    "the share of the draws in which the item's expected rating is among the user's n largest"
+)
+FROM_OUTCOMES = (
+    "the share of ratings simulated with the noise of this point fit in which the item is among the "
+    "user's n largest; a point fit does not know how unsure its factors are"
+)
+
+
+def recommend(
+    fit: "Fit",
+    users: Any = None,
+    n: int = 10,
+    *,
+    exclude: Any = None,
+    by: str = "mean",
+    level: float = 0.9,
+    seed: int = 0,
+    memory: int = MEMORY,
+) -> pd.DataFrame:
+    """The n best items of each user, and the probability that each is among the user's n best.
+
+    Parameters
+    ----------
+    users : label or sequence of labels, optional
+        All users by default. A user without training data gets the items that are best for a user drawn
+        from the prior, is flagged, and named in a warning.
+    n : int
+        A user with fewer items left has fewer rows; a warning names the users with none left.
+    exclude : Ratings or table with columns user and item, optional
+        Pairs not to recommend. Pass the training data here: a fit does not keep them.
+    by : {"mean", "lower", "draw"}
+        Rank by the expected rating; by the lower end of its central interval, so that an item needs
+        evidence; or by one draw for each user, so that unsure items are tried too (Thompson sampling).
+    level : float
+        The level of this interval.
+    seed : int
+        Chooses the draws of "draw" and the simulated ratings of a point fit.
+    memory : int
+        Bytes of work space.
+
+    Returns
+    -------
+    DataFrame
+        user, rank, item, score (ranked by it), mean and sd_mean of the expected rating, in_top (the
+        probability), flagged. `attrs["in_top"]` says what the probability rests on: for draws it is the
+        share of the draws; for a point fit, whose parameters have no spread, the share of ratings
+        simulated with its noise. "lower" and "draw" of a point fit use these ratings too.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> fit = bf.fit("pmf", ratings, bf.Gibbs(20, 50, 2), n_components=2, progress=False)
+    >>> fit.recommend([3, 5], 2, exclude=ratings)[["user", "rank"]].to_numpy().tolist()
+    [[3, 1], [3, 2], [5, 1], [5, 2]]
+    """
+    known = _axes(fit, "recommend")
+    _check_count(n, len(known["item"]), "items")
+    if by not in RULES:
+        raise ValueError(f"Expected by= one of {RULES}, got {by!r}")
+    if not 0 < level < 1:
+        raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
+    labels = _listed(known["user"] if users is None else users, "user")
+    rows = positions_of(known["user"], labels)
+    _warn_of_unknown(known["user"], labels[rows < 0])
+    closed = _closed(fit, labels, exclude)
+    tables = []
+    for at, values, mean in _samples(fit, rows, seed, memory):
+        score = _score(values, mean, by, level, np.random.default_rng((seed, int(at[0]))))
+        shut = closed(at)
+        best = top(score, n, shut, mean)
+        own, place = np.nonzero(best >= 0)
+        item = best[own, place]
+        parts = {"score": score[own, item], "mean": mean[own, item]}
+        parts["sd_mean"] = 0.0 if fit.is_point else values[:, own, item].std(0)
+        parts["in_top"] = _membership(values, n, shut, own, item)
+        parts["flagged"] = _unseen(fit, rows[at[own]], item)
+        names = {"user": labels[at[own]], "rank": place + 1, "item": known["item"][item]}
+        tables.append(pd.DataFrame({**names, **parts}))
+    table = pd.concat(tables, ignore_index=True)
+    if none := [plain(user) for user in labels[~labels.isin(table["user"])]]:
+        what = f"no item is left for {len(none)} of {len(labels)} users, such as {none[0]!r}: exclude has all"
+        warnings.warn(what, DataWarning, stacklevel=2)
+    table.attrs["in_top"] = FROM_OUTCOMES if fit.is_point else FROM_DRAWS
+    return table
+
+
+def similar(
+    fit: "Fit", items: Any, n: int = 10, *, users: int = 500, draws: int = 100, seed: int = 0
+) -> pd.DataFrame:
+    """The n items most alike to each item: their predicted ratings rise and fall with the same users.
+
+    Similarity is the correlation of two items' expected ratings over users. These ratings are identified,
+    where factors may be rotated; so the correlation is computed for each draw and then averaged.
+
+    Parameters
+    ----------
+    items : label or sequence of labels
+        Items of the training data.
+    n : int
+    users, draws : int
+        At most so many users and draws are used: users at random by `seed`, draws evenly spaced.
+
+    Returns
+    -------
+    DataFrame
+        item, rank, similar, correlation, sd (over the draws; 0 for a point fit) and in_top, the share of
+        the draws in which the item is among the n most alike.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    >>> fit = bf.fit("pmf", ratings, n_components=2, progress=False)
+    >>> fit.similar(4, 3)["rank"].tolist()
+    [1, 2, 3]
+    """
+    known = _axes(fit, "similar")
+    _check_count(n, len(known["item"]) - 1, "other items")
+    labels = _listed(items, "item")
+    asked = positions_of(known["item"], labels)
+    if (asked < 0).any():
+        lost = plain(labels[int(np.argmin(asked))])
+        raise UnknownName(
+            f"Expected items of the training data, got {lost!r}{_near(known['item'], lost)}"
+        )
+    rng, size = np.random.default_rng(seed), len(known["user"])
+    row = np.sort(rng.choice(size, min(users, size), replace=False))
+    few = {site: v[:, :: _step(v.shape[:2], draws)] for site, v in fit._as_draws().items()}
+    grid, tables = Grid(row, np.arange(len(known["item"]))), []
+    blocks = param_blocks(fit.method, few, 1, MEMORY // 4)
+    found = np.concatenate(
+        [np.asarray(_alike(fit.method, fit.hyper, p, grid, asked)) for p in blocks]
+    )
+    for number, own in enumerate(asked):
+        each, shut = found[:, number], np.arange(found.shape[2]) == own
+        best = top(each.mean(0)[None], n, shut[None])[0]
+        share = _membership(each[:, None], n, shut[None], np.zeros(n, int), best)
+        names = {
+            "item": known["item"][[own] * n],
+            "rank": np.arange(n) + 1,
+            "similar": known["item"][best],
+        }
+        numbers = {
+            "correlation": each[:, best].mean(0),
+            "sd": each[:, best].std(0),
+            "in_top": share,
+        }
+        tables.append(pd.DataFrame({**names, **numbers}))
+    return pd.concat(tables, ignore_index=True)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _alike(method: Any, hyper: Any, params: Any, grid: Grid, asked: np.ndarray) -> jax.Array:
+    """(draw, asked item, item) correlations of expected ratings over the users of the grid."""
+
+    def one(p: Any) -> jax.Array:
+        profile = method.predict(p, grid, hyper).mean
+        profile = profile - profile.mean(0)
+        length = jnp.sqrt((profile**2).sum(0))
+        profile = profile / jnp.where(length > 0, length, 1)  # an item alike for all users: 0
+        return profile[:, asked].T @ profile
+
+    return jax.lax.map(one, params)
+
+
+# -- samples of expected ratings, in blocks of users ----------------------------------------------
+def _samples(
+    fit: "Fit", rows: np.ndarray, seed: int, memory: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For some users at a time: their places, (sample, user, item) ratings, and (user, item) means.
+
+    Samples are expected ratings of each draw; of a point fit simulated outcomes. Users of the prior have
+    the same ratings, which are computed once for all of them.
+    """
+    every, draws = np.arange(len(fit.data.coords["item"])), fit._as_draws()
+    run = (fit.method, fit.hyper, draws)
+    count = OUTCOMES if fit.is_point else int(np.prod(next(iter(draws.values())).shape[:2]))
+    size = max(1, memory // (16 * count * len(every)))
+    old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
+    parts = [old[i : i + size] for i in range(0, len(old), size)] + ([new] if len(new) else [])
+    for at in parts:
+        grid = Grid(rows[at], every) if rows[at[0]] >= 0 else Query(np.full(len(every), -1), every)
+        mean = values = expectations(*run, grid, memory)
+        if fit.is_point:
+            key = jax.random.fold_in(jax.random.key(seed), int(at[0]))
+            values = outcomes(*run, grid, key)
+        shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
+        values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
+        whole = (len(at), len(every))
+        yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
+
+
+def _score(
+    values: np.ndarray, mean: np.ndarray, by: str, level: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The numbers to rank by, (user, item)."""
+    if by == "mean":
+        return mean
+    if by == "lower":
+        return np.quantile(values, (1 - level) / 2, axis=0)
+    return values[rng.integers(len(values), size=len(mean)), np.arange(len(mean))]
+
+
+def _membership(
+    values: np.ndarray, n: int, closed: np.ndarray, own: np.ndarray, item: np.ndarray
+) -> np.ndarray:
+    """The share of samples (sample, user, item) in which the items are among the n largest that are open.
+
+    Items of equal value share the places that are left to them.
+    """
+    open_ = np.where(closed, -np.inf, values)
+    place = min(n, open_.shape[-1])
+    largest = np.partition(open_, -place, axis=-1)[..., -place:]
+    least = largest[..., :1]
+    above, equal = (largest > least).sum(-1, keepdims=True), (open_ == least).sum(-1, keepdims=True)
+    chosen, bound = open_[:, own, item], least[:, own, 0]
+    tied = ((n - above) / equal)[:, own, 0]
+    return np.where(chosen > bound, 1.0, np.where(chosen == bound, np.minimum(tied, 1), 0.0)).mean(
+        0
+    )
+
+
+# -- labels ---------------------------------------------------------------------------------------
+def _axes(fit: "Fit", verb: str) -> dict[str, pd.Index]:
+    """The labels of users and items; only fits of ratings have both."""
+    if fit.data.kind != "Ratings":
+        raise BayesfacError(
+            f"Expected a fit of Ratings for {verb}, got {fit.name}, a fit of {fit.data.kind}: "
+            "predict(query) scores its cells"
+        )
+    return fit.data.coords
+
+
+def _listed(labels: Any, what: str) -> pd.Index:
+    """One label or several as an index without repetitions."""
+    scalar = isinstance(labels, str | bytes) or not np.ndim(labels)
+    index = pd.Index([labels] if scalar else labels).unique()
+    if not len(index):
+        raise ValueError(f"Expected at least one {what}, got none")
+    return index
+
+
+def _check_count(n: Any, most: int, what: str) -> None:
+    if isinstance(n, bool) or not hasattr(n, "__index__") or not 1 <= n <= most:
+        raise ValueError(f"Expected n from 1 to {most}, as there are {most} {what}, got {n!r}")
+
+
+def _warn_of_unknown(known: pd.Index, lost: pd.Index) -> None:
+    if len(lost):
+        first = plain(lost[0])
+        what = (
+            f"{len(lost)} user(s) without training data get items by the prior, such as {first!r}"
+        )
+        warnings.warn(what + _near(known, first), DataWarning, stacklevel=3)
+
+
+def _near(known: pd.Index, lost: Any) -> str:
+    """The known labels most alike to a label, as the end of a message."""
+    found = difflib.get_close_matches(str(lost), [str(label) for label in known], 3, 0.7)
+    first = known[:3].tolist()
+    return (
+        f"; did you mean {' or '.join(map(repr, found))}?"
+        if found
+        else f", where labels are like {first}"
+    )
+
+
+def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
+    """A function from places of users to (user, item) whether the pair is excluded."""
+    items = len(fit.data.coords["item"])
+    if exclude is None:
+        return lambda at: np.zeros((len(at), items), bool)
+    query, named, _ = fit.data.locate(exclude)
+    user, item = positions_of(labels, named["user"]), np.asarray(query.col)
+    keep = (user >= 0) & (item >= 0)
+    order = np.argsort(user[keep], kind="stable")
+    user, item = user[keep][order], item[keep][order]
+    ends = np.searchsorted(user, np.arange(len(labels) + 1))
+
+    def closed(at: np.ndarray) -> np.ndarray:
+        shut = np.zeros((len(at), items), bool)
+        for number, place in enumerate(at):
+            shut[number, item[ends[place] : ends[place + 1]]] = True
+        return shut
+
+    return closed
+
+
+def _unseen(fit: "Fit", row: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """Which pairs have a user or an item without training data."""
+    return (row < 0) | (fit.data.row_counts[row] == 0) | (fit.data.col_counts[item] == 0)
+
+
+def _step(shape: tuple[int, ...], most: int) -> int:
+    """Every how many-th draw of each chain to take for at most so many draws in all."""
+    return max(1, -(-shape[0] * shape[1] // most))

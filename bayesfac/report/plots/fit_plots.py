@@ -1,0 +1,140 @@
+"""Pictures of one fit: probabilities of levels, aligned factors, sizes of clusters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims, sites
+from bayesfac.report import arviz_versions
+from bayesfac.report.diagnostics.align import align_draws
+from bayesfac.report.diagnostics.diagnose import few
+from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short
+
+CELLS = 12  # of the picture of levels
+PANELS, ENTRIES = 4, 8  # of the picture of factors
+SURE = {"probability ≥ 0.9": 0.9, "0.6 to 0.9": 0.6, "below 0.6": 0.0}
+SHADES = ("#0072B2", "#7FB5D6", "#D9D9D9")
+
+
+def levels(name: str, prediction: Any, observed: np.ndarray | None = None) -> Picture:
+    """The probability of every level for some cells, one bar each; a dot marks the observed level."""
+    masses, scale = prediction.probabilities, prediction.levels
+    order = np.argsort(prediction.mean, kind="stable")
+    at = order[np.unique(np.linspace(0, len(order) - 1, min(CELLS, len(order))).astype(int))]
+    labels = [short(", ".join(map(str, row)), 26) for row in prediction.labels.iloc[at].to_numpy()]
+    shades = matplotlib.colormaps["cividis"](np.linspace(0.05, 0.95, len(scale)))
+    title, y = f"{short(name)}: probability of each level", ", ".join(prediction.labels.columns)
+    with panel(title, "probability (cumulative)", y, legend="", xlim=(0, 1)) as (figure, axes):
+        left = np.zeros(len(at))
+        for number, level in enumerate(scale):
+            share = masses[at, number]
+            axes.barh(range(len(at)), share, 0.8, left, color=shades[number], label=f"{level:g}")
+            left += share
+        if observed is not None:
+            code = np.searchsorted(scale, observed[at])
+            middle = np.cumsum(masses[at], 1) - masses[at] / 2
+            seen = np.take_along_axis(middle, code[:, None], 1)[:, 0]
+            axes.plot(seen, range(len(at)), "o", ms=5, color="white", mec="black", label="observed")
+        axes.set_yticks(range(len(at)), labels)
+        axes.grid(visible=False)
+        figure.legend(loc="outside right center", title="level")
+    how = "Each bar is a cell, its parts the probabilities of the levels, from the lowest to the highest; "
+    how += "a wide part is a sure prediction."
+    surest = masses[at].max(1)
+    text = f"Here: the likeliest level has a probability from {surest.min():.2f} to {surest.max():.2f}."
+    return Picture(figure, f"Levels of {name}", how, Finding("good", text))
+
+
+def factors(name: str, fit: Any, site: str | None = None) -> Picture:
+    """The largest entries of every component after alignment, with 90 % intervals of draws."""
+    drawn = fit.draws is not None
+    values = (
+        few(fit.draws)
+        if drawn
+        else {s: np.asarray(v)[None, None] for s, v in sites(fit.params).items()}
+    )
+    gauge = gauge_of(fit.method, tuple(values))
+    site, axis = _chosen(fit.method, gauge, values, site)
+    aligned = align_draws(values, gauge) if drawn else None
+    table = np.moveaxis((aligned.draws if aligned else values)[site], axis + 2, -1)
+    flat = table.reshape(-1, *table.shape[2:])
+    mean, ends = flat.mean(0), np.quantile(flat, [0.05, 0.95], axis=0)
+    dim = site_dims(fit.method, site)[1 - axis]
+    labels = fit.data.coords.get(dim, pd.RangeIndex(len(mean)))
+    largest = np.argsort(-(mean**2).sum(0), kind="stable")[:PANELS]
+    with arviz_versions.style():
+        rows = -(-len(largest) // 2)
+        figure, panels = canvas(rows, min(2, len(largest)), (SIZE[0], 0.6 + 2.1 * rows))
+        for axes, k in zip(panels, largest, strict=False):
+            top = np.argsort(-np.abs(mean[:, k]), kind="stable")[:ENTRIES][::-1]
+            bars = np.maximum([mean[top, k] - ends[0, top, k], ends[1, top, k] - mean[top, k]], 0)
+            look: dict[str, Any] = {"fmt": "o", "ms": 4, "color": colour(0), "lw": 1}
+            axes.errorbar(mean[top, k], range(len(top)), xerr=bars, **look)
+            axes.axvline(0, color=arviz_versions.GREY, lw=0.8, ls=":")
+            axes.set_yticks(range(len(top)), [short(str(labels[i]), 16) for i in top])
+            axes.set_title(f"component {k + 1}", loc="left")
+            axes.set_xlabel(f"{site} ({dim.partition('.')[0]})")
+        for axes in panels[len(largest) :]:
+            axes.set_axis_off()
+    how = f"The {ENTRIES} largest entries of {site} in each component; bars are 90 % intervals."
+    return Picture(figure, f"Factors of {name}", how, _judged(aligned))
+
+
+def _judged(aligned: Any) -> Finding:
+    if aligned is None:
+        return Finding(
+            "care", "Here: one value; a point fit does not know how sure its factors are."
+        )
+    if aligned.ambiguous or aligned.modes > 1:
+        text = aligned.notes[0] if aligned.ambiguous else aligned.modes_in_words
+        return Finding("care", f"Here: do not interpret single entries. {text}")
+    text = (
+        f"Here: all draws in one frame, median residual {float(np.median(aligned.residual)):.2f}."
+    )
+    return Finding("good", text)
+
+
+def _chosen(
+    method: Any, gauge: Sequence[Rotation | Permutation], values: Mapping[str, np.ndarray], site: str | None
+) -> tuple[str, int]:  # fmt: skip
+    """The site to show and its axis of components: by default the last that has rows and components."""
+    able = {
+        name: axis
+        for free in gauge
+        for name, axis in free.axes.items()
+        if name in values and values[name].ndim == 4
+    }
+    for free in gauge:
+        if site is None and isinstance(free, Rotation) and free.factors[1] in able:
+            site = free.factors[1]
+    if not able or (site is not None and site not in able):
+        got = f"site={site!r}" if able else f"{method.name}, which has none"
+        raise BayesfacError(f"Expected a table of factors, one of {sorted(able)}, got {got}")
+    site = site if site is not None else list(able)[-1]
+    return site, able[site]
+
+
+def clusters(name: str, table: pd.DataFrame) -> Picture:
+    """The number of rows in each cluster, by how sure the fit is of them: a table of `bf.clusters`."""
+    sizes = table["cluster"].value_counts()
+    x, y = "cluster, largest first", "rows"
+    with panel(f"{short(name)}: clusters", x, y, "upper right") as (figure, axes):
+        bottom, below = np.zeros(len(sizes)), np.inf
+        for (label, limit), shade in zip(SURE.items(), SHADES, strict=True):
+            part = table[(table["probability"] >= limit) & (table["probability"] < below)]
+            count = part["cluster"].value_counts().reindex(sizes.index, fill_value=0).to_numpy()
+            axes.bar(range(len(sizes)), count, 0.8, bottom, color=shade, label=label)
+            bottom, below = bottom + count, limit
+        axes.set_xticks(range(len(sizes)), [str(cluster) for cluster in sizes.index])
+        axes.grid(visible=False, axis="x")
+    sure = float((table["probability"] >= 0.9).mean())
+    how = "Each bar is a cluster; the colour says how probable the cluster is for its rows."
+    text = f"Here: {sure:.0%} of the rows have a cluster of probability 0.9 or more."
+    return Picture(
+        figure, f"Clusters of {name}", how, Finding("good" if sure >= 0.5 else "care", text)
+    )

@@ -1,0 +1,127 @@
+"""Recommendations of several fits scored on held-out ratings, beside the most popular items."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import plain, positions_of
+from bayesfac.inference.everywhere import moments
+from bayesfac.inference.predict import MEMORY
+from bayesfac.metrics.top_n import (
+    average_precision,
+    catalogue_coverage,
+    ndcg,
+    popularity,
+    precision,
+    recall,
+    top,
+)
+
+PLACES = 10
+USERS = 2000  # users at most, so that a large test set takes minutes, not hours
+POPULAR = "popularity"
+MEASURES = {"NDCG": ndcg, "recall": recall, "precision": precision, "MAP": average_precision}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Scores of the first ten recommendations.
+
+    table      one row per fit, and one for popularity; larger is better
+    per_user   {row: {measure: one score per user}}
+    relevant   the rating above which a held-out item counts as relevant: the mean of the training ratings
+    """
+
+    table: pd.DataFrame
+    per_user: Mapping[str, Mapping[str, np.ndarray]]
+    relevant: float
+
+    @property
+    def users(self) -> int:
+        """The number of users."""
+        return len(next(iter(self.per_user[POPULAR].values())))
+
+    @property
+    def about(self) -> str:
+        """What was ranked and what counts as a hit, in two sentences."""
+        return (
+            f"The first {PLACES} of all items that a user did not rate in training, for {self.users:,} users "
+            f"with relevant held-out items. An item is relevant if its held-out rating is above "
+            f"{self.relevant:.3g}, the mean of the training ratings."
+        )
+
+    def difference(self, one: str, other: str, measure: str) -> tuple[float, float]:
+        """The mean difference of a measure over users, and its standard error."""
+        each = self.per_user[one][measure] - self.per_user[other][measure]
+        return float(each.mean()), float(
+            each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
+        )
+
+
+def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
+    """Score what each fit recommends to the users of the test set.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> train, test = bf.split.holdout(bf.datasets.make_ratings(30, 20, 2, seed=0), 0.2, seed=0)
+    >>> fit = bf.fit("pmf", train, n_components=2, progress=False)
+    >>> ranking({"point": fit}, test, train).table.index.tolist()
+    ['point', 'popularity']
+    """
+    if not isinstance(train, Ratings) or not isinstance(test, Ratings):
+        raise TypeError(f"Expected Ratings as train=, got {type(train).__name__}")
+    user = positions_of(train.users, test.users)[test.user]
+    item = positions_of(train.items, test.items)[test.item]
+    good = (user >= 0) & (item >= 0) & (test.value > train.mean)
+    if not good.any():
+        raise ValueError(
+            f"Expected held-out ratings above the training mean {train.mean:.3g} of users and items "
+            "of the training data, got none"
+        )
+    users = np.random.default_rng(0).permutation(np.unique(user[good]))[:USERS]
+    liked: dict[int, set[int]] = {int(u): set() for u in users}
+    for u, i in zip(user[good], item[good], strict=True):
+        if u in liked:
+            liked[u].add(int(i))
+    place = np.full(train.n_users, -1)
+    place[users] = np.arange(len(users))
+    rated = place[train.user] >= 0
+    closed = np.zeros((len(users), train.n_items), bool)
+    closed[place[train.user[rated]], train.item[rated]] = True
+    counts = np.broadcast_to(popularity(train)[train.items].to_numpy(float), closed.shape)
+    scores = {name: _expected(name, fit, train, users) for name, fit in fits.items()}
+    lists = {
+        name: top(score, PLACES, closed) for name, score in {**scores, POPULAR: counts}.items()
+    }
+    relevant = list(liked.values())
+    per_user = {
+        name: {f"{m}@{PLACES}": f(rows, relevant, PLACES) for m, f in MEASURES.items()}
+        for name, rows in lists.items()
+    }
+    table = pd.DataFrame(
+        {n: {m: v.mean() for m, v in each.items()} for n, each in per_user.items()}
+    ).T
+    shown = [catalogue_coverage(rows, train.n_items, PLACES) for rows in lists.values()]
+    return Ranking(
+        table.assign(**{"catalogue shown": shown}).rename_axis("fit"), per_user, train.mean
+    )
+
+
+def _expected(name: str, fit: Any, train: Ratings, users: np.ndarray) -> np.ndarray:
+    """The fit's expected ratings of these users, the columns in the order of the training items."""
+    row = positions_of(fit.data.coords["user"], train.users[users])
+    column = positions_of(fit.data.coords["item"], train.items)
+    for what, at, labels in (("user", row, train.users[users]), ("item", column, train.items)):
+        if (at < 0).any():
+            lost = plain(labels[int(np.argmin(at))])
+            raise ValueError(
+                f"Expected train= to be the data of {name!r}, which has no {what} {lost!r}"
+            )
+    width = len(fit.data.coords["item"])
+    found = moments(fit.method, fit.hyper, fit._as_draws(), row, width, MEMORY)
+    return found.mean[:, column]

@@ -1,0 +1,53 @@
+"""Measures of recommendations, against numbers computed by hand."""
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.metrics import top_n
+
+LISTS = [[3, 1, 2], [5, 4, -1], [0, 1, 2]]
+LIKED = [{1, 9}, {5}, {7}]
+
+
+def test_measures_by_hand():
+    log = np.log2
+    gain = [1 / log(3) / (1 + 1 / log(3)), 1.0, 0.0]
+    np.testing.assert_allclose(bf.metrics.ndcg(LISTS, LIKED, 3), gain)
+    np.testing.assert_allclose(bf.metrics.recall(LISTS, LIKED, 3), [0.5, 1, 0])
+    np.testing.assert_allclose(bf.metrics.precision(LISTS, LIKED, 3), [1 / 3, 1 / 3, 0])
+    np.testing.assert_allclose(bf.metrics.average_precision(LISTS, LIKED, 3), [0.25, 1, 0])
+    assert bf.metrics.catalogue_coverage(LISTS, 10, 3) == 0.6  # 0..5; -1 is no item
+
+
+@pytest.mark.parametrize("measure", [top_n.ndcg, top_n.recall, top_n.average_precision])
+def test_a_perfect_list_scores_one_and_more_places_change_nothing(measure):
+    liked = [{1, 2}]
+    assert measure([[1, 2, 3, 4]], liked, 2) == measure([[1, 2, 3, 4]], liked, 4) == 1
+
+
+def test_the_first_k_places_count():
+    assert top_n.recall([[4, 1]], [{1}], 1) == 0
+    assert top_n.catalogue_coverage([[4, 1]], 2, 1) == 0.5
+
+
+def test_top_leaves_closed_items_out_and_breaks_ties():
+    score = np.array([[2.0, 2.0, 1.0], [5.0, 4.0, 3.0]])
+    closed = np.array([[False, False, False], [True, False, True]])
+    assert top_n.top(score, 2, closed).tolist() == [[0, 1], [1, -1]]
+    tie = np.array([[0.0, 1.0, 0.0]] * 2)
+    assert top_n.top(score, 2, closed, tie).tolist() == [[1, 0], [1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: top_n.recall([[1]], [set()]), "relevant items of every user, got none in row 0"),
+        (lambda: top_n.recall([[1]], [{1}, {2}]), "same users, got 1 and 2"),
+        (lambda: top_n.ndcg([[1]], [{1}], 0), "k of at least 1"),
+        (lambda: top_n.catalogue_coverage([[1]], 0), "at least one item"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

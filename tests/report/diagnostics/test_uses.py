@@ -1,0 +1,90 @@
+"""One verdict: what each finding leaves of each use, and the Monte Carlo error of scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayesfac.report.compare import compare
+from bayesfac.report.diagnostics.findings import Finding, to
+from bayesfac.report.diagnostics.uses import monte_carlo_error, overall, sentence, uses
+from tests.report import fakes
+
+
+def test_the_worst_finding_decides_each_use():
+    findings = [
+        Finding("good", "a"),
+        Finding("care", "b", limits={"single": "care"}),
+        Finding("bad", "c", limits=to("bad", "single", "hyper")),
+    ]
+    assert uses("sampler", findings) == {"averages": "good", "single": "bad", "hyper": "bad"}
+    assert uses("point", findings) == {"averages": "good", "single": "bad"}
+
+
+def test_a_measured_error_says_more_of_averages_than_rhat_unless_draws_are_broken():
+    apart = Finding("bad", "chains disagree", limits=to("bad", "averages", "single"))
+    measured = Finding("good", "error", limits={"averages": "good"}, measured=True)
+    assert uses("sampler", [apart, measured])["averages"] == "good"
+    assert uses("sampler", [apart, measured])["single"] == "bad"
+    broken = Finding("bad", "NaN", limits=to("bad"), fatal=True)
+    assert uses("sampler", [broken, measured])["averages"] == "bad"
+
+
+@pytest.mark.parametrize(
+    ("levels", "level", "said"),
+    [
+        (
+            {"averages": "good", "single": "good"},
+            "good",
+            "Usable for averages of predictions and single",
+        ),
+        ({"averages": "bad", "single": "good"}, "bad", "Not usable yet."),
+        (
+            {"averages": "care", "single": "bad"},
+            "care",
+            "Usable in part: with care for averages of",
+        ),
+    ],
+)
+def test_the_sentence_follows_the_levels(levels, level, said):
+    assert overall(levels) == level
+    assert sentence("sampler", levels).startswith(said)
+
+
+def test_the_monte_carlo_error_is_what_other_runs_would_change():
+    test = fakes.ratings_sets()[1]
+    rng = np.random.default_rng(0)
+    runs = rng.normal(size=(200, 4, 50, 1)) * np.ones(len(test))  # one error, shared by all cells
+    found = [np.sqrt(np.mean((run.mean((0, 1)) - test.value) ** 2)) for run in runs]
+
+    class Fit:
+        def __init__(self, means):
+            self.means = means
+
+        def predict(self, query):
+            return fakes.FakePrediction(self.means, 0.5)
+
+    said = [monte_carlo_error(Fit(run), test, "RMSE") for run in runs[:40]]
+    assert np.median(said) == pytest.approx(np.std(found), rel=0.35)  # 8 parts: 25 % noise each
+    assert monte_carlo_error(Fit(runs[0][:1, :1]), test, "RMSE") == np.inf
+
+
+def test_a_star_needs_a_difference_beyond_noise():
+    test = fakes.ratings_sets()[1]
+    point, draws = fakes.point_ratings(), fakes.sampled_ratings(chains=4, draws=100)
+    same = compare({"one": point, "two": replace(point)}, test)
+    assert same.best["RMSE"] == "one" and same.starred == {}
+    assert "no different beyond noise" in same.answers()[0]
+    far = compare({"point": point, "zero": np.full(len(test), 9.0), "Gibbs": draws}, test)
+    assert "zero" not in far.starred["RMSE"] and set(far.starred["RMSE"]) <= {"point", "Gibbs"}
+    assert "zero is worse by" in far.answers()[0]
+    assert "covers 90 %" not in far.starred or "zero" not in far.starred["covers 90 %"]
+
+
+def test_the_answers_name_intervals_and_the_next_step():
+    test = fakes.ratings_sets()[1]
+    short = fakes.sampled_ratings(chains=2, draws=20)
+    better, intervals, following = compare({"short": short}, test).answers()
+    assert "no other fit" in better
+    assert intervals.startswith("The 90 % intervals hold these shares of the ratings: short ")
+    assert following.startswith("Next, for short: ")

@@ -1,0 +1,222 @@
+"""Recommendations and similar items: the same numbers as predictions, and an answer to every odd question."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesfac as bf
+from bayesfac import recommending
+from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+
+NAMES = [f"film {letter}" for letter in "abcdefghij"]
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    frame = bf.datasets.make_ratings(12, 10, 2, seed=1).frame()
+    frame["user"] = [f"user {number}" for number in frame["user"]]
+    frame["item"] = np.asarray(NAMES)[frame["item"]]
+    return bf.Ratings(frame)
+
+
+@pytest.fixture(scope="module")
+def draws(ratings):
+    engine = bf.Gibbs(warmup=5, draws=20, chains=2)
+    return bf.fit("bpmf", ratings, engine, n_components=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def point(ratings):
+    return bf.fit("bpmf", ratings, n_components=2, progress=False)
+
+
+def expected(fit, user):
+    """(draw, item) expected ratings of a user, the way `predict` computes them."""
+    query = {"user": [user] * len(NAMES), "item": NAMES}
+    return fit.predict(query).draws_of_mean().reshape(-1, len(NAMES))
+
+
+def test_the_best_are_the_largest_means_that_are_not_excluded(draws, ratings):
+    part = ratings.take(ratings.item < 4)
+    table = draws.recommend("user 3", 4, exclude=part)
+    rated = set(part.frame().query("user == 'user 3'")["item"])
+    mean = pd.Series(expected(draws, "user 3").mean(0), NAMES).drop(rated)
+    best = mean.sort_values(ascending=False).head(4)
+    assert rated
+    assert table["item"].tolist() == best.index.tolist()
+    np.testing.assert_allclose(table["mean"], best, rtol=1e-5)
+    assert table["rank"].tolist() == [1, 2, 3, 4]
+
+
+def test_the_probability_is_the_share_of_draws_in_which_the_item_is_on_top(draws):
+    table = draws.recommend("user 3", 10)
+    values = pd.DataFrame(expected(draws, "user 3"), columns=NAMES)
+    share = (values.rank(axis=1, ascending=False) <= 10).mean()
+    np.testing.assert_allclose(table["in_top"], share[table["item"]])
+    three = draws.recommend("user 3", 3)
+    share = (values.rank(axis=1, ascending=False) <= 3).mean()
+    np.testing.assert_allclose(three["in_top"], share[three["item"]])
+    np.testing.assert_allclose(three["sd_mean"], values.std(ddof=0)[three["item"]], rtol=1e-4)
+    assert three.attrs["in_top"] == recommending.FROM_DRAWS
+
+
+def test_lower_ranks_by_the_end_of_the_interval(draws):
+    table = draws.recommend("user 3", 10, by="lower", level=0.8)
+    low = np.quantile(expected(draws, "user 3"), 0.1, axis=0)
+    assert table["item"].tolist() == [NAMES[at] for at in np.argsort(-low)]
+    np.testing.assert_allclose(table["score"], np.sort(low)[::-1], rtol=1e-5)
+
+
+def test_draw_ranks_by_one_draw_of_each_user_and_repeats_by_seed(draws):
+    one = draws.recommend(["user 3", "user 4"], 10, by="draw", seed=1)
+    values = expected(draws, "user 3")
+    found = one.query("user == 'user 3'").set_index("item")["score"][NAMES].to_numpy()
+    assert np.abs(values - found).max(1).min() < 1e-4
+    pd.testing.assert_frame_equal(one, draws.recommend(["user 3", "user 4"], 10, by="draw", seed=1))
+    other = draws.recommend(["user 3", "user 4"], 10, by="draw", seed=2)
+    assert not np.allclose(one["score"], other["score"])
+
+
+def test_a_point_takes_its_probabilities_from_simulated_ratings_and_says_so(point):
+    table = point.recommend("user 3", 3)
+    assert "simulated with the noise" in table.attrs["in_top"]
+    everything = point.recommend("user 3", 10, seed=1)
+    assert (everything["in_top"] == 1).all()
+    assert not table["sd_mean"].any()
+    assert 0 < table["in_top"].min() < 1
+    cells = point.predict({"user": ["user 3"] * 10, "item": NAMES})
+    noise = np.random.default_rng(0).normal(size=(20_000, 10))
+    place = (-(cells.mean + cells.sd * noise)).argsort(1).argsort(1)
+    share = pd.Series((place < 3).mean(0), NAMES)[table["item"]]
+    np.testing.assert_allclose(table["in_top"], share, atol=0.06)  # four sd of 1,000 simulations
+
+
+def test_ties_share_the_places_that_are_left():
+    values = np.array([[[5.0, 3.0, 3.0, 1.0]]])
+    shut, own = np.zeros((1, 4), bool), np.zeros(4, int)
+    share = recommending._membership(values, 2, shut, own, np.arange(4))
+    assert share.tolist() == [1, 0.5, 0.5, 0]
+    shut[0, 0] = True
+    share = recommending._membership(values, 2, shut, own, np.arange(4))
+    assert share.tolist() == [0, 1, 1, 0]
+
+
+def test_probabilities_of_a_user_sum_to_the_number_of_places(draws, ratings):
+    rows = np.arange(12)
+    parts = recommending._samples(draws, rows, 0, 16 * 40 * 10 * 5)  # five users at a time
+    sizes = []
+    for at, values, _ in parts:
+        own, item = np.divmod(np.arange(len(at) * 10), 10)
+        share = recommending._membership(values, 3, np.zeros((len(at), 10), bool), own, item)
+        np.testing.assert_allclose(share.reshape(-1, 10).sum(1), 3)
+        sizes.append(len(at))
+    assert sizes == [5, 5, 2]
+
+
+def test_memory_does_not_change_the_answer(draws, ratings):
+    whole = draws.recommend(None, 3, exclude=ratings)
+    pieces = draws.recommend(None, 3, exclude=ratings, memory=16 * 40 * 10)
+    pd.testing.assert_frame_equal(whole, pieces)
+
+
+# -- odd questions --------------------------------------------------------------------------------
+def test_an_unknown_user_gets_items_by_the_prior_and_the_near_name_is_told(draws):
+    with pytest.warns(DataWarning, match=r"such as 'user33'; did you mean 'user 3'"):
+        table = draws.recommend(["user33", "user 1"], 2)
+    assert table.groupby("user")["flagged"].all().to_dict() == {"user 1": False, "user33": True}
+    np.testing.assert_allclose(
+        table.query("user == 'user33'")["mean"],
+        np.sort(expected(draws, "user33").mean(0))[:-3:-1],
+        rtol=1e-5,
+    )
+
+
+def test_a_user_with_nothing_left_has_no_row_and_is_named(draws):
+    everything = pd.DataFrame({"user": "user 1", "item": NAMES})
+    with pytest.warns(DataWarning, match=r"no item is left for 1 of 2 users, such as 'user 1'"):
+        table = draws.recommend(["user 1", "user 2"], 2, exclude=everything)
+    assert table["user"].tolist() == ["user 2"] * 2
+    few = draws.recommend("user 1", 5, exclude=everything.iloc[:8])
+    assert len(few) == 2
+    assert (few["in_top"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda fit: fit.recommend(n=11), "n from 1 to 10, as there are 10 items, got 11"),
+        (lambda fit: fit.recommend(n=0), "n from 1 to 10"),
+        (lambda fit: fit.recommend(by="median"), "by= one of"),
+        (lambda fit: fit.recommend(level=1.0), "level between 0 and 1"),
+        (lambda fit: fit.recommend([]), "at least one user"),
+        (lambda fit: fit.similar("film a", 10), "n from 1 to 9, as there are 9 other items"),
+        (lambda fit: fit.similar("film aa", 2), "got 'film aa'; did you mean 'film a'"),
+        (lambda fit: fit.similar("zzz", 2), "got 'zzz', where labels are like"),
+    ],
+)
+def test_mistakes_are_named(draws, call, message):
+    with pytest.raises((ValueError, UnknownName), match=message):
+        call(draws)
+
+
+def test_only_fits_of_ratings_recommend():
+    x, y = [[2, 0], [0, 2], [2, 1], [0, 1]], [[1, 0], [0, 1], [1, 0], [0, 1]]
+    fit = bf.fit("heres", bf.Tasks({"x": x}, y), n_components=2, progress=False)
+    with pytest.raises(BayesfacError, match="fit of Ratings for recommend, got heres"):
+        fit.recommend()
+
+
+# -- similar items --------------------------------------------------------------------------------
+def test_similar_is_the_mean_correlation_of_predicted_ratings(draws, ratings):
+    table = draws.similar(["film c", "film a"], 9)
+    users = ratings.users
+    grid = pd.MultiIndex.from_product([users, NAMES], names=["user", "item"]).to_frame(index=False)
+    profile = draws.predict(grid).draws_of_mean().reshape(-1, len(users), 10)
+    mean = np.mean([np.corrcoef(one.T) for one in profile], 0)
+    for item in ("film c", "film a"):
+        own = table[table["item"] == item]
+        others = pd.Series(mean[NAMES.index(item)], NAMES).drop(item).sort_values(ascending=False)
+        assert own["similar"].tolist() == others.index.tolist()
+        np.testing.assert_allclose(own["correlation"], others, atol=1e-4)
+        np.testing.assert_allclose(own["in_top"], 1)
+    assert draws.similar("film c", 2, draws=7)["sd"].min() > 0
+
+
+def test_similar_does_not_depend_on_a_rotation_of_the_factors(point):
+    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
+    params = point.params
+    turned = params._replace(U=params.U @ turn, V=params.V @ turn)
+    other = replace(point, result=replace(point.result, params=turned))
+    one, two = point.similar("film c", 5), other.similar("film c", 5)
+    assert one["similar"].tolist() == two["similar"].tolist()
+    np.testing.assert_allclose(one["correlation"], two["correlation"], atol=1e-4)
+
+
+# -- all cells ------------------------------------------------------------------------------------
+def test_everywhere_has_labels_and_goes_to_parquet_in_blocks(draws, tmp_path, monkeypatch):
+    whole = draws.everywhere()
+    monkeypatch.setattr("bayesfac.inference.everywhere.TABLE", 50)  # five users at a time
+    assert [len(block) for block in whole.blocks()] == [50, 50, 20]
+    path = whole.to_parquet(tmp_path / "cells.parquet")
+    table = pd.read_parquet(path)
+    assert table.columns.tolist() == ["user", "item", "mean", "sd", "sd_mean", "flagged"]
+    found = table.pivot(index="user", columns="item", values="mean")
+    users, items = draws.data.coords["user"], draws.data.coords["item"]
+    np.testing.assert_allclose(found.loc[users, items].to_numpy(), whole.mean, rtol=1e-6)
+    cell = draws.predict({"user": ["user 3"], "item": ["film d"]})
+    one = table.query("user == 'user 3' and item == 'film d'")
+    np.testing.assert_allclose(one[["mean", "sd"]], [[cell.mean[0], cell.sd[0]]], rtol=1e-4)
+
+
+def test_everywhere_of_views_names_view_and_feature():
+    views = bf.Views({"a": [[1, 2], [3, 0]], "b": [[1], [4]]})
+    fit = bf.fit("mvplsa", views, n_components=2, n_topics=2, progress=False)
+    table = fit.everywhere().frame()
+    assert table[["row", "view", "feature"]].to_numpy().tolist()[:3] == [
+        [0, "a", 0],
+        [0, "a", 1],
+        [0, "b", 0],
+    ]
+    np.testing.assert_allclose(table["mean"], fit.everywhere().mean.ravel())

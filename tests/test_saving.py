@@ -1,0 +1,67 @@
+"""Smaller folders, and the card in each."""
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.saving import _less
+
+
+@pytest.fixture(scope="module")
+def draws():
+    ratings = bf.datasets.make_ratings(12, 10, 2, seed=1).named("films")
+    engine = bf.Gibbs(warmup=5, draws=20, chains=2)
+    return bf.fit("bpmf", ratings, engine, n_components=2, progress=False)
+
+
+def test_a_thin_fit_has_fewer_draws_of_fewer_digits(draws, tmp_path):
+    small = bf.load(draws.save(tmp_path / "small", thin=5, dtype="float16"))
+    assert np.load(tmp_path / "small/draws/U.npy").dtype == np.float16
+    assert small.draws["U"].dtype == np.float32  # sums in half precision would be wrong
+    np.testing.assert_allclose(small.draws["U"], draws.draws["U"][:, ::5], rtol=1e-3, atol=1e-6)
+    assert small.stats["lp"].shape == (2, 4)
+    query = {"user": [0, 1], "item": [3, 4]}
+    mean = draws.predict(query).draws_of_mean()[:, ::5].mean((0, 1))
+    np.testing.assert_allclose(small.predict(query).mean, mean, rtol=5e-3)
+    assert small.everywhere().mean.dtype == np.float32
+    assert {"saved with one draw in 5", "saved as float16"} <= set(small.result.notes)
+    again = bf.load(small.save(tmp_path / "again"))  # from lazily read draws
+    np.testing.assert_array_equal(again.draws["U"], small.draws["U"])
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="draws of U that fit into float16, got 100000"):
+        _less("U", np.full((1, 2, 3), 1e5), 1, "float16")
+    assert _less("z", np.ones((1, 4), np.int64), 2, "float16").dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"thin": 0}, r"save\(thin=...\) to be a whole number"),
+        ({"dtype": "int8"}, "dtype 'float16' or 'float32', got 'int8'"),
+    ],
+)
+def test_wrong_settings_are_refused(draws, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        draws.save(tmp_path / "fit", **settings)
+    assert not (tmp_path / "fit").exists()
+
+
+def test_the_card_says_what_the_fit_is(draws, tmp_path):
+    draws.save(tmp_path / "fit", thin=2)
+    card = (tmp_path / "fit" / "model_card.md").read_text(encoding="utf-8")
+    assert card.startswith("# bpmf on films\n")
+    assert "users 12" in card and "n_components=2" in card and "- saved with one draw in 2" in card
+    with (tmp_path / "fit" / "model_card.md").open("a") as file:
+        file.write("my remark")
+    assert bf.load(tmp_path / "fit").data.name == "films"
+
+
+def test_names_of_data_stay_with_their_parts(tmp_path):
+    ratings = bf.datasets.load("ratings")
+    train, test = bf.split.holdout(ratings, 0.1)
+    assert ratings.name == train.name == test.name == "ratings"
+    train.frame().to_csv(tmp_path / "own.csv", index=False)
+    assert bf.datasets.read(tmp_path / "own.csv").name == "own.csv"
+    assert train.named("mine").name == "mine" and train.name == "ratings"
