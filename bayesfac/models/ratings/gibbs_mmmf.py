@@ -39,7 +39,6 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.kernels.sparse import loop
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums, squared
@@ -107,7 +106,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return count + 1, sweep(p, data, hyper, blunt)
 
     first = (jnp.zeros((), p.U.dtype), p._replace(Lambda_U=precision, Lambda_V=precision))
-    return loop(lambda state: state[0] < BLUNT, step, first)[1]
+    return jax.lax.while_loop(lambda state: state[0] < BLUNT, step, first)[1]
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
