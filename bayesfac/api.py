@@ -32,8 +32,8 @@ from bayesfac.core.method import (
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import ENGINES, collapse
-from bayesfac.inference.everywhere import Everywhere
-from bayesfac.inference.predict import MEMORY, Prediction
+from bayesfac.inference.predictions.everywhere import Everywhere
+from bayesfac.inference.predictions.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
 
 _BUSY = threading.Lock()

@@ -14,8 +14,8 @@ import pandas as pd
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
-from bayesfac.inference.everywhere import OUTCOMES, expectations, outcomes
-from bayesfac.inference.predict import MEMORY, param_blocks
+from bayesfac.inference.predictions.everywhere import OUTCOMES, expectations, outcomes
+from bayesfac.inference.predictions.predict import MEMORY, param_blocks
 from bayesfac.metrics.top_n import top
 
 if TYPE_CHECKING:

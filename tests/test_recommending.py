@@ -197,7 +197,9 @@ def test_similar_does_not_depend_on_a_rotation_of_the_factors(point):
 # -- all cells ------------------------------------------------------------------------------------
 def test_everywhere_has_labels_and_goes_to_parquet_in_blocks(draws, tmp_path, monkeypatch):
     whole = draws.everywhere()
-    monkeypatch.setattr("bayesfac.inference.everywhere.TABLE", 50)  # five users at a time
+    monkeypatch.setattr(
+        "bayesfac.inference.predictions.everywhere.TABLE", 50
+    )  # five users at a time
     assert [len(block) for block in whole.blocks()] == [50, 50, 20]
     path = whole.to_parquet(tmp_path / "cells.parquet")
     table = pd.read_parquet(path)

@@ -19,7 +19,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.inference.pointwise import laws
+from bayesfac.inference.predictions.pointwise import laws
 from bayesfac.inference.unconstrained import sites_of_model
 
 POOL = 400  # weighted draws of the prior for every draw of the joint

@@ -9,8 +9,8 @@ import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
-from bayesfac.inference.everywhere import moments
-from bayesfac.inference.predict import MEMORY
+from bayesfac.inference.predictions.everywhere import moments
+from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics.top_n import (
     average_precision,
     catalogue_coverage,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.inference import level_masses, predict
+from bayesfac.inference.predictions import level_masses, predict
 from bayesfac.report.diagnostics import loo_users, sensitivity
 
 

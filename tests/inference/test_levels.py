@@ -16,8 +16,8 @@ from bayesfac import metrics
 from bayesfac.core.data.cells import Query
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import REGISTRY, from_sites, sites
-from bayesfac.inference.level_masses import Tally, choice, log_mass, log_masses
-from bayesfac.inference.predict import Prediction
+from bayesfac.inference.predictions.level_masses import Tally, choice, log_mass, log_masses
+from bayesfac.inference.predictions.predict import Prediction
 from bayesfac.inference.result import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

@@ -10,7 +10,7 @@ import numpy as np
 from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.inference import pointwise
+from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.result import bar
 from bayesfac.report.diagnostics.elpd import Loo
 from bayesfac.report.diagnostics.loo import MEMORY, UNITS, cells_of, what_is_scored

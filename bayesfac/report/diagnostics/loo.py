@@ -15,8 +15,8 @@ import pandas as pd
 from bayesfac.core import checks
 from bayesfac.core.data.cards import COLUMNS, check_same
 from bayesfac.core.errors import BayesfacError
-from bayesfac.inference import pointwise
-from bayesfac.inference.pointwise import Told
+from bayesfac.inference.predictions import pointwise
+from bayesfac.inference.predictions.pointwise import Told
 from bayesfac.inference.stored_draws import Thinned
 from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics.elpd import Loo

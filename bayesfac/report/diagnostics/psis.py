@@ -11,7 +11,7 @@ import numpy as np
 from scipy import fft
 
 from bayesfac.core.errors import BayesfacError
-from bayesfac.inference.pointwise import log_sum
+from bayesfac.inference.predictions.pointwise import log_sum
 from bayesfac.report import arviz_versions
 
 FEWEST = 25  # draws: the tail is a fifth of the draws, and needs at least five

@@ -19,8 +19,8 @@ import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import Method, from_sites, site_dims
-from bayesfac.inference import pointwise
-from bayesfac.inference.predict import param_blocks
+from bayesfac.inference.predictions import pointwise
+from bayesfac.inference.predictions.predict import param_blocks
 from bayesfac.inference.unconstrained import sites_of_model
 from bayesfac.report.diagnostics import findings, psis
 from bayesfac.report.diagnostics.diagnose import identified, prediction_names, row_names

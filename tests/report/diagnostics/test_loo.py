@@ -12,7 +12,7 @@ from scipy.stats import norm
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
-from bayesfac.inference import pointwise
+from bayesfac.inference.predictions import pointwise
 from bayesfac.report.diagnostics.elpd import estimate
 from bayesfac.report.diagnostics.loo import cells_of
 from bayesfac.testing.tools import likelihood, points

@@ -16,7 +16,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.math import crps_of_sample
 from bayesfac.core.method import Method, from_sites
-from bayesfac.inference.level_masses import CELLS, Tally, codes, tally
+from bayesfac.inference.predictions.level_masses import CELLS, Tally, codes, tally
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least

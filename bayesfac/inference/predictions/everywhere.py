@@ -19,7 +19,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
-from bayesfac.inference.predict import param_blocks
+from bayesfac.inference.predictions.predict import param_blocks
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table
