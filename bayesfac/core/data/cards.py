@@ -1,7 +1,7 @@
 """The card of a training set, which a fit keeps: labels, sizes and a set of probe cells, but no values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 
@@ -32,6 +33,7 @@ class Card:
     levels      the ordinal scale, or None
     row_counts  observed cells per row (ratings per user), col_counts per column
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
+    scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Card:
     row_counts: np.ndarray
     col_counts: np.ndarray
     probe: pd.DataFrame
+    scales: dict[str, Scale] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,7 +173,8 @@ def _tasks_card(data: Tasks) -> Card:
     label = rng.permutation(np.resize(label, len(row))) if len(label) else label
     probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
     probe = probe.drop_duplicates(ignore_index=True)
-    return Card("Tasks", data.coords(), summary, data.levels, stored, positive, probe)
+    coords, scales = data.coords(), data.host.scales
+    return Card("Tasks", coords, summary, data.levels, stored, positive, probe, scales)
 
 
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
