@@ -14,6 +14,7 @@ import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import folding, saving
+from bayesfac.choosing import choose
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
@@ -44,7 +45,7 @@ class Fit:
     partial : bool
         Whether the run was interrupted.
     seconds : float
-        Wall clock, compilation included.
+        Wall clock, with compilation and the search for settings.
     data : Card
         Labels, sizes and the probe set of the training data; not the data themselves.
     """
@@ -100,6 +101,11 @@ class Fit:
     def partial(self) -> bool:
         """Whether the run was interrupted, so that the fit has fewer steps or draws."""
         return self.result.partial
+
+    @property
+    def notes(self) -> list[str]:
+        """How settings were chosen, then what the engine and the method have to say."""
+        return [*self.info.get("chosen", ()), *self.result.notes]
 
     @property
     def posterior(self) -> Any:
@@ -226,7 +232,8 @@ class Fit:
             chains, draws = next(iter(self._as_draws().values())).shape[:2]
             what = f"{chains} chain(s) x {draws} draws"
         part = ", interrupted" if self.partial else ""
-        return f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"
+        lines = [f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"]
+        return "\n".join([*lines, *self.info.get("chosen", ())])
 
     def _repr_html_(self) -> str:
         from bayesfac.report.pages.html import fit_html
@@ -260,7 +267,10 @@ def fit(
     progress : bool
         Show a progress bar on a terminal or in a notebook.
     **hyper
-        The method's hyper-parameters; for an unknown name the error lists the known names.
+        The method's hyper-parameters; for an unknown name the error lists the known names. A setting left at
+        None is set by the training data: by a rule (`prepare`), or by ratings that are held out for the
+        search. `fit.notes` says what was chosen; `bf.fit(method, data, **fit.hyper._asdict())` gives the
+        same fit without a search.
 
     Examples
     --------
@@ -275,15 +285,16 @@ def fit(
     data = contain(method, data)
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
         raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
-    settled = settle(method, data, hyper)
-    data = method.ready(data, settled)
-    card = describe(data)
-    start = _start(init, card)
-    run = identity(method, data, settled, engine, seed, start)
-    job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
     _refuse_parallel_fits()
     try:
         begun = time.perf_counter()
+        chosen = choose(method, data, hyper, int(seed))
+        settled = settle(method, data, chosen.hyper)
+        data = method.ready(data, settled)
+        card = describe(data)
+        start = _start(init, card)
+        run = identity(method, data, settled, engine, seed, start)
+        job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
         with sparse.use(sparse.fitting(data)):
             result = derived(method, data, settled, engine.run(job))
         if result.params is not None:
@@ -295,7 +306,8 @@ def fit(
     if result.converged is False:
         why = "; ".join(result.notes) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    return Fit(method, settled, engine, int(seed), result, card, seconds, about(result.notes))
+    info = about(result.notes) | {"chosen": chosen.how}
+    return Fit(method, settled, engine, int(seed), result, card, seconds, info)
 
 
 def load(path: str | os.PathLike[str]) -> Fit:

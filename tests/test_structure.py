@@ -89,7 +89,7 @@ SIDE = {
         "split",
     )
 }
-BELOW = SIDE | {"core", "report", "testing"}
+BELOW = SIDE | {"core", "choosing", "report", "testing"}
 FACADE = {
     *(
         "__init__",
@@ -108,6 +108,7 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     **{name: {"core", name} for name in SIDE},
     "report": SIDE | {"core", "report"},
     "testing": SIDE | {"core", "testing"},
+    "choosing": SIDE | {"core"},
     **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
     "cli": BELOW | FACADE | {"cli"},
     "__main__": {"cli"},

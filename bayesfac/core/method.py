@@ -81,6 +81,10 @@ class Method:
                                       users of ratings are fitted by descent on the objective, and rows
                                       of other data cannot be added to a fit
     prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
+    choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
+                                      the user left at None. `bf.fit` chooses one by held-out cells, adds it
+                                      to `chosen` and asks again, until nothing is left: []. `prepare` must
+                                      complete these settings too, for callers that choose nothing
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     gauge(data)                       -> the symmetries of the joint: rotations and relabellings
@@ -109,6 +113,7 @@ class Method:
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
+    choices: Callable[..., Any] | None = None
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()

@@ -4,6 +4,7 @@ J sums a margin loss over the observed cells. A law with density exp(-loss) does
 levels, so the posterior that the law gives is a *generalised* one; `log_mass` is the log of that sum.
 """
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -65,6 +66,22 @@ def _proximal_backward(n_levels: int, by_x: jax.Array, up: jax.Array) -> tuple:
 
 
 total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
+
+
+# -- the penalty where the user gave none ----------------------------------------------------------------
+PENALTY = 10.0
+
+
+def penalised(hyper: Any) -> Any:
+    """Hyper with a penalty; `bf.fit` has chosen one by held-out ratings, other callers get `PENALTY`."""
+    return hyper if hyper.penalty is not None else hyper._replace(penalty=PENALTY)
+
+
+def choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the penalty, from weak to strong."""
+    if hyper.penalty is not None or "penalty" in chosen:
+        return []
+    return [{"penalty": PENALTY * 10 ** (step / 4)} for step in range(-6, 7)]
 
 
 # -- factors: normal, u_ik and v_jk ~ N(0, 1/lambda) --------------------------------------------------

@@ -42,7 +42,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float = 10.0
+    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 10.0
@@ -50,7 +50,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = levelled(data, hyper, "mmmf")
+    hyper = margins.penalised(levelled(data, hyper, "mmmf"))
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
@@ -102,7 +102,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare,
+    prepare=prepare, choices=margins.choices,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},
 ))

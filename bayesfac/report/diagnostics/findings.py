@@ -270,7 +270,7 @@ def judge_point(fit: Any) -> list[Finding]:
 
 def _notes(fit: Any) -> list[Finding]:
     """Notes of the engine as findings."""
-    findings = []
+    findings = [Finding("good", f"Settings {how}.") for how in fit.info.get("chosen", ())]
     if fit.partial:
         text = "Interrupted: the fit holds the results up to the interruption."
         findings.append(Finding("care", text, "Run it again to the end."))

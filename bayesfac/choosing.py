@@ -1,0 +1,204 @@
+"""Settings that the user left open are chosen from the training data, by cells that are held out.
+
+A method names candidates in `Method.choices`. `choose` holds out a tenth of the training data, fits some
+of the candidates to the rest by few steps, and takes the candidate that predicts the held-out part best. The
+search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it has,
+or towards weaker settings from a fresh start, and stops when the score gets worse. Test data play no part.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.kernels import sparse
+from bayesfac.core.method import Method, settle
+from bayesfac.inference.gradient import as_rows
+from bayesfac.inference.lbfgs import advance, begin
+from bayesfac.inference.result import Job, check_number, compiled
+from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+from bayesfac.split import holdout
+
+SHARE = 0.1  # of the training data, held out
+LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
+SWEEPS = 20  # of a method's own update for each candidate
+ITERATIONS = 60  # of L-BFGS for each candidate
+
+
+@dataclass
+class Chosen:
+    """The settings, those that were chosen, and a sentence for each list of candidates."""
+
+    hyper: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    how: list[str] = field(default_factory=list)
+
+
+def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Chosen:
+    """Choose what the user left open; a method without candidates costs nothing.
+
+    `hyper` has the settings that the user gave. The seed decides which cells are held out.
+    """
+    found = Chosen({name: value for name, value in hyper.items() if value is not None})
+    if method.choices is None:
+        return found
+    settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
+    if isinstance(data, Ratings) and len(data) < LEAST:
+        return found
+    given, parts = method.Hyper(**found.hyper), None
+    with sparse.use(sparse.fitting(data)):
+        while candidates := method.choices(data, given, found.values):
+            parts = parts or holdout(data, SHARE, seed=seed)
+            search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
+            best = climb(len(candidates), search.score)
+            values = search.refined(best)
+            found.hyper |= values
+            found.values |= values
+            found.how.append(search.told(values))
+    return found
+
+
+def climb(n: int, score: Callable[[int, bool], float]) -> int:
+    """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
+
+    `further` says that the number before was scored just now: the search goes on in the same direction.
+
+    >>> climb(7, lambda number, further: (number - 5) ** 2)
+    5
+    """
+    middle = n // 2
+    scores = {middle: score(middle, False)}
+    for step in (1, -1):
+        at = middle
+        while 0 <= at + step < n:
+            scores[at + step] = score(at + step, step > 0)
+            if not scores[at + step] < scores[at]:
+                break
+            at += step
+        if at != middle:
+            break
+    return min(scores, key=lambda number: (scores[number], -number))
+
+
+class Search:
+    """Short fits under one list of candidates, each scored on the held-out part."""
+
+    def __init__(
+        self, method: Method, train: Any, held: Any, hyper: Mapping[str, Any],
+        candidates: Sequence[Mapping[str, Any]], key: jax.Array,
+    ) -> None:  # fmt: skip
+        self.method, self.held, self.candidates, self.key = method, held, candidates, key
+        self.train, self.scores = train, dict[int, float]()
+        self.settled = [settle(method, train, {**hyper, **one}) for one in candidates]
+        fields = zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True)
+        self.open = [name for name, values in fields if len(set(values)) > 1]
+        first = [getattr(self.settled[0], name) for name in self.open]
+        # numbers are arguments of one compiled program; other settings have a program for each value
+        self.numbers = all(isinstance(x, float) and x > 0 for x in jax.tree.leaves(first))
+        self.programs: dict[int, Callable[..., Any]] = {}
+        self.last: Any = None
+
+    def score(self, number: int, further: bool) -> float:
+        """The mean loss of the candidate on the held-out part, after few steps."""
+        hyper = self.settled[number]
+        data = self.method.ready(self.train, hyper)
+        job = Job(self.method, data, hyper, self.key)
+        start = self.last if further and self.numbers else job.start_point(self.key)
+        run = swept if self.method.update is not None else descended
+        key = 0 if self.numbers else number
+        values = tuple(getattr(hyper, name) for name in self.open)
+        self.last = p = run(job, start, self.open, values, self.programs, key)
+        if self.method.derive:
+            p = p._replace(**self.method.derive(p, data, hyper))
+        self.scores[number] = loss(self.method, p, self.held, hyper)
+        check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
+        return self.scores[number]
+
+    def refined(self, best: int) -> dict[str, Any]:
+        """The best candidate; of numbers above 0, the minimum of the parabola through three scores."""
+        before, here, after = (self.scores.get(best + step) for step in (-1, 0, 1))
+        values = dict(self.candidates[best])
+        if not self.numbers or before is None or after is None or here is None:
+            return values
+        bend = before - 2 * here + after
+        step = (before - after) / (2 * bend) if bend > 0 else 0.0
+        toward = self.candidates[best + (1 if step > 0 else -1)]
+        ratio = {name: (toward[name] / value) ** abs(step) for name, value in values.items()}
+        return {name: value * ratio[name] for name, value in values.items()}
+
+    def told(self, values: Mapping[str, Any]) -> str:
+        """A sentence: what was chosen, from what, and by what."""
+        chosen = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+        ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
+        least, most = min(self.scores.values()), max(self.scores.values())
+        return (
+            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the loss "
+            f"of {len(self.held)} held-out cells: {least:.4g}, at worst {most:.4g} in "
+            f"{len(self.scores)} short fits"
+        )
+
+
+def shown(value: Any) -> str:
+    """A setting in few digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def loss(method: Method, p: Any, held: Any, hyper: Any) -> float:
+    """The mean loss of held-out cells: minus the log score, or the absolute error of levels chosen by a rule.
+
+    A method that decides by a rule of its own (a margin) has no calibrated distribution over levels.
+    """
+    cells = Query(held.cells.row, held.cells.col)
+    outcome = method.predict(p, cells, hyper)
+    if getattr(outcome, "chosen", None) is not None:
+        return float(jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y)))
+    return -float(jnp.mean(outcome.log_prob(held.y)))
+
+
+def swept(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:
+    """Params after a few sweeps of the method's own update."""
+    update = job.method.update
+    assert update is not None  # `Search` looked
+    if key not in programs:
+
+        def sweep(p: Any, data: Any, values: tuple) -> Any:
+            return update(p, data, job.hyper._replace(**dict(zip(names, values, strict=True))))
+
+        programs[key] = compiled(sweep)
+    for _ in range(SWEEPS):
+        p = programs[key](p, job.data, values)
+    return p
+
+
+def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:
+    """Params after a few iterations of L-BFGS on the objective."""
+    method, data = job.method, job.data
+    transforms = supports(method, data, job.hyper, p)
+    z, restore = as_rows(unconstrain(transforms, p), several=False)
+
+    def params(z: jax.Array) -> Any:
+        return constrain(method, transforms, restore(z))
+
+    if key not in programs:
+
+        def objective(z: jax.Array, data: Any, values: tuple) -> jax.Array:
+            hyper = job.hyper._replace(**dict(zip(names, values, strict=True)))
+            return method.objective(params(z), data, hyper)
+
+        programs[key] = compiled(jax.value_and_grad(objective))
+
+    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, slope = programs[key](jnp.asarray(z[0])[None], data, values)
+        return np.array([float(value)]), np.asarray(slope)
+
+    at = begin(look, np.array(z))
+    for _ in range(ITERATIONS):
+        advance(look, at, memory=5, tol=1e-6, gtol=1e-8)
+        if not len(at.live):
+            break
+    return params(jnp.asarray(at.z))

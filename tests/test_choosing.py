@@ -1,0 +1,53 @@
+"""Settings that the user leaves open: chosen by held-out ratings, shown, and reproduced by `fit.hyper`."""
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.choosing import LEAST, choose, climb
+from bayesfac.core.method import REGISTRY, settle
+from bayesfac.models.ratings._margins import PENALTY
+
+SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def ratings() -> bf.Ratings:
+    """Products of two components beside nothing else: no penalty at all, or a huge one, loses."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
+    seen = rng.random(x.shape) < 0.3
+    return bf.Ratings(np.where(seen, 1.0 + np.searchsorted([-1, 1], x), np.nan), levels=3)
+
+
+@pytest.mark.parametrize("lowest", range(7))
+def test_the_climb_finds_the_lowest_of_falling_and_rising_scores(lowest):
+    asked = []
+
+    def score(number, further):
+        assert further == (number > 3)  # goes on from the fit before only towards stronger settings
+        asked.append(number)
+        return (number - lowest) ** 2
+
+    assert climb(7, score) == lowest
+    assert len(asked) == len(set(asked)) <= 3 + abs(lowest - 3)
+
+
+def test_the_chosen_penalty_is_shown_and_reproduces_the_fit(ratings):
+    fit = bf.fit("mmmf", ratings, SHORT, n_components=2, progress=False)
+    assert fit.hyper.penalty != PENALTY
+    assert f"chosen: penalty={fit.hyper.penalty:.4g}" in fit.notes[0]
+    assert fit.notes[0] in repr(fit)
+    assert any(fit.notes[0] in str(finding.text) for finding in fit.diagnostics().findings)
+    again = bf.fit("mmmf", ratings, SHORT, progress=False, **fit.hyper._asdict())
+    assert not any(note.startswith("chosen") for note in again.notes)
+    np.testing.assert_array_equal(again.params.U, fit.params.U)
+
+
+def test_a_given_penalty_few_ratings_and_other_callers_choose_nothing(ratings):
+    mmmf = REGISTRY["mmmf"]
+    given = choose(mmmf, ratings, {"n_components": 2, "penalty": 3.0}, 0)
+    assert given.hyper == {"n_components": 2, "penalty": 3.0} and not given.how
+    few = ratings.take(np.arange(LEAST - 1))
+    assert choose(mmmf, few, {"n_components": 2}, 0).hyper == {"n_components": 2}
+    assert settle(mmmf, ratings, {}).penalty == PENALTY
