@@ -14,9 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.scaling import rescaled
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -27,6 +31,8 @@ from bayesfac.split import holdout
 SHARE = 0.1  # of the training data, held out
 LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
 SWEEPS = 20  # of a method's own update for each candidate
+ROWS = 1 / 3  # of the labelled rows of every task lose their labels, to choose a cut
+ROW_SWEEPS = 60  # of a method's own update for the cut
 ITERATIONS = 60  # of L-BFGS for each candidate
 
 
@@ -45,6 +51,8 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     `hyper` has the settings that the user gave. The seed decides which cells are held out.
     """
     found = Chosen({name: value for name, value in hyper.items() if value is not None})
+    if isinstance(data, Tasks):
+        return with_cut(method, data, found, seed)
     if method.choices is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
@@ -61,6 +69,47 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
             found.values |= values
             found.how.append(search.told(values))
     return found
+
+
+def with_cut(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
+    """Add the cut above which labels are predicted, for a method whose `prepare` leaves it open.
+
+    A third of the labelled rows of every task lose their labels. A short fit to all other labels scores them as it
+    would score new rows, and the cut is the one with the best micro-F1 of these scores.
+    """
+    settled = settle(method, data, found.hyper)
+    if getattr(settled, "cut", 0.0) is not None or not settled.binary:
+        return found
+    train, held = holdout(data, ROWS, seed=seed)
+    if not len(held):
+        return found
+    with sparse.use(sparse.fitting(data)):
+        score = scores_of_rows(method, train, held, settled, jax.random.key(seed))
+    truth = held[LABELS].toarray()
+    found.hyper["cut"] = found.values["cut"] = best_cut(truth, score)
+    found.how.append(
+        f"chosen: cut={shown(found.values['cut'])}, the best of all cuts by the micro-F1 of {held.n_rows} rows whose "
+        f"labels were held out, in a fit of {ROW_SWEEPS} sweeps"
+    )
+    return found
+
+
+def scores_of_rows(method: Method, train: Tasks, held: Tasks, hyper: Any, key: jax.Array) -> np.ndarray:
+    """The scores of the held-out rows after some sweeps on the other rows, rows x labels."""
+    data, update = method.ready(train, hyper), method.update
+    assert update is not None  # every method that leaves its cut open has a solver of its own
+    step = compiled(lambda p, data: update(p, data, hyper))
+    p = method.init(key, data, hyper)
+    for _ in range(ROW_SWEEPS):
+        p = step(p, data)
+    p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
+    if (fold_in := method.fold_in) is not None:  # as rows that come after the fit
+        none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))
+        new = rescaled(none, data.host.scales) if data.host.scales else none
+        p = compiled(lambda p, new: fold_in(p, new, hyper))(p, new)
+    rows = positions_of(train.rows, held.rows)
+    outcome = method.predict(p, Grid(rows, np.arange(len(train.labels))), hyper)
+    return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
 
 
 def climb(n: int, score: Callable[[int, bool], float]) -> int:

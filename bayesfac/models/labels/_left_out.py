@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
@@ -22,6 +23,10 @@ class LeftOut:
     """The labelled rows of one view, ready for any penalty; with `centred`, a free intercept is added."""
 
     def __init__(self, data: Tasks, centred: bool = False) -> None:
+        with threadpool_limits(1, "blas"):  # several threads wait for one another on a busy machine
+            self._decompose(data, centred)
+
+    def _decompose(self, data: Tasks, centred: bool) -> None:
         (view,), at = data.names, np.flatnonzero(data.labelled)
         X, self.n = sp.csr_matrix(data[view]), len(at)
         if min(self.n, X.shape[1]) > MOST:

@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -90,7 +91,8 @@ class Error(NamedTuple):
 
 def check(data: Tasks, hyper: Any) -> Any:
     """Check the data and the settings; fill in `binary`."""
-    checks.nonnegative(data)
+    if not hyper.scaled:
+        checks.nonnegative(data)
     labels.check(data)
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
@@ -118,6 +120,11 @@ def check(data: Tasks, hyper: Any) -> Any:
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
     return hyper._replace(layers=layers, binary=data.binary)
+
+
+def ready(data: Tasks, hyper: Any) -> Tasks:
+    """Scaled views without negative cells: a column with negative cells is split into its two parts."""
+    return scaled(data, parts=True) if hyper.scaled else data
 
 
 # -- factors --------------------------------------------------------------------------------------

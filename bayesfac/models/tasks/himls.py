@@ -36,7 +36,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
@@ -57,6 +56,8 @@ class Hyper(NamedTuple):
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str = "plsa"
+    scaled: bool = True  # divide features by their spread, split negative ones into two parts
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -133,7 +134,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
@@ -146,7 +147,7 @@ METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=SQUARED),
-    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
+    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check, ready=layers.ready, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

@@ -40,7 +40,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
@@ -64,6 +63,8 @@ class Hyper(NamedTuple):
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str = "plsa"
+    scaled: bool = True  # divide features by their spread, split negative ones into two parts
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -167,7 +168,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(
         p, query, hyper
     )  # the variance of y where w y is Poisson with mean w score
-    return labels.of_labels(score, hyper.binary, jnp.maximum(score, labels.CERTAIN) / hyper.weight)
+    variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
+    return labels.of_labels(score, hyper.binary, variance, hyper.cut)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
@@ -180,7 +182,7 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
-    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, ready=layers.ready, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on
