@@ -26,6 +26,7 @@ from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, check_number, compiled
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+from bayesfac.multilabel import micro_f1
 from bayesfac.split import holdout
 
 SHARE = 0.1  # of the training data, held out
@@ -52,7 +53,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     """
     found = Chosen({name: value for name, value in hyper.items() if value is not None})
     if isinstance(data, Tasks):
-        return with_cut(method, data, found, seed)
+        return by_rows(method, data, found, seed)
     if method.choices is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
@@ -71,25 +72,34 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     return found
 
 
-def with_cut(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
-    """Add the cut above which labels are predicted, for a method whose `prepare` leaves it open.
+def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
+    """Choose a candidate, and the cut above which labels are predicted, for methods whose `prepare` leaves them open.
 
     A third of the labelled rows of every task lose their labels. A short fit to all other labels scores them as it
-    would score new rows, and the cut is the one with the best micro-F1 of these scores.
+    would score new rows; the candidate, and then the cut, are those with the best micro-F1 of these scores.
     """
     settled = settle(method, data, found.hyper)
-    if getattr(settled, "cut", 0.0) is not None or not settled.binary:
-        return found
+    open_cut = settled.binary and getattr(settled, "cut", 0.0) is None
+    given = method.Hyper(**found.hyper)
+    candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
     train, held = holdout(data, ROWS, seed=seed)
-    if not len(held):
+    if not len(held) or not settled.binary or not (open_cut or len(candidates) > 1):
         return found
+    truth, tried = held[LABELS].toarray(), []
     with sparse.use(sparse.fitting(data)):
-        score = scores_of_rows(method, train, held, settled, jax.random.key(seed))
-    truth = held[LABELS].toarray()
-    found.hyper["cut"] = found.values["cut"] = best_cut(truth, score)
+        for one in candidates:
+            hyper = settle(method, train, {**found.hyper, **one})
+            score = scores_of_rows(method, train, held, hyper, jax.random.key(seed))
+            cut = best_cut(truth, score)
+            tried.append((micro_f1(truth, score > cut, empty=0.0), one, cut))
+    best, values, cut = max(tried, key=lambda each: each[0])
+    values = {**values, **({"cut": cut} if open_cut else {})}
+    found.hyper |= values
+    found.values |= values
+    named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
     found.how.append(
-        f"chosen: cut={shown(found.values['cut'])}, the best of all cuts by the micro-F1 of {held.n_rows} rows whose "
-        f"labels were held out, in a fit of {ROW_SWEEPS} sweeps"
+        f"chosen: {named}, by the micro-F1 of {held.n_rows} rows whose labels were held out: {best:.3f}, at worst "
+        f"{min(tried, key=lambda each: each[0])[0]:.3f} in {len(tried)} short fits"
     )
     return found
 

@@ -84,10 +84,10 @@ def counts(data: Any) -> None:
     nonnegative(data, "counts")
 
 
-def nonnegative(data: Any, what: str = "numbers") -> None:
-    """Check that no cell of any view is negative."""
+def nonnegative(data: Any, what: str = "numbers", only: str | None = None) -> None:
+    """Check that no cell of any block, or of the block `only`, is negative."""
     for name, y in data.y.items():
-        if not len(y):
+        if not len(y) or name != (only or name):
             continue
         low = int(y.argmin())
         if y[low] < 0:

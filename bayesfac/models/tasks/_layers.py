@@ -37,6 +37,8 @@ DIMS = {
     "left": ("row", "score"),
 }
 Pair = tuple[jax.Array, jax.Array]
+SPARE, MOST = 20, 300  # clusters beside those of the labels by default, and clusters at most
+WEIGHTS = (0.3, 3.0, 30.0)  # of a label beside a scaled feature: candidates
 
 
 class Params(NamedTuple):
@@ -91,9 +93,13 @@ class Error(NamedTuple):
 
 def check(data: Tasks, hyper: Any) -> Any:
     """Check the data and the settings; fill in `binary`."""
-    if not hyper.scaled:
-        checks.nonnegative(data)
+    checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
+    if hyper.layers is None:
+        size = min(len(data.labels) + SPARE, MOST, data.n_rows, max(data.n_features.values()))
+        hyper = hyper._replace(layers=((size, size),))
+    if hyper.weight is None:
+        hyper = hyper._replace(weight=WEIGHTS[1])
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -112,7 +118,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         checks.whole(
             "pretraining", hyper.pretraining, 10_000, "sweeps of every layer before the fit"
         )
-    checks.one_of(hyper, "start", ("svd", "plsa", "random"))
+    checks.one_of(hyper, "start", ("labels", "svd", "plsa", "random"))
     if hyper.coupling != 0:
         checks.positive(hyper, "coupling")
     elif data.bare and not hyper.shared:
@@ -120,6 +126,11 @@ def check(data: Tasks, hyper: Any) -> Any:
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
     return hyper._replace(layers=layers, binary=data.binary)
+
+
+def choices(data: Tasks, hyper: Any, chosen: Any) -> list[dict[str, Any]]:
+    """Candidates of the weight of the labels, from weak to strong."""
+    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in WEIGHTS]
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:

@@ -54,15 +54,15 @@ from bayesfac.models.tasks._layers import Params
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
-    weight: float = 1.0  # alpha
-    coupling: float = 1.0  # beta
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data upwards; None: labels + 20
+    weight: float | None = None  # alpha; None: by rows held out
+    coupling: float = 1e3  # beta
     shared: bool = False
     approximate: bool = False
     shape: float = 1.0
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
-    start: str = "plsa"
+    start: str = "labels"
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
@@ -182,7 +182,7 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
-    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, ready=layers.ready, remarks=labels.remarks,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, choices=layers.choices, ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on
