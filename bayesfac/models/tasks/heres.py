@@ -55,7 +55,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 100  # p
-    weight: float = 1.0  # lambda
+    weight: float = 0.2  # lambda; small, as rows without labels have their features alone
     sparsity: float | tuple[float, ...] = 0.0625  # alpha_k
     clusters: str = "both"
     beta: float = 1.0

@@ -64,7 +64,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 50  # K
-    weight: float = 1.0
+    weight: float = 0.05  # beta; small, as rows without labels have their features alone
     alignment: float = 1.0
     r: float = 2.0
     alpha: tuple[float, ...] | None = None
