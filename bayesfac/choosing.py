@@ -33,6 +33,7 @@ SHARE = 0.1  # of the training data, held out
 LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
 SWEEPS = 20  # of a method's own update for each candidate
 ROWS = 1 / 3  # of the labelled rows of every task lose their labels, to choose a cut
+LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance
 ROW_SWEEPS = 60  # of a method's own update for the cut
 ITERATIONS = 60  # of L-BFGS for each candidate
 
@@ -82,9 +83,10 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     open_cut = settled.binary and getattr(settled, "cut", 0.0) is None
     given = method.Hyper(**found.hyper)
     candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
-    train, held = holdout(data, ROWS, seed=seed)
-    if not len(held) or not settled.binary or not (open_cut or len(candidates) > 1):
+    some = int(data.labelled.sum()) >= LEAST_ROWS
+    if not some or not settled.binary or not (open_cut or len(candidates) > 1):
         return found
+    train, held = holdout(data, ROWS, seed=seed)
     truth, tried = held[LABELS].toarray(), []
     with sparse.use(sparse.fitting(data)):
         for one in candidates:

@@ -331,7 +331,7 @@ def test_settings_that_cannot_be_are_refused(name, given, said):
 @BOTH
 def test_data_that_cannot_be_fitted_are_refused(name):
     x, y = np.ones((3, 2)), np.array([[1, 0], [0, 1], [1, 1.0]])
-    one = {"layers": ((2, 2),), "progress": False}
+    one = {"layers": ((2, 2),), "scaled": False, "progress": False}
     with pytest.raises(ValueError, match=r"at least 0 in view 'x', got -1 in row 1, feature 0"):
         bf.fit(name, bf.Tasks({"x": [[1, 1], [-1, 0], [2, 2]]}, y), **one)
     with pytest.raises(ValueError, match="Expected labels of at least one row, got none"):
