@@ -83,7 +83,7 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     open_cut = settled.binary and getattr(settled, "cut", 0.0) is None
     given = method.Hyper(**found.hyper)
     candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
-    some = int(data.labelled.sum()) >= LEAST_ROWS
+    some = int(data.labelled.sum()) >= LEAST_ROWS and max(data.host.labelled) > 1
     if not some or not settled.binary or not (open_cut or len(candidates) > 1):
         return found
     train, held = holdout(data, ROWS, seed=seed)
@@ -106,7 +106,9 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     return found
 
 
-def scores_of_rows(method: Method, train: Tasks, held: Tasks, hyper: Any, key: jax.Array) -> np.ndarray:
+def scores_of_rows(
+    method: Method, train: Tasks, held: Tasks, hyper: Any, key: jax.Array
+) -> np.ndarray:
     """The scores of the held-out rows after some sweeps on the other rows, rows x labels."""
     data, update = method.ready(train, hyper), method.update
     assert update is not None  # every method that leaves its cut open has a solver of its own

@@ -38,7 +38,9 @@ SETS = ("emotions", "birds", "medical", "yahoo_science", "genbase")
 FOLDS = 5
 SEVERAL = ("heres", "himls", "himlsd", "lsa_mml")  # methods that take several views
 BASELINES = ("frequency", "logistic")
-FIRST_VIEW = {"emotions": 8}  # features of the first view, as the source says; otherwise half of them
+FIRST_VIEW = {
+    "emotions": 8
+}  # features of the first view, as the source says; otherwise half of them
 MEASURES = ("micro_f1", "macro_f1", "hamming_loss")
 
 
@@ -161,8 +163,14 @@ def main() -> None:
     sources = args.data.split(",") if args.data else SETS
     wanted = args.only.split(",") if args.only else [*BASELINES, *names()]
     if args.quick:
-        sources, wanted, args.first = ("made up",), wanted if args.only else ["frequency", "lsml"], 1
-    here = [s for s in sources if s == "made up" or any((f / f"{s}.npz").is_file() for f in folders())]
+        sources, wanted, args.first = (
+            ("made up",),
+            wanted if args.only else ["frequency", "lsml"],
+            1,
+        )
+    here = [
+        s for s in sources if s == "made up" or any((f / f"{s}.npz").is_file() for f in folders())
+    ]
     if absent := [s for s in sources if s not in here]:
         print(f"Not found, and left out: {', '.join(absent)}; set {VARIABLE} to their folder")
     kept = None if args.quick else Path(RESULTS / "default_labels_folds.json")

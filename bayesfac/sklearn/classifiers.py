@@ -85,7 +85,9 @@ class Labels(ClassifierMixin, Estimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Labels above the cut, or the most probable class; with `return_std` also the sd of every label."""
         mean, sd = self._ask(X)
-        answer = self.classes_[mean.argmax(1)] if self._single else (mean > self.fit_.cut).astype(int)
+        answer = (
+            self.classes_[mean.argmax(1)] if self._single else (mean > self.fit_.cut).astype(int)
+        )
         return (answer, sd) if return_std else answer
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -104,7 +104,9 @@ def _applied(table: sp.csr_matrix, rows: np.ndarray, scale: Scale) -> sp.csr_mat
     if len(dense := np.flatnonzero(scale.centre)):
         whole = table[:, dense].toarray()
         whole[rows] -= scale.centre[dense]
-        place = sp.csr_matrix((np.ones(len(dense)), (range(len(dense)), dense)), (len(dense), table.shape[1]))
+        place = sp.csr_matrix(
+            (np.ones(len(dense)), (range(len(dense)), dense)), (len(dense), table.shape[1])
+        )
         table = table @ sp.diags((scale.centre == 0).astype(float)) + sp.csr_matrix(whole) @ place
     table = sp.csr_matrix(table @ sp.diags(factor))
     wide = [table]

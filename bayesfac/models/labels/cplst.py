@@ -21,8 +21,8 @@ In the paper b is the mean of the labels, which centres Y; here b has the prior 
 to the mean if X is centred too. W and b given V have closed forms. Let C subtract from the columns of a table
 of labelled rows the part that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y. Then
 J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So one sweep
-reaches the global minimum, up to the error of conjugate gradients. A feature of ones (`Tasks(...,
-constant=True)`) is an intercept too, but a penalised one within the span of V.
+reaches the global minimum, up to the error of conjugate gradients. `ready` scales the features; b is the
+intercept. d, the penalty and the cut come from rows left out (`_left_out`), for given V in closed form.
 
 Twin: V = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
 uniform; at an optimum the site is a frame itself. Normal W, b, and labels with precision 2 weight; the
@@ -87,7 +87,11 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     lam = penalty / hyper.weight
     seen, away = rows.U.T @ rows.Y, rows(rows.Y, lam) - rows.centre
     V = np.linalg.eigh(seen.T @ ((rows.s2 / (rows.s2 + rows.share * lam))[:, None] * seen))[1]
-    sizes = {-(-L * k // 4) for k in (1, 2, 3, 4)} if hyper.n_components is None else {hyper.n_components}
+    sizes = (
+        {-(-L * k // 4) for k in (1, 2, 3, 4)}
+        if hyper.n_components is None
+        else {hyper.n_components}
+    )
     scores = {d: rows.centre + away @ V[:, L - d :] @ V[:, L - d :].T for d in sorted(sizes)}
     best = min(scores, key=lambda d: rows.error(scores[d]))
     hyper = hyper._replace(penalty=penalty, n_components=best)

@@ -18,8 +18,9 @@ then D and W in closed form. As the span contains Y, and H <= I, a few sweeps su
 large as eigenvalue d of Y Y', or d exceeds the rank of Y.
 
 Every row needs labels, as C has a row for each; an unlabelled row would have the code X W, which `fold_in`
-gives to new rows. A feature of ones (`Tasks(..., constant=True)`) is an intercept of the codes; Y is not
-centred.
+gives to new rows. `ready` scales the features and adds a constant;
+Y is not centred. alpha, the penalty and the cut come from rows left out (`_left_out`), for given codes of the
+training rows in closed form.
 
 Twin: C = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
 uniform; normal W, D and labels; the features are not modelled. The factor exp(-alpha |C - X W|^2) makes the
@@ -98,7 +99,9 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
         penalties = tuple(rows.penalty() * x for x in (0.3, 1.0, 3.0))
     if hyper.alpha is None:
         strength = np.sort(np.linalg.eigvalsh(rows.Y.T @ rows.Y))[::-1]
-        least = strength[: hyper.n_components][strength[: hyper.n_components] > 1e-6 * strength[0]][-1]
+        least = strength[: hyper.n_components][strength[: hyper.n_components] > 1e-6 * strength[0]][
+            -1
+        ]
         alphas = tuple(w * least / rows.share * x for x in (0.01, 0.1, 0.5))
     tried = [(a, c) for a in alphas for c in penalties]
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]

@@ -19,7 +19,8 @@ share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1, with A
 scores. In the eigenvectors of H'H = Q E Q' the columns of W separate into systems c e_k X'X + penalty I; the
 paper applies conjugate gradients to vec W instead. The parabola is far above the logistic loss at large
 scores, where `bf.LBFGS()` is faster. The paper's third loss, the squared hinge, is left out: it is not a
-likelihood. A feature of ones (`Tasks(..., constant=True)`) is the intercept.
+likelihood. `ready` scales the features and adds a constant; the penalty and the cut come from held-out rows
+(`_held_out`).
 
 Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out of the
 likelihood. Gauge: W and H turn together.

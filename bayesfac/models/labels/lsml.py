@@ -23,8 +23,9 @@ that is a penalty of beta in r directions of the labels and of alpha + beta in a
 are closed forms of T. Inserted in J, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X +
 (alpha + beta) I, S1 = I - alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features,
 which T = R(beta) Q turns into that of the labels.) So one sweep reaches the minimum, up to the error of
-conjugate gradients. X and Y are not centred: a feature of ones (`Tasks(..., constant=True)`) gives an
-intercept, which is penalised and enters T.
+conjugate gradients. `ready` scales the features and adds a constant, so large that its coefficient is hardly
+penalised; it enters T. alpha, beta and the cut of the scores come from rows left out (`_left_out`): for given
+Q the scores of a row by all other rows are those of two ridge regressions, in closed form.
 
 The default `weight` is 1/n, as J is an average over rows. Labels of precision 2/n carry little information:
 for a posterior, take weight = 1 and n times alpha and beta, which have the same minimum.

@@ -67,7 +67,9 @@ class Hyper(NamedTuple):
     vote: str = "hard"  # sign(x U V'), or "soft": the probability of the label
     seed: int = 0  # of the tree
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a larger share of the votes; None: by rows held out
+    cut: float | None = (
+        None  # predict labels with a larger share of the votes; None: by rows held out
+    )
     binary: bool = True  # labels are 0 and 1
 
 

@@ -38,7 +38,6 @@ DIMS = {
 }
 Pair = tuple[jax.Array, jax.Array]
 SPARE, MOST = 20, 300  # clusters beside those of the labels by default, and clusters at most
-WEIGHTS = (0.3, 3.0, 30.0)  # of a label beside a scaled feature: candidates
 
 
 class Params(NamedTuple):
@@ -99,7 +98,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         size = min(len(data.labels) + SPARE, MOST, data.n_rows, max(data.n_features.values()))
         hyper = hyper._replace(layers=((size, size),))
     if hyper.weight is None:
-        hyper = hyper._replace(weight=WEIGHTS[1])
+        hyper = hyper._replace(weight=1.0)
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -128,9 +127,11 @@ def check(data: Tasks, hyper: Any) -> Any:
     return hyper._replace(layers=layers, binary=data.binary)
 
 
-def choices(data: Tasks, hyper: Any, chosen: Any) -> list[dict[str, Any]]:
-    """Candidates of the weight of the labels, from weak to strong."""
-    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in WEIGHTS]
+def choices(
+    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, ...]
+) -> list[dict[str, Any]]:
+    """Candidates of the weight of the labels."""
+    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in weights]
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:

@@ -13,7 +13,10 @@ from bayesfac.core.math import normalise
 from bayesfac.models.tasks._layer_sweeps import repeat, sweep
 from bayesfac.models.tasks._layers import Error, Params, depth
 
-LEAST, SMALL = 0.02, 1e-3  # where a start by labels would have zeros, which multiplicative steps never leave
+LEAST, SMALL = (
+    0.02,
+    1e-3,
+)  # where a start by labels would have zeros, which multiplicative steps never leave
 
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
@@ -25,7 +28,9 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
     for number, sizes in enumerate(hyper.layers, 1):
         key, sub = jax.random.split(key)
         first = hyper.start if number == 1 or hyper.start != "labels" else "plsa"
-        own = hyper._replace(layers=(sizes,), start=first, shared=hyper.shared and number == depth(hyper))
+        own = hyper._replace(
+            layers=(sizes,), start=first, shared=hyper.shared and number == depth(hyper)
+        )
         p = start(sub, data, own)
         p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
         if number < depth(hyper):

@@ -53,8 +53,13 @@ from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
 
+WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
+
+
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data upwards; None: labels + 20
+    layers: tuple[tuple[int, int], ...] | None = (
+        None  # [p, q], from the data upwards; None: labels + 20
+    )
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False
@@ -182,7 +187,7 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
-    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, choices=layers.choices, ready=layers.ready, remarks=labels.remarks,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on
