@@ -105,7 +105,7 @@ class Fit:
 
     @property
     def cut(self) -> float | None:
-        """The probability above which a label is predicted; None for methods that predict no labels of rows."""
+        """The probability above which a label is predicted; None for methods without labels."""
         cut = getattr(self.hyper, "cut", None)
         return HALF if cut is None and hasattr(self.hyper, "cut") else cut
 

@@ -2,8 +2,9 @@
 
 A method names candidates in `Method.choices`. `choose` holds out a tenth of the training data, fits some
 of the candidates to the rest by few steps, and takes the candidate that predicts the held-out part best. The
-search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it has,
-or towards weaker settings from a fresh start, and stops when the score gets worse. Test data play no part.
+search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that
+it has, or towards weaker settings from a fresh start, and stops when the score gets worse. Test data
+play no part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,10 +75,11 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
 
 
 def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
-    """Choose a candidate, and the cut above which labels are predicted, for methods whose `prepare` leaves them open.
+    """Choose a candidate, and the cut above which labels are predicted, where `prepare` leaves them open.
 
-    A third of the labelled rows of every task lose their labels. A short fit to all other labels scores them as it
-    would score new rows; the candidate, and then the cut, are those with the best micro-F1 of these scores.
+    A third of the labelled rows of every task lose their labels. A short fit to all other labels
+    scores them as it would score new rows; the candidate, and then the cut, are those with the best
+    micro-F1 of these scores.
     """
     settled = settle(method, data, found.hyper)
     open_cut = settled.binary and getattr(settled, "cut", 0.0) is None
@@ -100,8 +102,8 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     found.values |= values
     named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
     found.how.append(
-        f"chosen: {named}, by the micro-F1 of {held.n_rows} rows whose labels were held out: {best:.3f}, at worst "
-        f"{min(tried, key=lambda each: each[0])[0]:.3f} in {len(tried)} short fits"
+        f"chosen: {named}, by the micro-F1 of {held.n_rows} rows whose labels were held out: {best:.3f}, at "
+        f"worst {min(tried, key=lambda each: each[0])[0]:.3f} in {len(tried)} short fits"
     )
     return found
 

@@ -1,15 +1,16 @@
 """Methods that predict labels, with nothing set: five folds, beside what a user would try first.
 
-Every method of one view or several runs as `bf.fit(NAME, data)`, on the features as they come. New rows are added
-to the fit (`fold_in`); a method that cannot do so sees their features without labels. Labels are those above the
-cut that the fit chose from its training rows. Beside them:
+Every method of one view or several runs as `bf.fit(NAME, data)`, on the features as they come. New
+rows are added to the fit (`fold_in`); a method that cannot do so sees their features without labels.
+Labels are those above the cut that the fit chose from its training rows. Beside them:
 
-frequency   every row gets the labels' frequencies as scores; the cut with the best micro-F1 of the training rows
+frequency   every row gets the labels' frequencies as scores; the cut with the best micro-F1 of the
+            training rows
 logistic    scikit-learn's LogisticRegression, one for each label, with its defaults, on scaled features
 
-`--views` divides the features into two views for the methods that take several. Every finished fold is kept in
-`results/default_labels.json`, so that a run that was stopped goes on; `--first N` runs the first N folds only,
-`--only NAME,...` some methods, `--data NAME,...` some data sets.
+`--views` divides the features into two views for the methods that take several. Every finished fold is kept
+in `results/default_labels_folds.json`, so that a run that was stopped goes on; `--first N` runs the first N
+folds only, `--only NAME,...` some methods, `--data NAME,...` some data sets.
 """
 
 import time

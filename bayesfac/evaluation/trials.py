@@ -42,8 +42,8 @@ class Rows(NamedTuple):
 class Scores(NamedTuple):
     """Scores of the test rows, rows x labels, in the order of the data; and notes.
 
-    `score` decides; `ranked` orders labels: the same scores, those of a factorization before clipping. `cut` is
-    the score above which a factorization predicts a label.
+    `score` decides; `ranked` orders labels: the same scores, those of a factorization before clipping.
+    `cut` is the score above which a factorization predicts a label.
     """
 
     score: np.ndarray

@@ -30,8 +30,9 @@ class Labels(ClassifierMixin, Estimator):
     of one dimension every class becomes a label, and the most probable class is predicted.
 
     `predict_proba` returns the probability of every label, `predict` the labels with a probability above the
-    cut that the training rows chose (`fit_.cut`); with `return_std=True` also the standard deviation of every label. `score` is the share of rows
-    with all labels right. `fit_` is the `bf.Fit`. All rows are of one task: for several tasks use `bf.fit`.
+    cut that the training rows chose (`fit_.cut`); with `return_std=True` also the standard deviation
+    of every label. `score` is the share of rows with all labels right. `fit_` is the `bf.Fit`. All
+    rows are of one task: for several tasks use `bf.fit`.
     """
 
     extra = {"constant": False}

@@ -1,10 +1,10 @@
-"""Features in any scale: every column of a view divided by its spread, dense columns centred, a constant added.
+"""Features in any scale: columns divided by their spread, dense ones centred, a constant added.
 
-The spread of a column is the root of the sum of (x - mean)^2 over the number of its stored cells. For a column
-without zeros this is the standard deviation; for a sparse one it is near the size of the values that are not
-zero, so that rare words do not become large. A column with more stored cells than zeros is centred, which makes
-no sparse table dense. All of this is decided by training rows, stands on the card of a fit, and is applied to
-new rows as it is.
+The spread of a column is the root of the sum of (x - mean)^2 over the number of its stored cells. For
+a column without zeros this is the standard deviation; for a sparse one it is near the size of the
+values that are not zero, so that rare words do not become large. A column with more stored cells than
+zeros is centred, which makes no sparse table dense. All of this is decided by training rows, stands on
+the card of a fit, and is applied to new rows as it is.
 """
 
 from dataclasses import replace
@@ -26,7 +26,8 @@ class Scale(NamedTuple):
 
     centre, spread   subtracted from and divided into every column; a spread of 0 means a constant column,
                      which becomes zero
-    mirrored         the columns whose negative part becomes a column of its own; the column keeps the positive part
+    mirrored         the columns whose negative part becomes a column of its own; the column keeps the
+                     positive part
     constant         the value of the added column; 0: none
     """
 

@@ -75,8 +75,8 @@ def checked_cut(cut: float | None) -> float:
 def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
     """The cut of the scores with the largest micro-F1, halfway between two scores.
 
-    `score` are predictions of rows that took no part in the fit that predicts them: scores of training rows are
-    too good, and their best cut is not that of new rows.
+    `score` are predictions of rows that took no part in the fit that predicts them: scores of training
+    rows are too good, and their best cut is not that of new rows.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """The penalty and the cut of LEML from rows that are held out, a third at a time.
 
 In the singular vectors of the features, X = U diag(s) Q', a sweep of LEML costs no pass over the data and no
-iterations: W = Q R, and the columns of R separate in the eigenvectors of H'H. Each fold needs one decomposition,
-and follows its penalties from weak to strong.
+iterations: W = Q R, and the columns of R separate in the eigenvectors of H'H. Each fold needs one
+decomposition, and follows its penalties from weak to strong.
 """
 
 from typing import Any, NamedTuple
@@ -54,7 +54,8 @@ def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
     penalties = [hyper.penalty]
     if hyper.penalty is None:
         centred = Y - Y.mean(0)
-        penalties = list(bend * np.linalg.norm(X.T @ centred, 2) * STEPS)
+        strongest = float(np.linalg.norm(X.T @ centred, 2)) or 1.0
+        penalties = list(bend * strongest * STEPS)
     found = [_path(fold, penalties, hyper, bend) for fold in folds]
     scores = [np.zeros(Y.shape) for _ in penalties]
     for fold, each in zip(folds, found, strict=True):

@@ -1,8 +1,8 @@
 """Penalties and cuts from rows that are left out one by one, in closed form for ridge regressions.
 
 With X = U diag(s) Q' over labelled rows, the ridge regression of a table T has the fitted values U G U'T, G =
-s^2 / (s^2 + penalty), and row i without its own part in the fit has (fitted - h t_i) / (1 - h), h = u_i G u_i'.
-One decomposition serves all penalties. Penalties are those of |T - X W|^2 + penalty |W|^2.
+s^2 / (s^2 + penalty), and row i without its own part in the fit has (fitted - h t_i) / (1 - h), h =
+u_i G u_i'. One decomposition serves all penalties. Penalties are those of |T - X W|^2 + penalty |W|^2.
 """
 
 from typing import Any

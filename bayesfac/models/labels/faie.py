@@ -90,18 +90,17 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
     """alpha and the penalty with the smallest squared error of rows left out, and the cut of their scores.
 
-    Codes of the given rows are predicted for each row by all other rows. alpha is at most as large as the labels
-    carry in direction d: from there on the codes are those of the features alone, whatever the labels.
+    Codes of the given rows are predicted for each row by all other rows. alpha is at most as large as
+    the labels carry in direction d: from there on the codes are those of the features alone, whatever
+    the labels.
     """
     rows, w = LeftOut(data), hyper.weight
     penalties, alphas = (hyper.penalty,), (hyper.alpha,)
     if hyper.penalty is None:
         penalties = tuple(rows.penalty() * x for x in (0.3, 1.0, 3.0))
     if hyper.alpha is None:
-        strength = np.sort(np.linalg.eigvalsh(rows.Y.T @ rows.Y))[::-1]
-        least = strength[: hyper.n_components][strength[: hyper.n_components] > 1e-6 * strength[0]][
-            -1
-        ]
+        strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1][: hyper.n_components]
+        least = min(strength[strength > 1e-6 * strength[0]], default=1.0)
         alphas = tuple(w * least / rows.share * x for x in (0.01, 0.1, 0.5))
     tried = [(a, c) for a in alphas for c in penalties]
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]

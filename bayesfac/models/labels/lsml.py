@@ -190,7 +190,8 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready, remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    remarks=labels.remarks, gauge=gauge,
     dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
           "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
     traits=labels.LABELS_ALONE,

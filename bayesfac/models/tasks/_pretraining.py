@@ -91,10 +91,11 @@ def balanced(R: jax.Array, C: dict[str, jax.Array], M: dict[str, jax.Array], hyp
 def by_labels(
     key: jax.Array, data: Tasks, p: int, q: int
 ) -> tuple[jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
-    """A cluster for each label, the most frequent labels first, and random clusters for what labels leave over.
+    """A cluster for each label, the most frequent labels first, and random clusters for the rest.
 
-    A labelled row begins in the clusters of its labels, a row without labels in all of them by their frequency. The
-    features of a cluster are the mean features of its rows, and row clusters pair with column clusters.
+    A labelled row begins in the clusters of its labels, a row without labels in all of them by their
+    frequency. The features of a cluster are the mean features of its rows, and row clusters pair with
+    column clusters.
     """
     Y = tables.product(data.cells[LABELS], data.y[LABELS], jnp.eye(data.n_features[LABELS]))
     known, k = jnp.asarray(data.labelled)[:, None], max(p, q)

@@ -52,7 +52,6 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-
 WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
 
 
@@ -187,7 +186,8 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
-    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check,
+    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

@@ -1,4 +1,4 @@
-"""Features in any scale become the same table; sparse ones stay sparse; new rows are changed as training rows."""
+"""Features in any scale become one table; sparse ones stay sparse; new rows are changed as training rows."""
 
 import numpy as np
 import pytest
