@@ -82,11 +82,12 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     micro-F1 of these scores.
     """
     settled = settle(method, data, found.hyper)
-    open_cut = settled.binary and getattr(settled, "cut", 0.0) is None
+    binary = getattr(settled, "binary", False)
+    open_cut = binary and getattr(settled, "cut", 0.0) is None
     given = method.Hyper(**found.hyper)
     candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
     some = int(data.labelled.sum()) >= LEAST_ROWS and max(data.host.labelled) > 1
-    if not some or not settled.binary or not (open_cut or len(candidates) > 1):
+    if not some or not binary or not (open_cut or len(candidates) > 1):
         return found
     train, held = holdout(data, ROWS, seed=seed)
     truth, tried = held[LABELS].toarray(), []

@@ -95,13 +95,13 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     the labels.
     """
     rows, w = LeftOut(data), hyper.weight
-    penalties, alphas = (hyper.penalty,), (hyper.alpha,)
+    alphas, penalties = [hyper.alpha], [hyper.penalty]
     if hyper.penalty is None:
-        penalties = tuple(rows.penalty() * x for x in (0.3, 1.0, 3.0))
+        penalties = [rows.penalty() * x for x in (0.3, 1.0, 3.0)]
     if hyper.alpha is None:
         strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1][: hyper.n_components]
         least = min(strength[strength > 1e-6 * strength[0]], default=1.0)
-        alphas = tuple(w * least / rows.share * x for x in (0.01, 0.1, 0.5))
+        alphas = [w * least / rows.share * x for x in (0.01, 0.1, 0.5)]
     tried = [(a, c) for a in alphas for c in penalties]
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
