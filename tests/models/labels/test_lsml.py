@@ -121,7 +121,7 @@ def test_a_large_alpha_keeps_labels_to_the_subspace():
 
 
 def test_new_rows_and_default_sizes():
-    fit = bf.fit("lsml", Tasks({"x": X}, HIDDEN), progress=False)
+    fit = bf.fit("lsml", Tasks({"x": X}, HIDDEN), scaled=False, progress=False)
     assert fit.hyper.n_components == 5
     sizes = [((6, 4), 4), ((2, 7), 1), ((6, 7), 5)]
     for (L, d), r in sizes:
