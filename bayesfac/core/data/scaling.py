@@ -63,10 +63,13 @@ def _scale(data: Tasks, name: str, constant: float, parts: bool) -> Scale:
     square = np.asarray(away.power(2).sum(0)).ravel() + (n - stored) * mean**2
     spread = np.sqrt(square / np.maximum(1, stored))
     spread[spread <= SPREAD * np.abs(mean)] = 0
-    spread[data.features[name] == CONSTANT] = 0
+    own = data.features[name] == CONSTANT  # the user's; it stands where a new one would
+    spread[own] = 0
     centre = np.where((stored > DENSE * n) & (spread > 0), mean, 0)
     least = np.minimum(table.min(0).toarray().ravel(), 0) if n else np.zeros(len(mean))
     mirrored = np.flatnonzero((spread > 0) & ((centre != 0) | (least < 0)))
+    if own.any() and constant:
+        spread[own], constant = 1 / constant, 0.0
     return Scale(centre, spread, mirrored if parts else mirrored[:0], constant)
 
 
@@ -125,5 +128,4 @@ def _columns(columns: pd.Index, scale: Scale) -> pd.Index:
     names = list(columns) + [f"{columns[j]} (below)" for j in scale.mirrored]
     if not scale.constant:
         return columns if not len(scale.mirrored) else pd.Index(names, dtype=object)
-    own = CONSTANT if CONSTANT not in columns else f"{CONSTANT} "
-    return pd.Index([*names, own], dtype=object)
+    return pd.Index([*names, CONSTANT], dtype=object)
