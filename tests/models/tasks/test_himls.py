@@ -199,7 +199,9 @@ def test_a_block_moves_each_entry_against_its_slope(name):
 def test_upper_rows_from_labelled_rows_alone_climb(name, seed):
     """The printed (16) and (40) leave unlabelled rows out of a factor that these share: where our update of
     it has settled, theirs raises the objective."""
-    method, data, h, p = begun(name, seed, layers=((4, 3), (3, 2)), weight=5.0)
+    method, data, h, p = begun(
+        name, seed, layers=((4, 3), (3, 2)), weight=5.0, coupling=1.0, start="plsa"
+    )
     known = data.take(data.labelled)
     ours = jax.jit(lambda p: sweeps.update_rows(p, data, h, ERRORS[name], 2))
     cost = jax.jit(lambda p: method.objective(p, data, h))
