@@ -19,6 +19,7 @@ from bayesfac.choosing import choose
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
+from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import (
     COLLAPSED,
     REGISTRY,
@@ -111,6 +112,12 @@ class Fit:
     def partial(self) -> bool:
         """Whether the run was interrupted, so that the fit has fewer steps or draws."""
         return self.result.partial
+
+    @property
+    def cut(self) -> float | None:
+        """The probability above which a label is predicted; None for methods without labels."""
+        cut = getattr(self.hyper, "cut", None)
+        return HALF if cut is None and hasattr(self.hyper, "cut") else cut
 
     @property
     def notes(self) -> list[str]:

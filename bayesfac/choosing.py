@@ -14,18 +14,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.scaling import rescaled
+from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+from bayesfac.multilabel import micro_f1
 from bayesfac.split import holdout
 
 SHARE = 0.1  # of the training data, held out
 LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
 SWEEPS = 20  # of a method's own update for each candidate
+ROWS = 1 / 3  # of the labelled rows of every task lose their labels, to choose a cut
+LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance
+ROW_SWEEPS = 60  # of a method's own update for the cut
 ITERATIONS = 60  # of L-BFGS for each candidate
 TIE = 1e-3  # weight of the log score beside an absolute error
 
@@ -45,6 +53,8 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     `hyper` has the settings that the user gave. The seed decides which cells are held out.
     """
     found = Chosen({name: value for name, value in hyper.items() if value is not None})
+    if isinstance(data, Tasks):
+        return by_rows(method, data, found, seed)
     if method.choices is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
@@ -60,6 +70,63 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
         found.values |= values
         found.how.append(search.told(values))
     return found
+
+
+def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
+    """Choose a candidate, and the cut above which labels are predicted, where `prepare` leaves them open.
+
+    A third of the labelled rows of every task lose their labels. A short fit to all other labels
+    scores them as it would score new rows; the candidate, and then the cut, are those with the best
+    micro-F1 of these scores.
+    """
+    settled = settle(method, data, found.hyper)
+    binary = getattr(settled, "binary", False)
+    open_cut = binary and getattr(settled, "cut", 0.0) is None
+    given = method.Hyper(**found.hyper)
+    candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
+    some = int(data.labelled.sum()) >= LEAST_ROWS and max(data.host.labelled) > 1
+    if not some or not binary or not (open_cut or len(candidates) > 1):
+        return found
+    train, held = holdout(data, ROWS, seed=seed)
+    truth, tried = held[LABELS].toarray(), []
+    for one in candidates:
+        hyper = settle(method, train, {**found.hyper, **one})
+        score = scores_of_rows(method, train, held, hyper, jax.random.key(seed))
+        cut = best_cut(truth, score)
+        tried.append((micro_f1(truth, score > cut, empty=0.0), one, cut))
+    best, values, cut = max(tried, key=lambda each: each[0])
+    values = {**values, **({"cut": cut} if open_cut else {})}
+    found.hyper |= values
+    found.values |= values
+    named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+    found.how.append(
+        f"chosen: {named}, by the micro-F1 of {held.n_rows} rows whose labels were held out: {best:.3f}, at "
+        f"worst {min(tried, key=lambda each: each[0])[0]:.3f} in {len(tried)} short fits"
+    )
+    return found
+
+
+def scores_of_rows(
+    method: Method, train: Tasks, held: Tasks, hyper: Any, key: jax.Array
+) -> np.ndarray:
+    """The scores of the held-out rows after some sweeps on the other rows, rows x labels."""
+    data, update = method.ready(train, hyper), method.update
+    assert update is not None  # every method that leaves its cut open has a solver of its own
+    p = method.init(key, data, hyper)
+
+    @jax.jit
+    def solved(p: Any, data: Any) -> Any:
+        return jax.lax.fori_loop(0, ROW_SWEEPS, lambda _, p: update(p, data, hyper), p)
+
+    p = solved(p, data)
+    p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
+    if (fold_in := method.fold_in) is not None:  # as rows that come after the fit
+        none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))
+        new = rescaled(none, data.host.scales) if data.host.scales else none
+        p = jax.jit(lambda p, new: fold_in(p, new, hyper))(p, new)
+    rows = positions_of(train.rows, held.rows)
+    outcome = method.predict(p, Grid(rows, np.arange(len(train.labels))), hyper)
+    return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
 
 
 def climb(n: int, score: Callable[[int, bool], float]) -> int:

@@ -13,6 +13,7 @@ import pandas as pd
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.scaling import raw_features, rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
@@ -62,6 +63,7 @@ def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
     card, held = fit.data, {site: np.asarray(value) for site, value in fit._as_draws().items()}
     if isinstance(data, Tasks):
         _check_features(card, data.host.features)
+        data = rescaled(data, card.scales) if card.scales else data
         at = positions_of(card.coords["task"], data.tasks)
         if (at < 0).any():
             raise ValueError(
@@ -152,6 +154,7 @@ def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str
 def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
     """The new rows must have the views of training, column by column; labels may be absent."""
     known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
+    known |= {name: raw_features(known[name], scale) for name, scale in card.scales.items()}
     views, new = ([name for name in names if name != LABELS] for names in (known, features))
     if set(views) != set(new):
         raise ValueError(f"Expected the views {views} of training, got {new}")

@@ -14,6 +14,7 @@ import pandas as pd
 
 from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
+from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
 from bayesfac.core.method import from_sites, lookup, sites
@@ -230,7 +231,9 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _plain_setting(value: Any) -> Any:
-    """A NumPy number or a path among the settings of an engine, as JSON has it."""
+    """A NumPy array, a number or a path among the settings, as JSON has it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
@@ -242,6 +245,7 @@ def _card_to_json(card: Card) -> dict[str, Any]:
         "summary": card.summary,
         "levels": card.levels,
         "probe": {str(name): _plain(column, str(name)) for name, column in card.probe.items()},
+        "scales": {view: scale._asdict() for view, scale in card.scales.items()},
     }
 
 
@@ -249,8 +253,13 @@ def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -
     coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
     levels = None if saved["levels"] is None else tuple(saved["levels"])
     probe = pd.DataFrame(saved["probe"])
-    name = saved.get("name", "")  # absent in fits of earlier versions
-    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
+    name = saved.get("name", "")  # absent in fits of earlier versions, as the scales are
+    scales = {view: _scale(**parts) for view, parts in saved.get("scales", {}).items()}
+    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name, scales)
+
+
+def _scale(centre: list[float], spread: list[float], mirrored: list[int], constant: float) -> Scale:
+    return Scale(np.array(centre), np.array(spread), np.array(mirrored, int), constant)
 
 
 def _plain(values: Any, axis: str) -> list[Any]:

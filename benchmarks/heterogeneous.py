@@ -80,15 +80,17 @@ class Line(NamedTuple):
     given: dict[str, Any]
 
 
-WIDE: dict[str, Any] = {"n_components": 100, "sparsity": 0.01}
+RAW: dict[str, Any] = {"scaled": False, "cut": 0.5}  # as the paper has it
+PLSA_START: dict[str, Any] = {"start": "plsa", **RAW}
+WIDE: dict[str, Any] = {"n_components": 100, "sparsity": 0.01, **RAW}
 LINES = {
     "HERES": Line("heres", "tasks", True, WIDE),
-    "HiMLS": Line("himls", "tasks", True, {"layers": DEEP}),
-    "HiMLSD": Line("himlsd", "tasks", True, {"layers": DEEP}),
-    "MLS": Line("himls", "tasks", True, {"layers": BASE}),
-    "MLS-T": Line("himls", "tasks", False, {"layers": BASE}),
-    "MLS-V + task": Line("himls", "+ task", True, {"layers": BASE}),
-    "MLS-S + task": Line("himls", "+ task", False, {"layers": BASE}),
+    "HiMLS": Line("himls", "tasks", True, {"layers": DEEP, **PLSA_START}),
+    "HiMLSD": Line("himlsd", "tasks", True, {"layers": DEEP, **PLSA_START}),
+    "MLS": Line("himls", "tasks", True, {"layers": BASE, **PLSA_START}),
+    "MLS-T": Line("himls", "tasks", False, {"layers": BASE, **PLSA_START}),
+    "MLS-V + task": Line("himls", "+ task", True, {"layers": BASE, **PLSA_START}),
+    "MLS-S + task": Line("himls", "+ task", False, {"layers": BASE, **PLSA_START}),
     **{
         f"{name} {way}": Line(method, way, views, given)
         for name, method, views, given in (

@@ -45,7 +45,8 @@ def work(task: Numbers) -> Numbers:
         begun = time.perf_counter()
         width = min(100, y.shape[1] // 2)
         engine = bf.FixedPoint(60, tol=1e-5)
-        bf.fit("grople", data, engine, n_components=width, progress=False)
+        raw = {"scaled": False, "cut": 0.5, "progress": False}
+        bf.fit("grople", data, engine, n_components=width, **raw)
     else:
         from bayesfac.comparators import br_svm
 

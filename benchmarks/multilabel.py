@@ -68,6 +68,7 @@ NAMES = {"rcv1subset2_top944": "rcv1(subset2)", "rcv1subset1_top944": "rcv1(subs
 RULES = ("own rule", "tuned threshold")
 SHARES, PENALTIES = (0.2, 0.5, 0.8), (0.01, 0.1, 1.0, 10.0)
 WHOLE = tuple(n / 10 for n in range(1, 9)), tuple(10.0**n for n in range(-4, 5))
+RAW = {"scaled": False, "cut": 0.5}  # features as `load` gives them, and the own rule
 STOP = bf.FixedPoint(60, tol=1e-5)
 SHORT = bf.FixedPoint(
     20, tol=1e-4
@@ -94,16 +95,18 @@ def tree_grid(L: int) -> dict[str, Sequence[float]]:
 
 PART = SHARES, PENALTIES
 METHODS: dict[str, Method] = {
-    "MLC-HMF": Method(("mlc_hmf", {}, SHORT), tree_grid),
-    "GroPLE": Method(("grople", {"n_components": 100}, STOP), lambda L: {"beta": list(PENALTIES)}),
+    "MLC-HMF": Method(("mlc_hmf", RAW, SHORT), tree_grid),
+    "GroPLE": Method(
+        ("grople", {"n_components": 100, **RAW}, STOP), lambda L: {"beta": list(PENALTIES)}
+    ),
     "PLST": Method("plst", reduced("d", "penalty", PART)),
     "PLST, whole grid": Method("plst", reduced("d", "penalty", WHOLE)),
     "CPLST": Method("cplst", reduced("d", "penalty", PART)),
     "CPLST, whole grid": Method("cplst", reduced("d", "penalty", WHOLE)),
     "CSSP": Method("cssp", reduced("d", "penalty", PART)),
     "CSSP, whole grid": Method("cssp", reduced("d", "penalty", WHOLE)),
-    "FAiE": Method(("faie", {}, STOP), reduced("n_components", "penalty", PART)),
-    "LEML": Method(("leml", {}, STOP), reduced("n_components", "penalty", PART)),
+    "FAiE": Method(("faie", RAW, STOP), reduced("n_components", "penalty", PART)),
+    "LEML": Method(("leml", RAW, STOP), reduced("n_components", "penalty", PART)),
     "BSVM": Method("br_svm"),
     "BP-MLL": Method("bp_mll"),
     "ML-kNN": Method("ml_knn"),
@@ -177,8 +180,8 @@ PRINTED = {  # in the order of COLUMNS
     },
 }
 POSTERIORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "MLC-HMF": ("mlc_hmf", {"penalty": 3.0, "vote": "soft"}),
-    "LEML": ("leml", {"n_components": 3, "loss": "logistic"}),
+    "MLC-HMF": ("mlc_hmf", {"penalty": 3.0, "vote": "soft", **RAW}),
+    "LEML": ("leml", {"n_components": 3, "loss": "logistic", **RAW}),
 }
 KEPT = RESULTS / "multilabel_folds.json"
 PAGE = Path(__file__).with_suffix(".md")
@@ -247,7 +250,8 @@ def settings_of(method: Method, L: int) -> dict[str, Any]:
     parts = method.what if isinstance(method.what, tuple) else (method.what, {}, None)
     stop = None if parts[2] is None else [parts[2].max_iter, parts[2].tol]
     grid = {name: list(values) for name, values in method.grid(L).items()}
-    return {"method": parts[0], "fixed": parts[1], "grid": grid, "stopping": stop}
+    fixed = {name: value for name, value in parts[1].items() if name not in RAW}
+    return {"method": parts[0], "fixed": fixed, "grid": grid, "stopping": stop}
 
 
 def tried(

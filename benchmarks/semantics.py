@@ -38,7 +38,14 @@ SETS = ("emotions", "birds", "yahoo_science")
 GRID: dict[str, list[Any]] = {"n_components": [10, 30], "weight": [1.0, 10.0, 100.0]}
 ALIGNMENT = [1.0, 10_000.0]
 NEIGHBOURS = [5, 10, 20, 40]
-HERES = {"n_components": 20, "weight": 1.0, "sparsity": 1.0, "beta": 1.0}
+HERES = {
+    "n_components": 20,
+    "weight": 1.0,
+    "sparsity": 1.0,
+    "beta": 1.0,
+    "scaled": False,
+    "cut": 0.5,
+}
 LENGTH = {"warmup": 200, "draws": 200}
 MEASURES = {
     "Hamming": bf.multilabel.hamming_loss,
@@ -120,7 +127,8 @@ def scores(
     data = data.concatenated() if line == "concatenated" else data
     ridge = 1e-2 * settings["weight"] if line == "labels last" else 1e-2  # W is shrunk alike
     engine = bf.FixedPoint(100, tol=1e-5, every=10)
-    fit = bf.fit("lsa_mml", data, engine, progress=False, noise=True, ridge=ridge, **settings)
+    raw = {"scaled": False, "cut": 0.5, "progress": False}
+    fit = bf.fit("lsa_mml", data, engine, noise=True, ridge=ridge, **raw, **settings)
     score = fit.predict(data.grid()).mean.reshape(data.n_rows, -1)
     return score[data.rows.get_indexer(np.flatnonzero(~known))]
 

@@ -60,7 +60,7 @@ def run(task: Numbers) -> Numbers:
     y[1::2] = np.nan
     data = bf.Tasks({"words": x}, y, task=np.arange(n) % 4)
     method = lookup(task["method"])
-    own = {"pretraining": 0} if task["method"] != "heres" else {}
+    own = {"pretraining": 0, "start": "plsa"} if task["method"] != "heres" else {}
     hyper = method.prepare(data, method.Hyper(**task["settings"], **own))
     p = method.init(jax.random.key(0), data, hyper)
     update, seconds = jax.jit(lambda p, data: method.update(p, data, hyper)), []

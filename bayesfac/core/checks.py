@@ -88,10 +88,12 @@ def counts(data: Any) -> None:
     )
 
 
-def nonnegative(data: Any, what: str = "numbers", advice: str = "") -> None:
-    """Check that no cell of any view is negative."""
+def nonnegative(
+    data: Any, what: str = "numbers", advice: str = "", only: str | None = None
+) -> None:
+    """Check that no cell of any block, or of the block `only`, is negative."""
     for name, y in data.y.items():
-        if not len(y):
+        if not len(y) or name != (only or name):
             continue
         low = int(y.argmin())
         if y[low] < 0:

@@ -17,6 +17,7 @@ from bayesfac.api import fit as run_fit
 from bayesfac.core.data.reading import check_finite
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import lookup
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
@@ -42,11 +43,13 @@ class Scores(NamedTuple):
     """Scores of the test rows, rows x labels, in the order of the data; and notes.
 
     `score` decides; `ranked` orders labels: the same scores, those of a factorization before clipping.
+    `cut` is the score above which a factorization predicts a label.
     """
 
     score: np.ndarray
     ranked: np.ndarray
     notes: list[str]
+    cut: float = HALF
 
 
 def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
@@ -83,7 +86,8 @@ def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
         predicted = fit.predict(pd.DataFrame(query))
         parts.append(predicted.mean.reshape(len(block), -1))
         ranked.append(predicted.score.reshape(len(block), -1))
-    return Scores(np.concatenate(parts), np.concatenate(ranked), notes)
+    cut = HALF if fit.cut is None else fit.cut
+    return Scores(np.concatenate(parts), np.concatenate(ranked), notes, cut)
 
 
 def _of_comparator(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
@@ -116,11 +120,13 @@ def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
 
 
 # -- decisions and measures ---------------------------------------------------------------------
-def decisions(runner: Runner, score: np.ndarray, threshold: float | None) -> np.ndarray:
-    """0 and 1: by the threshold (inclusive); without it above one half, or by the comparator's own rule."""
+def decisions(
+    runner: Runner, score: np.ndarray, threshold: float | None, cut: float = HALF
+) -> np.ndarray:
+    """0 and 1: by the threshold (inclusive); without it above the cut, or by the comparator's own rule."""
     if runner.kind == "comparator":
         return comparators.as_labels(score, runner.what, threshold)
-    return (score > 0.5 if threshold is None else score >= threshold).astype(int)
+    return (score > cut if threshold is None else score >= threshold).astype(int)
 
 
 def probabilities(runner: Runner, score: np.ndarray) -> np.ndarray | None:
@@ -134,7 +140,7 @@ def measured(
     empty: float,
 ) -> dict[str, float]:  # fmt: skip
     """Metric -> value; NaN where the metric is not defined."""
-    predicted = decisions(runner, told.score, threshold)
+    predicted = decisions(runner, told.score, threshold, told.cut)
     named: dict[str, float] = {}
     if any(metric in DECISIONS for metric in metrics):
         named |= multilabel.scores(Y, predicted, empty=empty)

@@ -29,9 +29,10 @@ class Labels(ClassifierMixin, Estimator):
     split). Y may be sparse or a DataFrame, whose columns are then `classes_`. In a Y
     of one dimension every class becomes a label, and the most probable class is predicted.
 
-    `predict_proba` returns the probability of every label, `predict` the labels with a probability above
-    one half; with `return_std=True` also the standard deviation of every label. `score` is the share of rows
-    with all labels right. `fit_` is the `bf.Fit`. All rows are of one task: for several tasks use `bf.fit`.
+    `predict_proba` returns the probability of every label, `predict` the labels with a probability above the
+    cut that the training rows chose (`fit_.cut`); with `return_std=True` also the standard deviation
+    of every label. `score` is the share of rows with all labels right. `fit_` is the `bf.Fit`. All
+    rows are of one task: for several tasks use `bf.fit`.
     """
 
     extra = {"constant": False}
@@ -40,7 +41,7 @@ class Labels(ClassifierMixin, Estimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = True
-        tags.classifier_tags.poor_score = True  # least squares of 0 and 1, without an intercept
+        tags.classifier_tags.poor_score = True  # least squares of 0 and 1
         return tags
 
     def fit(self, X: Any, Y: Any) -> "Labels":
@@ -83,9 +84,11 @@ class Labels(ClassifierMixin, Estimator):
         return (y.reshape(-1, 1) == self.classes_).astype(float)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Labels above one half, or the most probable class; with `return_std` also the sd of every label."""
+        """Labels above the cut, or the most probable class; with `return_std` also the sd of every label."""
         mean, sd = self._ask(X)
-        answer = self.classes_[mean.argmax(1)] if self._single else (mean > 0.5).astype(int)
+        answer = (
+            self.classes_[mean.argmax(1)] if self._single else (mean > self.fit_.cut).astype(int)
+        )
         return (answer, sd) if return_std else answer
 
     def predict_proba(self, X: Any) -> np.ndarray:

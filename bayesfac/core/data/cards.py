@@ -1,7 +1,7 @@
 """The card of a training set, which a fit keeps: labels, sizes and a set of probe cells, but no values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 
@@ -33,6 +34,7 @@ class Card:
     row_counts  observed cells per row (ratings per user), col_counts per column
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
     name        the name of the data set, or ""
+    scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Card:
     col_counts: np.ndarray
     probe: pd.DataFrame
     name: str = ""
+    scales: dict[str, Scale] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -172,7 +175,8 @@ def _tasks_card(data: Tasks) -> Card:
     label = rng.permutation(np.resize(label, len(row))) if len(label) else label
     probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
     probe = probe.drop_duplicates(ignore_index=True)
-    return Card("Tasks", data.coords(), summary, data.levels, stored, positive, probe)
+    coords, scales = data.coords(), data.host.scales
+    return Card("Tasks", coords, summary, data.levels, stored, positive, probe, scales=scales)
 
 
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Tasks: rows of several tasks with views and labels, checked once, here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ class TasksFrame:
     present: dict[str, tuple[bool, ...]]  # which tasks have the view
     clusters: dict[str, tuple[int, ...]]  # positions of the tasks of each cluster
     name: str = ""
+    scales: dict[str, Any] = field(default_factory=dict)  # how views were scaled; see `scaling`
 
 
 @jax.tree_util.register_pytree_node_class
@@ -115,6 +116,16 @@ class Tasks(Container):
         self = object.__new__(cls)
         self._build(*parts)
         return self
+
+    @classmethod
+    def of_pieces(
+        cls,
+        pieces: Mapping[Any, Piece],
+        features: dict[str, pd.Index],
+        clusters: Mapping[str, list[Any]],
+    ) -> "Tasks":
+        """Tasks from consistent pieces, and clusters by the names of their tasks."""
+        return cls._of(pieces, features, clusters_by_position(clusters, list(pieces)))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
+HALF = 0.5  # the cut where the training rows chose none
 CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
@@ -32,25 +33,65 @@ def check(data: Tasks, gaps: bool = False) -> None:
 
 
 class Clipped(Levels):
-    """A binary label whose probability is `score`, clipped; rankings compare `score`, which has no ties."""
+    """A binary label whose probability is `score`, clipped; rankings compare `score`, which has no ties.
+
+    The label is predicted where `score` is above `cut`.
+    """
 
     pytree_data_fields = ("score",)
+    pytree_aux_fields = ("cut",)
 
-    def __init__(self, score: jax.Array) -> None:
-        self.score, one = score, jnp.clip(score, CERTAIN, 1 - CERTAIN)
-        super().__init__((0.0, 1.0), jnp.stack([jnp.log1p(-one), jnp.log(one)], -1))
+    def __init__(self, score: jax.Array, cut: float = HALF) -> None:
+        self.score, self.cut, one = score, cut, jnp.clip(score, CERTAIN, 1 - CERTAIN)
+        log_p = jnp.stack([jnp.log1p(-one), jnp.log(one)], -1)
+        super().__init__((0.0, 1.0), log_p, (score > cut).astype(int))
 
 
-def of_labels(score: jax.Array, binary: bool, variance: Any) -> dist.Distribution:
+def of_labels(
+    score: jax.Array, binary: bool, variance: Any, cut: float | None = None
+) -> dist.Distribution:
     """The law of a label whose mean is `score`: Bernoulli for binary labels, else normal with `variance`."""
-    return Clipped(score) if binary else dist.Normal(score, jnp.sqrt(variance))
+    if binary:
+        return Clipped(score, HALF if cut is None else cut)
+    return dist.Normal(score, jnp.sqrt(variance))
 
 
-def of_odds(score: jax.Array) -> dist.Distribution:
+def of_odds(score: jax.Array, cut: float | None = None) -> dist.Distribution:
     """The law of a binary label with log odds `score`."""
-    return Levels(
-        (0.0, 1.0), jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
-    )
+    log_p = jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
+    above = jax.nn.sigmoid(score) > (HALF if cut is None else cut)
+    return Levels((0.0, 1.0), log_p, above.astype(int))
+
+
+def checked_cut(cut: float | None) -> float:
+    """The score above which a label is predicted; one half if nothing chose it."""
+    if cut is None:
+        return HALF
+    if not isinstance(cut, int | float) or not CERTAIN < cut < 1 - CERTAIN:
+        raise ValueError(f"Expected cut between {CERTAIN} and {1 - CERTAIN}, got {cut!r}")
+    return float(cut)
+
+
+def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
+    """The cut of the scores with the largest micro-F1, halfway between two scores.
+
+    `score` are predictions of rows that took no part in the fit that predicts them: scores of training
+    rows are too good, and their best cut is not that of new rows.
+
+    Examples
+    --------
+    >>> round(best_cut(np.array([[1, 0], [1, 0]]), np.array([[0.4, 0.1], [0.3, 0.2]])), 6)
+    0.25
+    """
+    order = np.argsort(-score, axis=None, kind="stable")
+    s, right = score.ravel()[order], np.cumsum(truth.ravel()[order])
+    if not len(s) or not right[-1]:
+        return HALF
+    f1 = 2 * right / (np.arange(1, len(s) + 1) + right[-1])
+    f1[:-1][s[:-1] == s[1:]] = 0  # no cut separates equal scores
+    best = int(np.argmax(f1))
+    after = s[best + 1] if best + 1 < len(s) else s[best] - 1.0
+    return float(np.clip((s[best] + after) / 2, 2 * CERTAIN, 1 - 2 * CERTAIN))
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:

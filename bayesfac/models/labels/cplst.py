@@ -21,8 +21,8 @@ In the paper b is the mean of the labels, which centres Y; here b has the prior 
 to the mean if X is centred too. W and b given V have closed forms. Let C subtract from the columns of a table
 of labelled rows the part that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y. Then
 J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So one sweep
-reaches the global minimum, up to the error of conjugate gradients. A feature of ones (`Tasks(...,
-constant=True)`) is an intercept too, but a penalised one within the span of V.
+reaches the global minimum, up to the error of conjugate gradients. `ready` scales the features; b is the
+intercept. d, the penalty and the cut come from rows left out (`_left_out`), for given V in closed form.
 
 Twin: V = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
 uniform; at an optimum the site is a frame itself. Normal W, b, and labels with precision 2 weight; the
@@ -33,11 +33,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -47,6 +49,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+from bayesfac.models.labels._left_out import LeftOut, settled_cut
 
 
 class Params(NamedTuple):
@@ -57,20 +60,46 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # d; None: half the labels
+    n_components: int | None = None  # d; None: by rows left out
     weight: float = 1.0
-    penalty: float = 1.0
+    penalty: float | None = None  # None: by rows left out
     scale: float = 10.0
+    scaled: bool = True  # divide features by their spread, centre dense ones
+    cut: float | None = None  # predict labels with a score above it; None: by rows left out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data)
-    L = len(data.labels)
-    d = -(-L // 2) if hyper.n_components is None else hyper.n_components
-    checks.whole("n_components", d, L, "the number of labels")
-    checks.positive(hyper, "weight", "penalty", "scale")
-    return hyper._replace(n_components=d, binary=data.binary)
+    if hyper.n_components is not None:
+        checks.whole("n_components", hyper.n_components, len(data.labels), "the number of labels")
+    checks.positive(hyper, "weight", "scale", *["penalty"] * (hyper.penalty is not None))
+    hyper = hyper._replace(binary=data.binary)
+    if None in (hyper.n_components, hyper.penalty) or (hyper.cut is None and hyper.binary):
+        return settled(ready(data, hyper), hyper)
+    return hyper._replace(cut=labels.checked_cut(hyper.cut))
+
+
+def settled(data: Tasks, hyper: Hyper) -> Hyper:
+    """The penalty and d with the smallest squared error of rows left out, and the cut of their scores."""
+    rows, L = LeftOut(data, centred=True), len(data.labels)
+    penalty = rows.penalty() * hyper.weight if hyper.penalty is None else hyper.penalty
+    lam = penalty / hyper.weight
+    seen, away = rows.U.T @ rows.Y, rows(rows.Y, lam) - rows.centre
+    V = np.linalg.eigh(seen.T @ ((rows.s2 / (rows.s2 + rows.share * lam))[:, None] * seen))[1]
+    sizes = (
+        {-(-L * k // 4) for k in (1, 2, 3, 4)}
+        if hyper.n_components is None
+        else {hyper.n_components}
+    )
+    scores = {d: rows.centre + away @ V[:, L - d :] @ V[:, L - d :].T for d in sorted(sizes)}
+    best = min(scores, key=lambda d: rows.error(scores[d]))
+    hyper = hyper._replace(penalty=penalty, n_components=best)
+    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data) if hyper.scaled else data
 
 
 @doubled
@@ -151,7 +180,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, polar(p.V), query) + p.b[query.col]
-    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
@@ -170,7 +199,7 @@ METHOD = register(Method(
     name="cplst", cite="chen2012cplst", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
-    remarks=labels.remarks, gauge=gauge,
+    ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
           "b": ("feature.labels",), "A": ("row", "component")},
     traits=labels.LABELS_ALONE,

@@ -18,8 +18,9 @@ then D and W in closed form. As the span contains Y, and H <= I, a few sweeps su
 large as eigenvalue d of Y Y', or d exceeds the rank of Y.
 
 Every row needs labels, as C has a row for each; an unlabelled row would have the code X W, which `fold_in`
-gives to new rows. A feature of ones (`Tasks(..., constant=True)`) is an intercept of the codes; Y is not
-centred.
+gives to new rows. `ready` scales the features and adds a constant;
+Y is not centred. alpha, the penalty and the cut come from rows left out (`_left_out`), for given codes of the
+training rows in closed form.
 
 Twin: C = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
 uniform; normal W, D and labels; the features are not modelled. The factor exp(-alpha |C - X W|^2) makes the
@@ -38,6 +39,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -47,6 +49,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+from bayesfac.models.labels._left_out import CONSTANT, LeftOut, settled_cut
 
 
 class Params(NamedTuple):
@@ -58,10 +61,12 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # d; None: half the labels
-    alpha: float = 1.0
-    penalty: float = 1.0
+    alpha: float | None = None  # None: by rows left out
+    penalty: float | None = None  # None: by rows left out
     weight: float = 1.0
     ridge: float = 1e-3
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a score above it; None: by rows left out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -74,9 +79,51 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         )
     d = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", d, data.n_rows, "the number of rows")
-    checks.positive(hyper, "alpha", "penalty", "weight")
-    checks.positive(hyper, *(["ridge"] if hyper.ridge != 0 else []))
-    return hyper._replace(n_components=d, binary=data.binary)
+    given = [name for name in ("alpha", "penalty") if getattr(hyper, name) is not None]
+    checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
+    hyper = hyper._replace(n_components=d, binary=data.binary)
+    if None in (hyper.alpha, hyper.penalty) or (hyper.cut is None and hyper.binary):
+        return settled(ready(data, hyper), hyper)
+    return hyper._replace(cut=labels.checked_cut(hyper.cut))
+
+
+def settled(data: Tasks, hyper: Hyper) -> Hyper:
+    """alpha and the penalty with the smallest squared error of rows left out, and the cut of their scores.
+
+    Codes of the given rows are predicted for each row by all other rows. alpha is at most as large as
+    the labels carry in direction d: from there on the codes are those of the features alone, whatever
+    the labels.
+    """
+    rows, w = LeftOut(data), hyper.weight
+    alphas, penalties = [hyper.alpha], [hyper.penalty]
+    if hyper.penalty is None:
+        penalties = [rows.penalty() * x for x in (0.3, 1.0, 3.0)]
+    if hyper.alpha is None:
+        strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1][: hyper.n_components]
+        least = min(strength[strength > 1e-6 * strength[0]], default=1.0)
+        alphas = [w * least / rows.share * x for x in (0.01, 0.1, 0.5)]
+    tried = [(a, c) for a in alphas for c in penalties]
+    scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
+    best = int(np.argmin([rows.error(score) for score in scores]))
+    hyper = hyper._replace(alpha=float(tried[best][0]), penalty=float(tried[best][1]))
+    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+
+
+def without_own_row(rows: LeftOut, alpha: float, penalty: float, hyper: Hyper) -> np.ndarray:
+    """The scores of every row by the codes and the regression of the other rows."""
+    share, C = rows.s2 / (rows.s2 + rows.share * penalty), rows.Y
+    keep = hyper.weight / (hyper.weight + hyper.ridge)
+    for _ in range(5):  # as in `update`
+        span = np.linalg.qr(np.hstack([C, rows.Y, rows.U @ (share[:, None] * (rows.U.T @ C))]))[0]
+        of_labels, of_features = span.T @ rows.Y, rows.U.T @ span
+        gain = hyper.weight * keep * of_labels @ of_labels.T
+        gain += alpha * rows.share * of_features.T @ (share[:, None] * of_features)
+        C = span @ np.linalg.eigh(gain)[1][:, -hyper.n_components :]
+    return rows(C, penalty) @ (keep * C.T @ rows.Y)
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled
@@ -147,7 +194,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(inner(p.A, p.D, query), hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(inner(p.A, p.D, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
@@ -165,7 +212,8 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="faie", cite="lin2014faie", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    remarks=labels.remarks, gauge=gauge,
     dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
           "W": ("feature.{key}", "component"), "A": ("row", "component")},
     traits=labels.LABELS_ALONE,

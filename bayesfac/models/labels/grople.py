@@ -47,6 +47,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks, events
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
@@ -57,6 +58,7 @@ from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
+from bayesfac.models.labels._left_out import CONSTANT
 
 STEPS_Z, FIRST_Z = 10, 50  # proximal steps for Z in a sweep and at the start
 
@@ -77,6 +79,8 @@ class Hyper(NamedTuple):
     beta: float = 0.1
     gamma: float | None = None  # None: alpha d
     groups: tuple[int, ...] | None = None  # the group of every label; None: spectral clustering
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -92,6 +96,10 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
     checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
     return hyper._replace(binary=data.binary)
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled
@@ -160,7 +168,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return answers.of_labels((inner(p.U, p.V, query) + 1) / 2, hyper.binary, 0.125)
+    return answers.of_labels((inner(p.U, p.V, query) + 1) / 2, hyper.binary, 0.125, hyper.cut)
 
 
 def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
@@ -194,7 +202,7 @@ WAIVED = {
 METHOD = register(Method(
     name="grople", cite="kumar2019grople", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=fold_in, prepare=prepare, remarks=remarks, gauge=gauge,
+    update=update, fold_in=fold_in, prepare=prepare, ready=ready, remarks=remarks, gauge=gauge,
     dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
           "Z": ("feature.{key}", "component")},
     traits=answers.LABELS_ALONE, waived=WAIVED,

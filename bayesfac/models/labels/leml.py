@@ -19,7 +19,8 @@ share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1, with A
 scores. In the eigenvectors of H'H = Q E Q' the columns of W separate into systems c e_k X'X + penalty I; the
 paper applies conjugate gradients to vec W instead. The parabola is far above the logistic loss at large
 scores, where `bf.LBFGS()` is faster. The paper's third loss, the squared hinge, is left out: it is not a
-likelihood. A feature of ones (`Tasks(..., constant=True)`) is the intercept.
+likelihood. `ready` scales the features and adds a constant; the penalty and the cut come from held-out rows
+(`_held_out`).
 
 Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out of the
 likelihood. Gauge: W and H turn together.
@@ -34,12 +35,15 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
+from bayesfac.models.labels._held_out import settled
+from bayesfac.models.labels._left_out import CONSTANT
 
 
 class Params(NamedTuple):
@@ -49,19 +53,29 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int = 20  # K
-    penalty: float = 1.0
+    n_components: int | None = None  # K; None: as many as labels, at most 100
+    penalty: float | None = None  # None: by rows held out
     loss: str = "squared"
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a probability above it; None: by rows held out
     gaps: bool = False  # filled in: some rows have unknown labels
     binary: bool = True  # filled in: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
-    checks.whole("n_components", hyper.n_components, 100_000, "columns of the embedding")
-    checks.positive(hyper, "penalty")
+    K = min(100, len(data.labels)) if hyper.n_components is None else hyper.n_components
+    checks.whole("n_components", K, 100_000, "columns of the embedding")
+    checks.positive(hyper, *["penalty"] * (hyper.penalty is not None))
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
     embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
-    return hyper._replace(gaps=not data.known.all(), binary=data.binary)
+    hyper = hyper._replace(n_components=K, gaps=not data.known.all(), binary=data.binary)
+    if hyper.penalty is None or (hyper.cut is None and hyper.binary):
+        return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
+    return hyper._replace(cut=labels.checked_cut(hyper.cut))
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled
@@ -118,8 +132,8 @@ def model(data: Tasks, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, p.H, query)
     if hyper.loss == "squared":
-        return labels.of_labels(score, hyper.binary, 0.5)
-    return labels.of_odds(score)
+        return labels.of_labels(score, hyper.binary, 0.5, hyper.cut)
+    return labels.of_odds(score, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
@@ -138,7 +152,7 @@ METHOD = register(Method(
     name="leml", cite="yu2014leml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
-    remarks=labels.remarks, gauge=gauge,
+    ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
           "A": ("row", "component")},
     traits=labels.LABELS_ALONE,

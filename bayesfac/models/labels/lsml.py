@@ -23,8 +23,9 @@ that is a penalty of beta in r directions of the labels and of alpha + beta in a
 are closed forms of T. Inserted in J, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X +
 (alpha + beta) I, S1 = I - alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features,
 which T = R(beta) Q turns into that of the labels.) So one sweep reaches the minimum, up to the error of
-conjugate gradients. X and Y are not centred: a feature of ones (`Tasks(..., constant=True)`) gives an
-intercept, which is penalised and enters T.
+conjugate gradients. `ready` scales the features and adds a constant, so large that its coefficient is hardly
+penalised; it enters T. alpha, beta and the cut of the scores come from rows left out (`_left_out`): for given
+Q the scores of a row by all other rows are those of two ridge regressions, in closed form.
 
 The default `weight` is 1/n, as J is an average over rows. Labels of precision 2/n carry little information:
 for a posterior, take weight = 1 and n times alpha and beta, which have the same minimum.
@@ -40,11 +41,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -54,6 +57,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
+from bayesfac.models.labels._left_out import CONSTANT, LeftOut, settled_cut
 
 
 class Params(NamedTuple):
@@ -65,9 +69,11 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features
-    alpha: float = 0.01
-    beta: float = 1e-4
+    alpha: float | None = None  # None: by rows left out
+    beta: float | None = None  # None: by rows left out
     weight: float | None = None  # None: 1 / n
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a score above it; None: by rows left out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -79,8 +85,37 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.whole("n_components", r, limit, "the smaller of labels and features")
     weight = 1 / int(data.labelled.sum()) if hyper.weight is None else hyper.weight
     hyper = hyper._replace(n_components=r, weight=weight, binary=data.binary)
-    checks.positive(hyper, "weight", "alpha", "beta")
-    return hyper
+    given = [name for name in ("alpha", "beta") if getattr(hyper, name) is not None]
+    checks.positive(hyper, "weight", *given)
+    if None in (hyper.alpha, hyper.beta) or (hyper.cut is None and hyper.binary):
+        return settled(ready(data, hyper), hyper)
+    return hyper._replace(cut=labels.checked_cut(hyper.cut))
+
+
+def settled(data: Tasks, hyper: Hyper) -> Hyper:
+    """The penalties with the smallest squared error of rows left out, and the cut of their scores."""
+    rows, w = LeftOut(data), hyper.weight
+    usual = rows.penalty() if None in (hyper.alpha, hyper.beta) else 1.0
+    alphas = (0.1, 1.0, 10.0) if hyper.alpha is None else (hyper.alpha / w / usual,)
+    betas = (0.1, 0.3, 1.0) if hyper.beta is None else (hyper.beta / w / usual,)
+    tried = [(a * usual, b * usual) for a in alphas for b in betas]
+    scores = [without_own_row(rows, a, b, hyper.n_components) for a, b in tried]
+    best = int(np.argmin([rows.error(score) for score in scores]))
+    hyper = hyper._replace(alpha=w * tried[best][0], beta=w * tried[best][1])
+    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+
+
+def without_own_row(rows: LeftOut, a: float, b: float, r: int) -> np.ndarray:
+    """The scores X U of every row by the other rows, with penalties in units of `weight`."""
+    strong, weak = rows(rows.Y, a + b), rows(rows.Y, b)
+    both = (rows.s2 + rows.share * (a + b)) * (rows.s2 + rows.share * b)
+    seen = rows.U.T @ rows.Y
+    Q = np.linalg.eigh(seen.T @ ((rows.s2 / both)[:, None] * seen))[1][:, -r:]
+    return strong + (weak - strong) @ Q @ Q.T
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled
@@ -138,7 +173,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(entries(p.A, query), hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(entries(p.A, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
@@ -155,7 +190,8 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    remarks=labels.remarks, gauge=gauge,
     dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
           "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
     traits=labels.LABELS_ALONE,

@@ -40,6 +40,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
@@ -65,6 +66,11 @@ class Hyper(NamedTuple):
     neighbours: int = 5
     vote: str = "hard"  # sign(x U V'), or "soft": the probability of the label
     seed: int = 0  # of the tree
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = (
+        None  # predict labels with a larger share of the votes; None: by rows held out
+    )
+    binary: bool = True  # labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -81,7 +87,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tree:
-    return grow(data, hyper)
+    return grow(scaled(data, 1.0) if hyper.scaled else data, hyper)
 
 
 def init(key: jax.Array, data: Tree, hyper: Hyper) -> Params:
@@ -127,7 +133,7 @@ def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(entries(p.share, query), binary=True, variance=0.25)
+    return labels.of_labels(entries(p.share, query), True, 0.25, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -36,6 +37,7 @@ DIMS = {
     "left": ("row", "score"),
 }
 Pair = tuple[jax.Array, jax.Array]
+SPARE, MOST = 20, 300  # clusters beside those of the labels by default, and clusters at most
 
 
 class Params(NamedTuple):
@@ -90,8 +92,13 @@ class Error(NamedTuple):
 
 def check(data: Tasks, hyper: Any) -> Any:
     """Check the data and the settings; fill in `binary`."""
-    checks.nonnegative(data)
+    checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
+    if hyper.layers is None:
+        size = min(len(data.labels) + SPARE, MOST, data.n_rows, max(data.n_features.values()))
+        hyper = hyper._replace(layers=((size, size),))
+    if hyper.weight is None:
+        hyper = hyper._replace(weight=1.0)
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -110,7 +117,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         checks.whole(
             "pretraining", hyper.pretraining, 10_000, "sweeps of every layer before the fit"
         )
-    checks.one_of(hyper, "start", ("svd", "plsa", "random"))
+    checks.one_of(hyper, "start", ("labels", "svd", "plsa", "random"))
     if hyper.coupling != 0:
         checks.positive(hyper, "coupling")
     elif data.bare and not hyper.shared:
@@ -118,6 +125,18 @@ def check(data: Tasks, hyper: Any) -> Any:
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
     return hyper._replace(layers=layers, binary=data.binary)
+
+
+def choices(
+    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, ...]
+) -> list[dict[str, Any]]:
+    """Candidates of the weight of the labels."""
+    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in weights]
+
+
+def ready(data: Tasks, hyper: Any) -> Tasks:
+    """Scaled views without negative cells: a column with negative cells is split into its two parts."""
+    return scaled(data, parts=True) if hyper.scaled else data
 
 
 # -- factors --------------------------------------------------------------------------------------

@@ -13,6 +13,11 @@ from bayesfac.core.math import normalise
 from bayesfac.models.tasks._layer_sweeps import repeat, sweep
 from bayesfac.models.tasks._layers import Error, Params, depth
 
+LEAST, SMALL = (
+    0.02,
+    1e-3,
+)  # where a start by labels would have zeros, which multiplicative steps never leave
+
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
     """Algorithm 1, steps 1-9: each layer by itself, on the spaces of the layer below."""
@@ -22,7 +27,10 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
     D: dict[str, jax.Array] = {}
     for number, sizes in enumerate(hyper.layers, 1):
         key, sub = jax.random.split(key)
-        own = hyper._replace(layers=(sizes,), shared=hyper.shared and number == depth(hyper))
+        first = hyper.start if number == 1 or hyper.start != "labels" else "plsa"
+        own = hyper._replace(
+            layers=(sizes,), start=first, shared=hyper.shared and number == depth(hyper)
+        )
         p = start(sub, data, own)
         p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
         if number < depth(hyper):
@@ -52,6 +60,9 @@ def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
     """One layer: R and C by `hyper.start`, M = R^+ X C^+ made positive, all three scaled to one size."""
     kr, kc = jax.random.split(key)
     p, q = hyper.layers[0]
+    if hyper.start == "labels":
+        R, C, M = by_labels(kr, data, p, q)
+        return balanced(R, C, M, hyper)
     if hyper.start == "svd":
         R, C = singular(kr, data, p, q)
     elif hyper.start == "plsa":
@@ -62,7 +73,11 @@ def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
         keys = jax.random.split(kc, len(data.blocks))
         widths = data.n_features.items()
         C = {b: uneven(k, q, d).T for k, (b, d) in zip(keys, widths, strict=True)}
-    M = start_spaces(R, C, data)
+    return balanced(R, C, start_spaces(R, C, data), hyper)
+
+
+def balanced(R: jax.Array, C: dict[str, jax.Array], M: dict[str, jax.Array], hyper: Any) -> Params:
+    """The start with R, C and M multiplied to one size."""
     shares = [sum(jnp.sum(x) for x in jax.tree.leaves(part)) for part in (R, C, M)]
     size = jnp.prod(jnp.stack(shares) ** (1 / 3))
     R, C, M = (
@@ -71,6 +86,30 @@ def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
     )
     common = jnp.asarray(sum(jnp.mean(m, 0) for m in M.values())) / len(M) if hyper.shared else None
     return Params(R, {}, C, {}, None if hyper.shared else M, common)
+
+
+def by_labels(
+    key: jax.Array, data: Tasks, p: int, q: int
+) -> tuple[jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
+    """A cluster for each label, the most frequent labels first, and random clusters for the rest.
+
+    A labelled row begins in the clusters of its labels, a row without labels in all of them by their
+    frequency. The features of a cluster are the mean features of its rows, and row clusters pair with
+    column clusters.
+    """
+    Y = tables.product(data.cells[LABELS], data.y[LABELS], jnp.eye(data.n_features[LABELS]))
+    known, k = jnp.asarray(data.labelled)[:, None], max(p, q)
+    usual = jnp.sum(jnp.where(known, Y, 0), 0) / jnp.sum(known)
+    order = jnp.argsort(-usual)[:k]
+    some = jnp.where(known, Y, usual)[:, order]
+    rest = jax.random.uniform(key, (data.n_rows, k - len(order)), maxval=0.4)
+    R = jnp.hstack([some, rest]) + LEAST
+    mean = R / jnp.sum(R, 0)
+    C = {b: tables.transposed(data.cells[b], data.y[b], mean) for b in data.names}
+    C = {b: (c + SMALL * jnp.mean(c) + SMALL)[:, :q] for b, c in C.items()}
+    C[LABELS] = jnp.zeros((len(usual), k)).at[order, jnp.arange(len(order))].set(1)[:, :q] + SMALL
+    M = jnp.broadcast_to(jnp.eye(p, q) + SMALL, (data.n_tasks, p, q))
+    return R[:, :p], C, dict.fromkeys(data.blocks, M)
 
 
 def uneven(key: jax.Array, rows: int, columns: int) -> jax.Array:

@@ -37,6 +37,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -54,11 +55,13 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 100  # p
-    weight: float = 1.0  # lambda
+    weight: float = 0.2  # lambda; small, as rows without labels have their features alone
     sparsity: float | tuple[float, ...] = 0.0625  # alpha_k
     clusters: str = "both"
     beta: float = 1.0
     smooth: float = 1e-3
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -71,6 +74,10 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         raise ValueError("Expected Tasks(..., clusters=...) with clusters='given', got none")
     alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))
     return hyper._replace(sparsity=alpha, binary=data.binary)
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, 1.0) if hyper.scaled else data
 
 
 def weigh(block: str, hyper: Hyper) -> float:
@@ -178,7 +185,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.F, p.B[LABELS], query)
-    return labels.of_labels(score, hyper.binary, 0.5 / weigh(LABELS, hyper))
+    return labels.of_labels(score, hyper.binary, 0.5 / weigh(LABELS, hyper), hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
@@ -196,7 +203,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready, remarks=labels.remarks,
     conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, gauge=gauge,
     dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
     traits=labels.TRAITS,

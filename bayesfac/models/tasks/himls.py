@@ -22,6 +22,11 @@ h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the gamma p
 The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary: `bf.fit` accepts this, while an
 engine that draws from the posterior, which is improper, refuses it.
 
+`ready` scales views and splits columns with negative cells into two parts. By default the spaces are coupled
+strongly and the start has a cluster for each label (`_pretraining.by_labels`): with the paper's start and a
+weak coupling, columns that only labels use predict the training rows and nothing else. The weight and the cut
+are chosen by rows whose labels are held out.
+
 Settings: `layers` with one pair is MLS; on `data.concatenated()` it is MLS-T, on `data.pooled()` MLS-V, on
 both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta
 |M_ij - M_iY|^2), whose normaliser J leaves out: a generalised posterior. The private files
@@ -36,7 +41,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
@@ -47,16 +51,22 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
+WEIGHTS = (0.3, 30.0)  # of a label beside a scaled feature: candidates
+
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
-    weight: float = 1.0  # alpha
-    coupling: float = 1.0  # beta
+    layers: tuple[tuple[int, int], ...] | None = (
+        None  # [p, q], from the data upwards; None: labels + 20
+    )
+    weight: float | None = None  # alpha; None: by rows held out
+    coupling: float = 1e3  # beta
     shared: bool = False
     shape: float = 1.0
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
-    start: str = "plsa"
+    start: str = "labels"
+    scaled: bool = True  # divide features by their spread, split negative ones into two parts
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -133,7 +143,9 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(
+        layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight, hyper.cut
+    )
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
@@ -146,7 +158,8 @@ METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=SQUARED),
-    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
+    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check,
+    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

@@ -40,7 +40,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
@@ -53,17 +52,23 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
+WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
+
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] = ((40, 20),)  # [p, q], from the data upwards
-    weight: float = 1.0  # alpha
-    coupling: float = 1.0  # beta
+    layers: tuple[tuple[int, int], ...] | None = (
+        None  # [p, q], from the data upwards; None: labels + 20
+    )
+    weight: float | None = None  # alpha; None: by rows held out
+    coupling: float = 1e3  # beta
     shared: bool = False
     approximate: bool = False
     shape: float = 1.0
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
-    start: str = "plsa"
+    start: str = "labels"
+    scaled: bool = True  # divide features by their spread, split negative ones into two parts
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -167,7 +172,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(
         p, query, hyper
     )  # the variance of y where w y is Poisson with mean w score
-    return labels.of_labels(score, hyper.binary, jnp.maximum(score, labels.CERTAIN) / hyper.weight)
+    variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
+    return labels.of_labels(score, hyper.binary, variance, hyper.cut)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
@@ -180,7 +186,8 @@ METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
-    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS | checks.NONNEGATIVE,
+    fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check,
+    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
+    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

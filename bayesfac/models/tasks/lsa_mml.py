@@ -43,6 +43,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -63,12 +64,14 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 50  # K
-    weight: float = 1.0
+    weight: float = 0.05  # beta; small, as rows without labels have their features alone
     alignment: float = 1.0
     r: float = 2.0
     alpha: tuple[float, ...] | None = None
     noise: bool = False
     ridge: float = 1e-2
+    scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
+    cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -90,6 +93,10 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if alpha and (len(alpha) != len(data.names) or min(alpha) <= 0 or abs(sum(alpha) - 1) > 1e-6):
         raise ValueError(f"Expected alpha above 0 for {data.names}, of sum 1, got {hyper.alpha}")
     return hyper._replace(alpha=alpha, binary=data.binary)
+
+
+def ready(data: Tasks, hyper: Hyper) -> Tasks:
+    return scaled(data, 1.0) if hyper.scaled else data
 
 
 @doubled
@@ -182,7 +189,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(inner(p.P, p.W, query), hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(inner(p.P, p.W, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
@@ -205,7 +212,8 @@ WAIVED = {
 METHOD = register(Method(
     name="lsa_mml", cite="zhang2018lsamml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    remarks=labels.remarks, gauge=gauge,
     dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
           "W": ("feature.labels", "component"), "weights": ("view",)},
     traits=labels.TRAITS, waived=WAIVED,

@@ -119,12 +119,12 @@ def test_the_two_errors_of_the_paper_add_up():
 
 def test_b_is_the_mean_of_the_labels_where_features_are_centred():
     data = Tasks({"x": X - X.mean(0)}, Y)
-    fit = bf.fit("cplst", data, n_components=2, scale=1e4, progress=False)
+    fit = bf.fit("cplst", data, n_components=2, scale=1e4, scaled=False, progress=False)
     np.testing.assert_allclose(fit.params.b, Y.mean(0), atol=1e-6)
 
 
 def test_new_rows_and_half_of_the_labels_by_default():
-    fit = bf.fit("cplst", Tasks({"x": X}, HIDDEN), progress=False)
+    fit = bf.fit("cplst", Tasks({"x": X}, HIDDEN), n_components=3, scaled=False, progress=False)
     p = fit.params
     assert fit.hyper.n_components == 3 and fit.converged and len(fit.trace) <= 4
     score = X @ p.W["x"] @ p.V.T + p.b

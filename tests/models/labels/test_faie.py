@@ -87,7 +87,7 @@ def test_codes_are_the_leading_eigenvectors_within_a_few_sweeps(d, alpha):
 
 def test_a_row_of_training_folded_in_gets_the_code_that_its_features_predict():
     data = Tasks({"x": X}, Y)
-    fit = bf.fit("faie", data, n_components=3, progress=False)
+    fit = bf.fit("faie", data, n_components=3, scaled=False, progress=False)
     p, asked = fit.params, Tasks({"x": X[:4]})
     inside = fit.predict(data).mean.reshape(40, 5)
     np.testing.assert_allclose(inside, np.clip(p.C @ p.D.T, 1e-3, 1 - 1e-3), atol=1e-9)

@@ -131,7 +131,7 @@ def test_new_rows_and_a_saved_fit(tmp_path):
     x, y = table()
     names = [f"w{i}" for i in range(5)]
     data = Tasks({"words": pd.DataFrame(x, columns=names)}, y, constant=True)
-    fit = bf.fit("grople", data, progress=False, n_components=3, n_groups=2)
+    fit = bf.fit("grople", data, progress=False, n_components=3, n_groups=2, scaled=False)
     fit.save(tmp_path / "fit")
     loaded = bf.load(tmp_path / "fit")
     assert loaded.hyper == fit.hyper and hash(loaded.hyper) == hash(fit.hyper)

@@ -73,7 +73,7 @@ def test_factors_are_balanced_at_an_optimum(loss):
     # |W|^2 + |H|^2 is twice the trace norm of W H' only where W'W = H'H (Srebro et al. 2005)
     data = Tasks({"v": X}, Y)
     fit = bf.fit("leml", data, bf.FixedPoint(5000, tol=1e-13), n_components=3, loss=loss, penalty=0.3,
-                 progress=False)  # fmt: skip
+                 scaled=False, progress=False)  # fmt: skip
     (W,), H = fit.params.W.values(), fit.params.H
     np.testing.assert_allclose(W.T @ W, H.T @ H, atol=2e-4)
 
@@ -96,7 +96,7 @@ def test_what_is_hidden_is_filled_in_and_is_no_zero():
 
 def test_new_rows_are_folded_in():
     data = Tasks({"v": pd.DataFrame(X, columns=list("abcde"))}, UNKNOWN)
-    fit = bf.fit("leml", data, n_components=2, progress=False)
+    fit = bf.fit("leml", data, n_components=2, scaled=False, progress=False)
     new = fit.fold_in(Tasks({"v": pd.DataFrame(X[:2] + 1, columns=list("abcde"))}))
     asked = new.predict({"row": [0, 1], "label": [3, 0]}).mean
     (W,) = fit.params.W.values()

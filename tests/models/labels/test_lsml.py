@@ -96,7 +96,8 @@ def test_it_ends_where_the_comparator_does():
     x, rate = X - X.mean(0), Y.mean(0)
     unit = np.mean(np.sum(x**2, 1))
     data = Tasks({"x": x}, Y - rate)
-    fit = bf.fit("lsml", data, n_components=3, alpha=0.3 * unit, beta=0.02 * unit, progress=False)
+    fit = bf.fit("lsml", data, n_components=3, alpha=0.3 * unit, beta=0.02 * unit, scaled=False,
+                 progress=False)  # fmt: skip
     wanted = ls_ml(X, Y, X, r=3, alpha=0.3, beta=0.02)
     np.testing.assert_allclose(fit.predict(data).mean.reshape(40, 6) + rate, wanted, atol=1e-9)
     assert fit.converged and len(fit.trace) <= 4
@@ -120,7 +121,7 @@ def test_a_large_alpha_keeps_labels_to_the_subspace():
 
 
 def test_new_rows_and_default_sizes():
-    fit = bf.fit("lsml", Tasks({"x": X}, HIDDEN), progress=False)
+    fit = bf.fit("lsml", Tasks({"x": X}, HIDDEN), scaled=False, progress=False)
     assert fit.hyper.n_components == 5
     sizes = [((6, 4), 4), ((2, 7), 1), ((6, 7), 5)]
     for (L, d), r in sizes:

@@ -38,7 +38,12 @@ def fitted(name, scale, precise, sweeps, **given):
     """A fit in double precision, or in single precision as users have it; and what it predicts."""
     with jax.enable_x64(precise):
         data = bf.Tasks(*made(scale))
-        fit = bf.fit(name, data, bf.FixedPoint(sweeps), progress=False, **given)
+        plain = {
+            "scaled": False,
+            "cut": 0.5,
+            "progress": False,
+        }  # what a method does with raw features
+        fit = bf.fit(name, data, bf.FixedPoint(sweeps), **plain, **given)
         kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(fit.params)}
         assert kinds == {"float64" if precise else "float32"}
         return fit, np.asarray(fit.predict(data.grid()).mean)
@@ -68,7 +73,7 @@ def test_a_sparse_wide_table_is_solved_by_conjugate_gradients_in_any_scale():
         ends = []
         for precise in (True, False):
             with jax.enable_x64(precise):
-                ends.append(bf.fit(name, bf.Tasks(x, y), progress=False).trace[-1])
+                ends.append(bf.fit(name, bf.Tasks(x, y), scaled=False, progress=False).trace[-1])
         assert ends[1] == pytest.approx(ends[0], rel=1e-3), name
 
 
@@ -76,14 +81,15 @@ def test_what_single_precision_loses_is_said():
     """LS-ML without double precision in its steps: on columns of several scales its answer is wrong."""
     method = lookup("lsml")
     plain = replace(method, init=method.init.__wrapped__, update=method.update.__wrapped__)
+    raw = {"alpha": 0.01, "beta": 1e-4, "cut": 0.5, "scaled": False, "progress": False}
     for scale, said in (("1", False), ("each its own", True)):
         with jax.enable_x64(False):
             data = bf.Tasks(*made(SCALES[scale]))
             if said:
                 with pytest.warns(ConvergenceWarning, match="in single precision.*scale the feat"):
-                    fit = bf.fit(plain, data, progress=False)
+                    fit = bf.fit(plain, data, **raw)
             else:
-                fit = bf.fit(plain, data, progress=False)
+                fit = bf.fit(plain, data, **raw)
         assert fit.converged != said
         assert any("single precision" in note for note in fit.result.notes) == said
 

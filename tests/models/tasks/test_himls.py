@@ -199,7 +199,9 @@ def test_a_block_moves_each_entry_against_its_slope(name):
 def test_upper_rows_from_labelled_rows_alone_climb(name, seed):
     """The printed (16) and (40) leave unlabelled rows out of a factor that these share: where our update of
     it has settled, theirs raises the objective."""
-    method, data, h, p = begun(name, seed, layers=((4, 3), (3, 2)), weight=5.0)
+    method, data, h, p = begun(
+        name, seed, layers=((4, 3), (3, 2)), weight=5.0, coupling=1.0, start="plsa"
+    )
     known = data.take(data.labelled)
     ours = jax.jit(lambda p: sweeps.update_rows(p, data, h, ERRORS[name], 2))
     cost = jax.jit(lambda p: method.objective(p, data, h))
@@ -331,7 +333,7 @@ def test_settings_that_cannot_be_are_refused(name, given, said):
 @BOTH
 def test_data_that_cannot_be_fitted_are_refused(name):
     x, y = np.ones((3, 2)), np.array([[1, 0], [0, 1], [1, 1.0]])
-    one = {"layers": ((2, 2),), "progress": False}
+    one = {"layers": ((2, 2),), "scaled": False, "progress": False}
     with pytest.raises(ValueError, match=r"at least 0 in view 'x', got -1 in row 1, feature 0"):
         bf.fit(name, bf.Tasks({"x": [[1, 1], [-1, 0], [2, 2]]}, y), **one)
     with pytest.raises(ValueError, match="Expected labels of at least one row, got none"):

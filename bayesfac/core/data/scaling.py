@@ -1,0 +1,131 @@
+"""Features in any scale: columns divided by their spread, dense ones centred, a constant added.
+
+The spread of a column is the root of the sum of (x - mean)^2 over the number of its stored cells. For
+a column without zeros this is the standard deviation; for a sparse one it is near the size of the
+values that are not zero, so that rare words do not become large. A column with more stored cells than
+zeros is centred, which makes no sparse table dense. All of this is decided by training rows, stands on
+the card of a fit, and is applied to new rows as it is.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data.task_pieces import CONSTANT, LABELS, Piece
+from bayesfac.core.data.tasks import Tasks
+
+SPREAD = 1e-6  # a spread below this share of the mean is the rounding of a constant column
+DENSE = 0.5  # share of stored cells above which a column is centred
+
+
+class Scale(NamedTuple):
+    """How the columns of one view are changed.
+
+    centre, spread   subtracted from and divided into every column; a spread of 0 means a constant column,
+                     which becomes zero
+    mirrored         the columns whose negative part becomes a column of its own; the column keeps the
+                     positive part
+    constant         the value of the added column; 0: none
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    mirrored: np.ndarray
+    constant: float
+
+
+def scaled(data: Tasks, constant: float = 0.0, parts: bool = False) -> Tasks:
+    """The data with scaled views, by the rows of the data itself; `data.host.scales` has what was done.
+
+    `parts` splits columns with negative cells into positive and negative parts. Data that are scaled already
+    are returned as they are.
+
+    Examples
+    --------
+    >>> data = Tasks([[1000.0, 0], [3000.0, 5], [2000.0, 0]], [[1], [0], [1]])
+    >>> scaled(data, constant=1.0)["view"].toarray().round(2).tolist()
+    [[-1.22, 0.0, 1.0], [1.22, 1.22, 1.0], [0.0, 0.0, 1.0]]
+    """
+    if data.host.scales:
+        return data
+    return rescaled(data, {name: _scale(data, name, constant, parts) for name in data.names})
+
+
+def _scale(data: Tasks, name: str, constant: float, parts: bool) -> Scale:
+    table, n = sp.csc_matrix(data[name][_rows(data, name)]), int(_rows(data, name).sum())
+    stored = np.diff(table.indptr)
+    mean = np.asarray(table.sum(0)).ravel() / max(1, n)
+    away = table.copy()
+    away.data -= np.repeat(mean, stored)
+    square = np.asarray(away.power(2).sum(0)).ravel() + (n - stored) * mean**2
+    spread = np.sqrt(square / np.maximum(1, stored))
+    spread[spread <= SPREAD * np.abs(mean)] = 0
+    own = data.features[name] == CONSTANT  # the user's; it stands where a new one would
+    spread[own] = 0
+    centre = np.where((stored > DENSE * n) & (spread > 0), mean, 0)
+    least = np.minimum(table.min(0).toarray().ravel(), 0) if n else np.zeros(len(mean))
+    mirrored = np.flatnonzero((spread > 0) & ((centre != 0) | (least < 0)))
+    if own.any() and constant:
+        spread[own], constant = 1 / constant, 0.0
+    return Scale(centre, spread, mirrored if parts else mirrored[:0], constant)
+
+
+def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
+    """The data with scaled views, as `scales` says."""
+    tables = {name: data[name] for name in data.blocks}
+    features = dict(data.features)
+    for name, scale in scales.items():
+        tables[name] = _applied(tables[name], _rows(data, name), scale)
+        features[name] = _columns(features[name], scale)
+    pieces = {}
+    for i, (task, at) in enumerate(zip(data.tasks, data.bounds, strict=True)):
+        here = [b for b in tables if b == LABELS or data.host.present[b][i]]
+        pieces[task] = Piece({b: tables[b][at] for b in here}, data.labelled[at], data.rows[at])
+    names = {c: [data.tasks[i] for i in own] for c, own in data.clusters.items()}
+    made = Tasks.of_pieces(pieces, features, names)
+    made.host = replace(made.host, scales=scales)
+    return made
+
+
+def raw_features(columns: pd.Index, scale: Scale) -> pd.Index:
+    """The columns of a view before it was scaled."""
+    return columns[: len(scale.centre)]
+
+
+def _rows(data: Tasks, name: str) -> np.ndarray:
+    """Which rows have the view."""
+    found = np.zeros(data.n_rows, bool)
+    for _, at in data.spans(name):
+        found[at] = True
+    return found
+
+
+def _applied(table: sp.csr_matrix, rows: np.ndarray, scale: Scale) -> sp.csr_matrix:
+    factor = np.where(scale.spread > 0, 1 / np.where(scale.spread > 0, scale.spread, 1), 0)
+    if len(dense := np.flatnonzero(scale.centre)):
+        whole = table[:, dense].toarray()
+        whole[rows] -= scale.centre[dense]
+        place = sp.csr_matrix(
+            (np.ones(len(dense)), (range(len(dense)), dense)), (len(dense), table.shape[1])
+        )
+        table = table @ sp.diags((scale.centre == 0).astype(float)) + sp.csr_matrix(whole) @ place
+    table = sp.csr_matrix(table @ sp.diags(factor))
+    wide = [table]
+    if len(scale.mirrored):
+        below = sp.csr_matrix(-table[:, scale.mirrored])
+        wide = [table.maximum(0), below.maximum(0)]
+    if scale.constant:
+        wide.append(sp.csr_matrix(np.where(rows, scale.constant, 0.0)[:, None]))
+    made = sp.csr_matrix(sp.hstack(wide))
+    made.eliminate_zeros()
+    return made
+
+
+def _columns(columns: pd.Index, scale: Scale) -> pd.Index:
+    names = list(columns) + [f"{columns[j]} (below)" for j in scale.mirrored]
+    if not scale.constant:
+        return columns if not len(scale.mirrored) else pd.Index(names, dtype=object)
+    return pd.Index([*names, CONSTANT], dtype=object)

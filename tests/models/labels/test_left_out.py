@@ -1,0 +1,57 @@
+"""Rows left out in closed form are rows left out; cuts and penalties come from them alone."""
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.method import lookup
+from bayesfac.models.labels._left_out import LeftOut
+
+
+def made(n=40, d=6, L=3, noise=1.0):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d))
+    score = x @ rng.normal(size=(d, L)) + noise * rng.normal(size=(n, L)) - 1
+    return x, (score > 0).astype(float)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("d", [6, 60])  # fewer and more features than rows
+def test_a_row_is_predicted_by_the_regression_on_all_others(centred, d):
+    x, y = made(d=d)
+    rows = LeftOut(bf.Tasks(x, y), centred=centred)
+    found = rows(rows.Y, 2.0)
+    x = np.float64(np.float32(x))
+    for i in (0, 17):
+        rest = np.arange(len(x)) != i
+        mean, base = (x[rest].mean(0), y[rest].mean(0)) if centred else (0.0, 0.0)
+        own = x[rest] - mean
+        W = np.linalg.solve(own.T @ own + 2.0 * np.eye(d), own.T @ (y[rest] - base))
+        np.testing.assert_allclose(found[i], (x[i] - mean) @ W + base, atol=1e-6)
+
+
+def test_the_best_cut_is_the_best():
+    rng = np.random.default_rng(0)
+    truth, score = rng.integers(0, 2, (50, 4)), rng.random((50, 4)).round(1)  # with ties
+    score[score == 0] = 0.1
+    every = [bf.multilabel.micro_f1(truth, score > cut) for cut in np.arange(0.05, 1, 0.1)]
+    found = bf.multilabel.micro_f1(truth, score > best_cut(truth, score))
+    assert found == pytest.approx(max(every))
+
+
+@pytest.mark.parametrize("name", ["lsml", "cplst", "faie", "leml"])
+def test_what_was_chosen_reproduces_and_more_noise_has_a_larger_penalty(name):
+    method, chosen = lookup(name), []
+    for noise in (0.1, 30.0):
+        data = bf.Tasks(*made(80, 12, 3, noise))
+        hyper = method.prepare(data, method.Hyper())
+        assert None not in hyper
+        assert method.prepare(data, method.Hyper(**hyper._asdict())) == hyper
+        chosen.append(hyper.beta if name == "lsml" else hyper.penalty)
+    assert chosen[1] > 2 * chosen[0]
+
+
+def test_a_cut_outside_of_probabilities_is_refused():
+    with pytest.raises(ValueError, match="Expected cut between"):
+        bf.fit("lsml", bf.Tasks(*made()), cut=1.5)
