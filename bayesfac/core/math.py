@@ -155,25 +155,6 @@ def metropolis(
     return t
 
 
-def squared(sweep: Callable[[Any], Any], cost: Callable[[Any], Any], p: Any) -> Any:
-    """Two sweeps, and beyond them the step of SQUAREM if its cost is lower.
-
-    Varadhan & Roland, Scandinavian Journal of Statistics 2008 (S3): with r = F(p) - p and
-    v = F(F(p)) - F(p) - r, the step is p + 2 a r + a^2 v, a = |r| / |v|. A last sweep F follows it.
-    """
-    one = sweep(p)
-    two = sweep(one)
-    r = jax.tree.map(jnp.subtract, one, p)
-    v = jax.tree.map(lambda b, a, r: b - a - r, two, one, r)
-    of_r, of_v = (
-        jnp.stack([jnp.vdot(x, x) for x in jax.tree.leaves(part)]).sum() for part in (r, v)
-    )
-    a = jnp.maximum(1.0, jnp.sqrt(of_r / jnp.maximum(of_v, jnp.finfo(of_v.dtype).tiny)))
-    far = sweep(jax.tree.map(lambda p, r, v: p + 2 * a * r + a**2 * v, p, r, v))
-    better = cost(far) < cost(two)  # NaN is not better
-    return jax.tree.map(lambda far, near: jnp.where(better, far, near), far, two)
-
-
 def factor(P: jax.Array) -> jax.Array:
     """The Cholesky factor of a positive definite matrix.
 

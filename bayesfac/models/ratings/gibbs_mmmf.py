@@ -20,7 +20,7 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
 
 so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
 C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
-with g at E[g] = 1/|z|; extrapolation of two sweeps (SQUAREM) carries it over the bends of hinges. J never
+with g at E[g] = 1/|z|; the extrapolation of the engine carries it over the bends of hinges. J never
 rises. The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
 zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
 `scales="joint"` it descends in all sites. Gibbs draws all sites either way. The posterior is a *generalised*
@@ -41,7 +41,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
-from bayesfac.core.math import inner, products, row_sums, squared
+from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
@@ -103,7 +103,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     def step(state: tuple) -> tuple:
         count, p = state
         blunt = hyper.cost * 0.03 ** (count / BLUNT)
-        return count + 1, sweep(p, data, hyper, blunt)
+        return count + 1, update(p, data, hyper, blunt)
 
     first = (jnp.zeros((), p.U.dtype), p._replace(Lambda_U=precision, Lambda_V=precision))
     return jax.lax.while_loop(lambda state: state[0] < BLUNT, step, first)[1]
@@ -189,12 +189,7 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     return p._replace(U=both[:, :-1], theta=centred.theta + both[:, -1:])
 
 
-def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Two sweeps of EM and a squared extrapolation of both (SQUAREM), kept where it lowers J further."""
-    return squared(lambda q: sweep(q, data, hyper), lambda q: objective(q, data, hyper), p)
-
-
-def sweep(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
+def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
     for site, conditional in CONDITIONALS.items():
