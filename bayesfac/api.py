@@ -1,7 +1,6 @@
 """The main functions: `fit`, which returns a `Fit`, and `load`, `methods`, `compare`."""
 
 import os
-import threading
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from bayesfac import folding, recommending, saving
 from bayesfac.choosing import choose
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
-from bayesfac.core.errors import BayesfacError, ConvergenceWarning, UnknownName
+from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import (
     COLLAPSED,
@@ -28,17 +27,13 @@ from bayesfac.core.method import (
     lookup,
     settle,
     sites,
-    unknown,
 )
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
-from bayesfac.inference import ENGINES, collapse
+from bayesfac.inference import alone, collapse, engine_for
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
-
-_BUSY = threading.Lock()
-_PROCESS = os.getpid()
 
 
 @dataclass(eq=False)
@@ -313,12 +308,11 @@ def fit(
     """
     keep_programs()
     method = lookup(method)
-    engine = _engine(engine, method)
+    engine = engine_for(engine, method)
     data = contain(method, data)
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
         raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
-    _refuse_parallel_fits()
-    try:
+    with alone():
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, int(seed))
         settled = settle(method, data, chosen.hyper)
@@ -334,8 +328,6 @@ def fit(
             result.notes.extend(method.remarks(result.params, data, settled))
             result.notes.extend(collapse.remarks(method, result.params, settled, card, data))
         seconds = time.perf_counter() - begun
-    finally:
-        _BUSY.release()
     if result.converged is False:
         why = "; ".join(result.notes) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
@@ -375,23 +367,6 @@ def methods() -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("method")
 
 
-def _engine(engine: Any, method: Method) -> Any:
-    if engine is None:
-        engine = ENGINES[method.solver]
-    if isinstance(engine, type) and engine.__name__ in ENGINES:
-        engine = engine()
-    name = type(engine).__name__
-    if name not in ENGINES:
-        asked = engine if isinstance(engine, str) else name
-        raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
-    if name not in method.engines:
-        why = method.traits.get(f"no_{name.lower()}", f"it declares no {name} step")
-        raise BayesfacError(
-            f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
-        )
-    return engine
-
-
 def _start(init: Any, card: Card) -> dict[str, Any] | None:
     """{site: array} from another fit, Params or a mapping."""
     if init is None:
@@ -409,15 +384,3 @@ def _start(init: Any, card: Card) -> dict[str, Any] | None:
     raise TypeError(
         f"Expected init to be a Fit, Params or a mapping site -> array, got {type(init).__name__}"
     )
-
-
-def _refuse_parallel_fits() -> None:
-    """Two threads, or a fork of a process that used JAX, would corrupt the global state of NumPyro."""
-    if os.getpid() != _PROCESS:
-        raise BayesfacError(
-            "Expected a fresh process, got a fork after import: use spawn or joblib's loky"
-        )
-    if not _BUSY.acquire(blocking=False):
-        raise BayesfacError(
-            "Expected one fit at a time per process, got two threads: use processes (joblib's loky)"
-        )

@@ -1,5 +1,13 @@
 """The engines, which run any Method and know no method by name."""
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bayesfac.core.errors import BayesfacError, UnknownName
+from bayesfac.core.method import Method, unknown
 from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
@@ -8,3 +16,42 @@ from bayesfac.inference.svi import MAP as MAP
 from bayesfac.inference.svi import SVI as SVI
 
 ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs)}
+
+_BUSY = threading.Lock()
+_PROCESS = os.getpid()
+
+
+def engine_for(engine: Any, method: Method) -> Any:
+    """The engine that was asked for, or the method's own solver; refuse one that the method cannot run."""
+    if engine is None:
+        engine = ENGINES[method.solver]
+    if isinstance(engine, type) and engine.__name__ in ENGINES:
+        engine = engine()
+    name = type(engine).__name__
+    if name not in ENGINES:
+        asked = engine if isinstance(engine, str) else name
+        raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
+    if name not in method.engines:
+        why = method.traits.get(f"no_{name.lower()}", f"it declares no {name} step")
+        raise BayesfacError(
+            f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
+        )
+    return engine
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Refuse a second fit at the same time: two threads, or a fork of a process that used JAX, would corrupt
+    the global state of NumPyro."""
+    if os.getpid() != _PROCESS:
+        raise BayesfacError(
+            "Expected a fresh process, got a fork after import: use spawn or joblib's loky"
+        )
+    if not _BUSY.acquire(blocking=False):
+        raise BayesfacError(
+            "Expected one fit at a time per process, got two threads: use processes (joblib's loky)"
+        )
+    try:
+        yield
+    finally:
+        _BUSY.release()

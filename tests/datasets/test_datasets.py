@@ -216,7 +216,9 @@ def serve(monkeypatch, wheel=None, page=None, landed="https://example.invalid/to
 
 def check_toy(ratings):
     assert isinstance(ratings, Ratings)
-    assert ratings.frame().to_numpy().tolist() == [[1, 10, 5], [1, 20, 3], [2, 10, 4]]
+    columns = ["user", "item", "rating"]
+    assert ratings.frame()[columns].to_numpy().tolist() == [[1, 10, 5], [1, 20, 3], [2, 10, 4]]
+    assert ratings.frame()["time"].tolist() == [100, 101, 102]
     assert ratings.levels == (1, 2, 3, 4, 5)
 
 
