@@ -39,7 +39,7 @@ def fitted(name, scale, precise, sweeps, **given):
     with jax.enable_x64(precise):
         data = bf.Tasks(*made(scale))
         plain = {"scaled": False, "cut": 0.5, "progress": False}  # the method on raw features
-        # features of 1e-3 leave the tree no factors: extrapolated ones are 1e-30, and a vote is a sign of that
+        # features of 1e-3 leave the tree no factors: extrapolated ones are 1e-30, whose signs vote
         engine = bf.FixedPoint(sweeps, accelerate=name != "mlc_hmf")
         fit = bf.fit(name, data, engine, **plain, **given)
         kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(fit.params)}
