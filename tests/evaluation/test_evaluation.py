@@ -170,7 +170,7 @@ def test_a_comparator_gets_its_tables_and_keeps_its_own_rule(name):
 
 
 def test_rankings_compare_scores_before_they_are_clipped():
-    """Regressions of rare labels, with little shrinkage: many probabilities sit at the clip, and none of the scores."""
+    """Slightly shrunken regressions of rare labels: many probabilities sit at the clip, and no score does."""
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(60, 4)), np.zeros((60, 12))
     y[np.arange(60), rng.integers(12, size=60)] = 1
