@@ -174,8 +174,8 @@ def test_a_grid_of_settings_is_every_setting_by_itself(method, shaped):
 def test_the_grid_of_cplst_is_the_factorization(shaped):
     train, late = bf.Tasks({"x": shaped(X)}, Y), bf.Tasks({"x": shaped(NEW)})
     for one in grid("cplst", shaped(X), Y, shaped(NEW), [1, 3], [0.1, 10.0]):
-        given = {"n_components": one.d, "penalty": one.penalty, "scale": 1e4, "progress": False}
-        fit = bf.fit("cplst", train, **given).fold_in(late)
+        given = {"n_components": one.d, "penalty": one.penalty, "scale": 1e4, "scaled": False}
+        fit = bf.fit("cplst", train, progress=False, **given).fold_in(late)
         mean = fit.predict(late.grid(train.labels)).mean.reshape(one.score.shape)
         np.testing.assert_allclose(np.clip(one.score, 1e-3, 1 - 1e-3), mean, atol=1e-5)
 

@@ -13,7 +13,7 @@ import bayesfac.models
 from bayesfac.core.method import REGISTRY, Rotation, gauge_of, sites
 from bayesfac.inference.result import Result, derived
 from bayesfac.report.compare import compare
-from bayesfac.report.datatree import from_netcdf, to_datatree, to_netcdf
+from bayesfac.report.datatree import from_netcdf, labels, to_datatree, to_netcdf
 from bayesfac.report.diagnostics.align import align
 from bayesfac.report.diagnostics.diagnose import diagnostics, identified
 from bayesfac.report.pages.html import comparison_page, fit_html
@@ -38,15 +38,16 @@ def fitted(name: str, sampled: bool) -> tuple[Any, Any]:
     fit = bf.fit(name, data, progress=False, **hyper._asdict())
     if not sampled:
         return fit, data
+    ready = method.ready(data, hyper)
     points = [
-        sites(method.init(key, data, hyper)) for key in jax.random.split(jax.random.key(1), 40)
+        sites(method.init(key, ready, hyper)) for key in jax.random.split(jax.random.key(1), 40)
     ]
     draws = {
         k: np.stack([p[k] for p in points]).reshape(2, 20, *points[0][k].shape) for k in points[0]
     }
     lp = np.random.default_rng(0).normal(size=(2, 20))
     result = Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp})
-    result = derived(method, data, hyper, result)
+    result = derived(method, ready, hyper, result)
     return replace(fit, engine=bf.Gibbs(draws=20, chains=2), result=result), data
 
 
@@ -63,7 +64,7 @@ def test_a_sampled_fit_goes_through_every_part(name, tmp_path) -> None:
     labelled = [dim for dim in fit.data.coords if dim in tree.posterior.dims]
     assert labelled
     for dim in labelled:
-        assert list(tree.posterior[dim].values) == list(fit.data.coords[dim])
+        assert list(tree.posterior[dim].values) == list(labels(fit.data.coords[dim]))
     found = diagnostics(fit)
     assert found.kind == "sampler"
     assert (found.table["quantity"] == "prediction").sum() == len(fit.data.probe)

@@ -46,7 +46,7 @@ def scaled(data: Tasks, constant: float = 0.0, parts: bool = False) -> Tasks:
     Examples
     --------
     >>> data = Tasks([[1000.0, 0], [3000.0, 5], [2000.0, 0]], [[1], [0], [1]])
-    >>> scaled(data, constant=1.0)["view"].toarray().round(2).tolist()
+    >>> scaled(data, constant=1.0)["x"].toarray().round(2).tolist()
     [[-1.22, 0.0, 1.0], [1.22, 1.22, 1.0], [0.0, 0.0, 1.0]]
     """
     if data.host.scales:

@@ -206,7 +206,11 @@ def test_the_posterior_of_votes_is_smoother_than_the_points():
         (Y, {"vote": "loud"}, "vote to be one of"),
         (Y, {"threshold": -0.1}, "threshold to be a finite number above 0"),
         (Y, {"seed": -1}, "seed"),
-        (np.maximum(Y, [1, 0, 0]), {"threshold": 0, "penalty": 1e6}, "at most 0, got none"),
+        (
+            np.maximum(Y, [1, 0, 0]),
+            {"threshold": 0, "penalty": 1e6, "scaled": False},
+            "at most 0, got none",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(labels, hyper, message):

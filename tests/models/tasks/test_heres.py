@@ -107,9 +107,9 @@ def test_what_a_task_does_not_use_is_switched_off():
         views[name] = {"x": z @ basis[dims] + 0.1 * rng.normal(size=(60, 12))}
         labels[name] = z[:, :1]
     data = Tasks(views, labels)
-    fit = bf.fit(
-        "heres", data, bf.FixedPoint(5000, tol=1e-7), n_components=8, sparsity=2.0, progress=False
-    )
+    # scaled data have a constant, which is one more direction
+    given = {"n_components": 8, "sparsity": 2.0, "scaled": False}
+    fit = bf.fit("heres", data, bf.FixedPoint(5000, tol=1e-7), progress=False, **given)
     norms = np.stack([np.linalg.norm(np.asarray(fit.params.F)[at], axis=0) for at in data.bounds])
     on = norms > 0.05 * norms.max()
     assert on.sum(1).tolist() == [2, 2], norms.round(2)
