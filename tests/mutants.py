@@ -246,7 +246,7 @@ def topics_of_another_view(p, data, h):
     return mvplsa.objective(p._replace(B=crossed(p.B)), data, h)
 
 
-@plant(M, "update", "descent")
+@plant(M, "update", "optimum")
 def update_takes_the_topics_of_another_view(p, data, h):
     return mvplsa.update(p._replace(B=crossed(p.B)), data, h)
 

@@ -132,7 +132,7 @@ def test_a_prolonged_run_is_one_longer_run(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     clusters = importlib.import_module("clusters")
     views, y = clusters.made_up()
-    settings = {"n_topics": 4, "penalty": 1.0, "scale": "unit"}
+    settings = {"n_topics": 4, "penalty": 1.0, "scale": "unit", "start": "random"}
     stops = [["early", 3, 0.0], ["default", 8, 0.0], ["long", 20, 0.5], ["longest", 30, 0.5]]
     found = clusters.prolonged("mggm", stops, views, y, 3, None, 0, **settings)
     given = {"seed": 0, "progress": False, "n_components": 3}

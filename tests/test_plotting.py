@@ -41,6 +41,7 @@ def topics():
 
 
 def test_a_figure_stays_with_pyplot_so_that_a_notebook_shows_it(point):
+    plt.close("all")  # of other tests
     axes = point.plot.trace()
     assert isinstance(axes, Axes)
     assert plt.get_fignums() == [axes.figure.number]

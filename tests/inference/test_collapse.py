@@ -62,5 +62,5 @@ def test_a_collapsed_fit_says_so_and_a_healthy_one_does_not():
 def test_noisy_sparse_ratings_leave_no_factors(name):
     """One rating in ten of small noisy matrices: the joint mode has no factors, and says so."""
     data = bf.datasets.make_ratings(40, 60, 2, density=0.1, seed=0, noise=0.5)
-    fit = bf.fit(name, data, progress=False)
+    fit = bf.fit(name, data, scales="joint", progress=False)
     assert any(note.startswith("collapsed: ") for note in fit.result.notes)

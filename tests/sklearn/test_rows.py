@@ -59,8 +59,13 @@ def test_new_rows_one_row_and_other_columns(model):
 
 def test_the_score_is_of_cells_that_were_held_out(model):
     noise = 0 * RATINGS + np.random.default_rng(1).normal(scale=3, size=R.shape)
-    assert -2.2 < model.score(RATINGS) < 0 and model.score(noise) < -2.5
-    good, bad = made("pmf"), made("pmf", noise=100.0)  # so much noise that nothing is learned
+    assert model.score(noise) < model.score(RATINGS) - 0.5
+    own = made("pmf", noise=1.0, scale_user=1.5, scale_item=1.5).fit(RATINGS)  # those of the data
+    assert -1.5 < own.score(RATINGS) < -0.5 and own.score(noise) < -2.5
+    good, bad = (
+        made("pmf", biases=False),
+        made("pmf", biases=False, noise=100.0),
+    )  # so much noise that nothing is learned
     assert cross_val_score(good, R, cv=3).mean() > cross_val_score(bad, R, cv=3).mean() + 1
 
 

@@ -58,7 +58,8 @@ def test_memberships_are_drawn_from_what_they_are_proportional_to(pi):
 def test_features_that_do_not_pay_are_switched_off():
     """A rank-2 matrix: beyond a few features, memberships stay at their falling prior."""
     ratings = bf.datasets.make_ratings(60, 50, 2, density=0.5, seed=0)
-    fit = bf.fit("ipmmmf", ratings, bf.LBFGS(1000, tol=1e-6), n_components=15, progress=False)
+    given = {"n_components": 15, "scale_item": 0.3, "progress": False}
+    fit = bf.fit("ipmmmf", ratings, bf.LBFGS(1000, tol=1e-6), **given)
     strength = np.asarray(fit.params.Z).std(0) * np.abs(np.asarray(fit.params.V)).max(0)
     assert (strength > 0.05).sum() < 12
     pi = np.cumprod(np.asarray(fit.params.nu))

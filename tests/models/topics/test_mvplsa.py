@@ -15,6 +15,10 @@ def golden(method):
     """Eq. 12-14 with the posterior of (cluster c, topic z) written out for every word."""
     data, h = method.example(jax.random.key(3))
     p = method.init(jax.random.key(4), data, h)
+    p = p._replace(
+        B={v: B * np.array([1.0, 2.0 + i]) for i, (v, B) in enumerate(p.B.items())}
+    )  # views differ
+    p = p._replace(B={v: B / B.sum(1, keepdims=True) for v, B in p.B.items()})
     new = method.update(p, data, h)
     A = np.full(p.A.shape, h.a - 1)
     for name in data.names:

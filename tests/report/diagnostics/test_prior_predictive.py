@@ -23,6 +23,7 @@ def ratings(levels=None):
 def test_moments_are_those_of_the_model():
     """y ~ N(m + u.v, s^2): variance s^2 + K s_u^2 s_v^2; cells of one user share their u."""
     given = {"n_components": 3, "noise": 0.5, "scale_user": 0.9, "scale_item": 0.7, "offset": 2.0}
+    given["biases"] = False
     found = bf.prior_predictive("pmf", ratings(), draws=400, **given)
     assert found.outcomes.shape == (400, 600)
     exact = 0.25 + 3 * 0.81 * 0.49
@@ -90,6 +91,7 @@ def test_a_wide_prior_leaves_the_scale():
 
 def test_a_narrow_prior_and_one_off_centre():
     narrow = {"n_components": 1, "noise": 0.2, "scale_user": 0.1, "scale_item": 0.1}
+    narrow["biases"] = False
     found = bf.prior_predictive("pmf", ratings(), draws=50, offset=3.0, **narrow)
     assert "too narrow" in repr(found)
     found = bf.prior_predictive("pmf", ratings(), draws=50, offset=30.0, n_components=1)
@@ -129,6 +131,7 @@ def narrowed(weight):
 def test_factors_weight_the_draws():
     """u ~ N(0, s^2) with the factor exp(-w/2 u^2) has the precision 1 / s^2 + w."""
     given = {"n_components": 1, "noise": 0.5, "scale_user": 0.9, "scale_item": 0.7, "offset": 2.0}
+    given["biases"] = False
     data = bf.Ratings(np.random.default_rng(0).normal(2, 1, (3, 20)))
     found = bf.prior_predictive(narrowed(3 / 0.81), data, draws=200, **given)
     each = ((found.outcomes - 2) ** 2).mean(1)
