@@ -54,7 +54,7 @@ class FixedPoint:
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
-    max_iter: int = 500
+    max_iter: int = 2000
     tol: float = 1e-6
     restarts: int = 1
     accelerate: bool = True
