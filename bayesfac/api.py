@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import folding, recommending, saving
-from bayesfac.choosing import choose
+from bayesfac.choosing import choose, reduced
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import ConvergenceWarning
@@ -331,7 +331,7 @@ def fit(
     if result.converged is False:
         why = "; ".join(result.notes) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    info = about(result.notes) | {"chosen": chosen.how}
+    info = about(result.notes) | {"chosen": [*reduced(method, chosen.hyper, settled), *chosen.how]}
     return Fit(method, settled, engine, int(seed), result, card, seconds, info)
 
 

@@ -72,6 +72,16 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     return found
 
 
+def reduced(method: Method, given: Mapping[str, Any], settled: Any) -> list[str]:
+    """A sentence for every default number, as of components, that `settle` reduced to what the data allow."""
+    numbers = {k: v for k, v in method.Hyper._field_defaults.items() if type(v) is int}
+    return [
+        f"chosen: {name}={getattr(settled, name)}, the most that the data allow"
+        for name, default in numbers.items()
+        if name not in given and getattr(settled, name) < default
+    ]
+
+
 def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     """Choose a candidate, and the cut above which labels are predicted, where `prepare` leaves them open.
 

@@ -373,6 +373,6 @@ def test_views_are_predicted_by_row_view_and_feature():
 
 
 def test_a_fork_is_refused(frame, monkeypatch):
-    monkeypatch.setattr("bayesfac.api._PROCESS", -1)
+    monkeypatch.setattr("bayesfac.inference._PROCESS", -1)
     with pytest.raises(BayesfacError, match="a fork after import: use spawn"):
         bf.fit("pmf", frame, n_components=2)

@@ -135,10 +135,10 @@ def test_a_prolonged_run_is_one_longer_run(monkeypatch):
     settings = {"n_topics": 4, "penalty": 1.0, "scale": "unit", "start": "random"}
     stops = [["early", 3, 0.0], ["default", 8, 0.0], ["long", 20, 0.5], ["longest", 30, 0.5]]
     found = clusters.prolonged("mggm", stops, views, y, 3, None, 0, **settings)
-    given = {"seed": 0, "progress": False, "n_components": 3}
+    given = {"seed": 0, "progress": False, "n_components": 3, "joint": False} | clusters.FIRST
     for name, sweeps in (("early", 3), ("default", 8)):
         plain = bf.FixedPoint(sweeps, tol=0.0, accelerate=False)
-        fit = bf.fit("mggm", views, plain, **given, **settings)
+        fit = bf.fit("mggm", views, plain, **(given | settings))
         assert found[name]["sweeps"] == sweeps
         assert found[name]["objective"] == pytest.approx(float(fit.trace[-1]), rel=1e-6)
     assert found["long"]["sweeps"] == 9 and found["long"]["converged"]

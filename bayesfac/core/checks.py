@@ -14,9 +14,20 @@ def count(hyper: Any, name: str, limit: int, of: str) -> None:
     whole(name, getattr(hyper, name), limit, of)
 
 
+class TooLarge(ValueError):
+    """A setting is larger than the data allow; `limit` is the largest allowed value."""
+
+    def __init__(self, name: str, value: Any, limit: float, of: str) -> None:
+        super().__init__(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
+        self.name, self.limit = name, limit
+
+
 def whole(name: str, value: Any, limit: float, of: str) -> None:
     """Check that `value` is an integer from 1 to `limit`; `of` explains the limit."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= limit:
+    integer = hasattr(value, "__index__") and not isinstance(value, bool)
+    if integer and value > limit >= 1:
+        raise TooLarge(name, value, limit, of)
+    if not integer or not 1 <= value <= limit:
         raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
 
 

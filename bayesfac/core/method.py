@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesfac.core.checks import TooLarge
 from bayesfac.core.errors import UnknownName
 
 REGISTRY: dict[str, "Method"] = {}
@@ -189,7 +190,10 @@ def unknown(what: str, name: str, known: Any) -> str:
 
 
 def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
-    """Make the method's Hyper from the user's settings, completed and checked against the data."""
+    """Make the method's Hyper from the user's settings, completed and checked against the data.
+
+    A default number, as of components, is reduced to what small data allow; a number of the user is refused.
+    """
     for name in hyper:
         if name not in method.Hyper._fields:
             raise UnknownName(
@@ -197,7 +201,13 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
             )
     # NumPy and JAX scalars become Python numbers: hyper-parameters are hashed, compared and saved
     plain = {k: v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for k, v in hyper.items()}
-    return method.prepare(data, method.Hyper(**plain))
+    while True:
+        try:
+            return method.prepare(data, method.Hyper(**plain))
+        except TooLarge as error:
+            if error.name in plain or error.name not in method.Hyper._fields:
+                raise
+            plain[error.name] = error.limit
 
 
 def contain(method: Method, data: Any) -> Any:

@@ -15,6 +15,7 @@ row as a mixture of parts. With this penalty, graphs hold clusters together wher
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,7 +27,6 @@ from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
 from bayesfac.core.data.graphs import Graphs, neighbours
 from bayesfac.core.data.views import Views, side_by_side
-from bayesfac.core.kernels import sparse
 from bayesfac.models.topics._graph_smoothing import DIVERGENCES, best_weights
 from bayesfac.models.topics._words import near_uniform
 
@@ -157,16 +157,21 @@ def chosen(
     ka, kb = jax.random.split(key)
     if hyper.start != "best":
         return begin(kb, start_rows(ka, data, hyper))
-    compiled = (lambda f: f) if sparse.backend() == "numba" else jax.jit
-    sweep = compiled(lambda p, data: update(p, data, hyper))
-    cost = compiled(lambda p, data: objective(p, data, hyper))
     found = []
     for number, A in enumerate(several_rows(ka, data, hyper)):
         p = begin(jax.random.fold_in(kb, number), A)
-        for _ in range(SHORT):
-            p = sweep(p, data)
-        found.append((float(cost(p, data)), number, p))
+        p, cost = _short_run(update, objective, hyper, p, data)
+        found.append((float(cost), number, p))
     return min(found)[2]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _short_run(
+    update: Callable[..., Any], objective: Callable[..., Any], hyper: Any, p: Any, data: Views
+) -> tuple[Any, jax.Array]:
+    """The parameters after SHORT sweeps from `p`, and their objective."""
+    p = jax.lax.fori_loop(0, SHORT, lambda _, p: update(p, data, hyper), p)
+    return p, objective(p, data, hyper)
 
 
 def several_rows(key: jax.Array, views: Views, hyper: Any) -> list[jax.Array]:
