@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,18 +43,37 @@ def call(name, *options, timeout=60):
     )
 
 
+@pytest.fixture
+def said(monkeypatch, capfd):
+    """What a script prints and its exit status; it runs in this process, as imports take the time."""
+
+    def run(name, *options):
+        monkeypatch.syspath_prepend(str(FOLDER))
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *options])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        return end.value.code, *capfd.readouterr()
+
+    return run
+
+
 @pytest.mark.parametrize("name", OPTIONS)
-def test_help_says_what_is_measured(name):
-    done = call(name, "--help")
-    assert done.returncode == 0
+def test_help_says_what_is_measured(name, said):
+    status, out, _ = said(name, "--help")
+    assert status == 0
     for option in ["--quick", "--threads", "--out", *OPTIONS[name]]:
-        assert option in done.stdout
-    assert "--worker" not in done.stdout
+        assert option in out
+    assert "--worker" not in out
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unknown_options_are_refused(name):
-    done = call(name, "--fast")
+def test_unknown_options_are_refused(name, said):
+    status, _, error = said(name, "--fast")
+    assert status == 2 and "--fast" in error
+
+
+def test_a_benchmark_starts_in_a_process_of_its_own():
+    done = call("gibbs", "--fast")
     assert done.returncode == 2
     assert "--fast" in done.stderr and "Traceback" not in done.stderr
 

@@ -34,7 +34,7 @@ def point(name: str = "mvplsa", K: int = 3) -> bf.Fit:
     """What a fit would be that never left its start: nothing here depends on how good it is."""
     method, views_of = lookup(name), views(several=name not in ("plsa", "ltm"))
     size = {"n_topics": 3} if name in ("mvplsa", "mggm") else {}
-    hyper = settle(method, views_of, {"n_components": K, **size})
+    hyper = settle(method, views_of, {"n_components": K, "start": "kmeans", **size})
     data = method.ready(views_of, hyper)
     params = method.init(jax.random.key(3), data, hyper)
     return bf.Fit(method, hyper, bf.FixedPoint(), 0, Result(params), describe(data))

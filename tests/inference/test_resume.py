@@ -25,6 +25,9 @@ ENGINES = {
 }
 
 
+SLOW = [(3, "NUTS"), (1, "NUTS, thinned")]
+
+
 class Killed(Exception):
     """Stands in for the signal: nothing between it and the caller may run."""
 
@@ -46,8 +49,15 @@ def uninterrupted(name):
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
-@pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("saves", [1, 3])
+@pytest.mark.parametrize(
+    ("saves", "name"),
+    [
+        # NUTS compiles longest: killed in the warm-up once, and among thinned draws once
+        pytest.param(saves, name, marks=pytest.mark.slow if (saves, name) in SLOW else ())
+        for saves in (1, 3)
+        for name in ENGINES
+    ],
+)
 def test_killed_and_resumed_is_bitwise_uninterrupted(tmp_path, name, saves):
     whole = uninterrupted(name)
     folder, count = str(tmp_path / "run"), 0
@@ -134,7 +144,14 @@ def test_thinning_keeps_every_nth_transition():
         np.testing.assert_array_equal(third.stats[name], every.stats[name][:, 2::3])
 
 
-@pytest.mark.parametrize("engine", [bf.Gibbs(5, 6, 2), bf.NUTS(30, 30, 1, max_tree_depth=3)])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        bf.Gibbs(5, 6, 2),
+        # both engines keep their draws in the same files
+        pytest.param(bf.NUTS(30, 30, 1, max_tree_depth=3), marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("harm", ["truncated", "another shape", "gone"])
 def test_harmed_draws_of_a_killed_run_are_refused(tmp_path, engine, harm):
     engine = replace(engine, folder=str(tmp_path), save_every=0)

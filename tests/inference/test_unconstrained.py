@@ -14,7 +14,13 @@ from bayesfac.models.ratings import bpmf
 
 @pytest.mark.parametrize(
     "engine",
-    [bf.MAP(steps=50), bf.SVI(50), bf.SVI(50, guide="laplace"), bf.LBFGS(50), bf.NUTS(5, 5, 1)],
+    [
+        bf.MAP(steps=50),
+        pytest.param(bf.SVI(50), marks=pytest.mark.slow),  # starts as MAP does
+        pytest.param(bf.SVI(50, guide="laplace"), marks=pytest.mark.slow),
+        bf.LBFGS(50),
+        pytest.param(bf.NUTS(5, 5, 1), marks=pytest.mark.slow),
+    ],
     ids=repr,
 )
 def test_a_start_on_the_edge_of_a_simplex_is_no_obstacle(engine):

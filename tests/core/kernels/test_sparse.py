@@ -218,6 +218,8 @@ def sparse_example(method):
     else:
         data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
     sizes = {"n_components": 2, "layers": ((3, 2), (2, 2)), "pretraining": 1}
+    if method.data is bf.Views:
+        sizes |= {"start": "random", "penalty": 1.0}  # nothing is to be chosen by fits
     small = {name: size for name, size in sizes.items() if name in method.Hyper._fields}
     return data, method.prepare(data, method.Hyper(**small)), n * m
 

@@ -49,7 +49,7 @@ def fitted(name, scale, precise, sweeps, **given):
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 @pytest.mark.parametrize(
-    "scale", [pytest.param(s, marks=pytest.mark.slow if s == "1e2" else ()) for s in SCALES]
+    "scale", [pytest.param(s, marks=pytest.mark.slow if s in ("1", "1e2") else ()) for s in SCALES]
 )
 @pytest.mark.parametrize("case", METHODS)
 def test_single_precision_ends_where_double_precision_does(case, scale):
