@@ -26,7 +26,6 @@ from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
 from bayesfac.core.data.graphs import Graphs, neighbours
 from bayesfac.core.data.views import Views, side_by_side
-from bayesfac.core.kernels import sparse
 from bayesfac.models.topics._graph_smoothing import DIVERGENCES, best_weights
 from bayesfac.models.topics._words import near_uniform
 
@@ -157,15 +156,16 @@ def chosen(
     ka, kb = jax.random.split(key)
     if hyper.start != "best":
         return begin(kb, start_rows(ka, data, hyper))
-    compiled = (lambda f: f) if sparse.backend() == "numba" else jax.jit
-    sweep = compiled(lambda p, data: update(p, data, hyper))
-    cost = compiled(lambda p, data: objective(p, data, hyper))
+
+    @jax.jit
+    def swept(p: Any, data: Any) -> tuple[Any, jax.Array]:
+        p = jax.lax.fori_loop(0, SHORT, lambda _, p: update(p, data, hyper), p)
+        return p, objective(p, data, hyper)
+
     found = []
     for number, A in enumerate(several_rows(ka, data, hyper)):
-        p = begin(jax.random.fold_in(kb, number), A)
-        for _ in range(SHORT):
-            p = sweep(p, data)
-        found.append((float(cost(p, data)), number, p))
+        p, cost = swept(begin(jax.random.fold_in(kb, number), A), data)
+        found.append((float(cost), number, p))
     return min(found)[2]
 
 
