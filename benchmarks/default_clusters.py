@@ -31,6 +31,7 @@ from bayesfac.models.topics._starts import scaled
 
 METHODS = ("mggm", "mvplsa", "concat_ltm", "ltm", "plsa")
 FIRST = ("k-means", "spectral")
+COLUMNS = ("method", "AC", "NMI", "beats k-means", "sweeps", "converged")
 MADE = "unlike views"
 
 
@@ -98,7 +99,7 @@ def first(method: str, views: Views, K: int, seed: int) -> np.ndarray:
 
 
 def line(method: str, runs: list[dict[str, Any]], baseline: float) -> dict[str, Any]:
-    row: dict[str, Any] = {"method": method}
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {"method": method}
     for measure in ("AC", "NMI"):
         values = [run[measure] for run in runs]
         row[measure] = spread(np.mean(values), np.std(values, ddof=1) if len(values) > 1 else 0)

@@ -119,8 +119,11 @@ class Cells:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.found: dict[str, Any] = {}
-        if path is not None and path.exists():
-            self.found = json.loads(path.read_text(encoding="utf-8"))["results"]
+        self._read()
+
+    def _read(self) -> None:
+        if self.path is not None and self.path.exists():
+            self.found |= json.loads(self.path.read_text(encoding="utf-8"))["results"]
 
     def get(
         self,
@@ -135,6 +138,7 @@ class Cells:
             begun = time.perf_counter()
             value = make()
             seconds = round(time.perf_counter() - begun, 1)
+            self._read()  # what other runs have added meanwhile
             self.found[key] = {"value": value, "seconds": seconds, "settings": settings}
             print(f"  {key}: {told(value)} ({seconds:.0f} s)", file=sys.stderr, flush=True)
             if self.path is not None:
