@@ -1,10 +1,10 @@
 """`bf.auto`: which method, and how many components, by the log score of cells that are held out.
 
-The candidates have a fixed order. First every method with nothing set, from cheap to dear. Then, of the two
-best methods, the next smaller and the next larger number of components, until no neighbour of the best
-number is left. Each candidate is fitted on its own: its result depends on the data, the seed and its settings
-only, not on the clock, on other candidates or on the number of processes. The clock decides where the list
-ends.
+The candidates have a fixed order: cheap methods with nothing set; then, of the two best, the next smaller
+and the next larger number of components, until no neighbour of the best number is left; then the other
+methods, and again components. Each candidate is fitted on its own: its result depends on the data, the seed
+and its settings only, not on the clock, on other candidates or on the number of processes. The clock decides
+where the list ends.
 """
 
 import time
@@ -50,10 +50,12 @@ def auto(
     ----------
     data : Ratings, Tasks or Views
         A DataFrame is read as ratings, a pair (views, labels) as Tasks, a mapping as Views. Labels are 0
-        and 1. Views are whole counts: other numbers have no likelihood by which to compare methods.
+        and 1. At least one view has whole counts: other views inform the fits, but have no likelihood by
+        which to compare methods.
     seconds : float
-        A candidate begins only while time is left for it and for the last fit. At least one method is tried.
-        With `math.inf` the list is tried to its end, and the result does not depend on the machine's speed.
+        A candidate begins only while time is left after what the last fit will take; one that has begun runs
+        to its end, and at least one method does. With `math.inf` the list is tried to its end, and the
+        result does not depend on the machine's speed.
     folder : path, optional
         Keep each finished candidate there. A second call reads them, so it goes on where a killed run or a
         smaller budget ended.
@@ -61,7 +63,7 @@ def auto(
         Decides what is held out, and seeds every fit.
     methods : sequence, optional
         Names of methods, or (name, settings), or (name, settings, engine); by default every method for such
-        data, and `bpmf` and `ordinal_mf` by Gibbs too.
+        data, and `bpmf` and `ordinal_mf` also by Gibbs.
     components : sequence of int, optional
         Every method is tried with each of these numbers of components, and with no others.
     jobs : int
@@ -80,10 +82,10 @@ def auto(
     end = time.perf_counter() + _checked(seconds, jobs)
     data, kept = _container(data), _folder(folder)
     checks.whole_number("seed", seed, 0)
-    candidates = listed(data, methods, _sizes(components))
+    groups = listed(data, methods, _sizes(components))
     search = Search(data, seed, kept, jobs, end)
-    with bar(progress, len(candidates), "auto") as shown:
-        search.run(candidates, grow=components is None, shown=shown)
+    with bar(progress, sum(map(len, groups)), "auto") as shown:
+        search.run(groups, grow=components is None, shown=shown)
     best = search.best()
     if search.lost:
         warnings.warn(

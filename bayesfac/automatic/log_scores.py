@@ -6,10 +6,12 @@ views     the log probability of the feature of every held-out count, among the 
           methods scale features or put all views side by side, so the probabilities P of a row are
           multiplied by numbers, one for each feature, with which the training counts of every row are
           distributed as the features are in training, and are divided by their sums over each view.
+          Views of other numbers inform the fits, but are not held out: they have no likelihood. A share
           BACKGROUND of every prediction is the frequency of the features, so no probability is zero
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +29,14 @@ from bayesfac.inference.predictions.level_masses import codes, midpoints
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics import rmse
 from bayesfac.multilabel import micro_f1
+from bayesfac.split import holdout
 
 MEASURE = {"Ratings": "RMSE", "Tasks": "micro-F1", "Views": "perplexity"}
 BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
 BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
 RIDGE = 5.0  # ratings that pull the bias of a user or item to zero
 ROUNDS = 20  # of the two regressions that find the biases
+SCALINGS = 4  # steps towards the numbers that give every feature its training frequency
 CELLS = 2**22  # rows x features that are predicted at once
 TINY = 1e-300  # in place of zero, in a denominator
 GROUPS = 1000  # of users or rows, whose sums are kept for standard errors
@@ -54,6 +58,31 @@ class Weights(NamedTuple):
     def sums(self, values: Any = 1.0) -> np.ndarray:
         """The weighted sum of the values in every group."""
         return np.bincount(self.group, self.weight * values)
+
+
+def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """(train, test). Views that are not whole counts stay in training and are not in the test part."""
+    if not isinstance(data, Views):
+        return holdout(data, share, seed=seed)
+    tables = {name: data[name] for name in data.names}
+    whole = [
+        n for n, x in tables.items() if (x.data >= 0).all() and (x.data == np.rint(x.data)).all()
+    ]
+    if not whole:
+        raise ValueError(
+            f"Expected whole counts in at least one view, of which some are held out, got other numbers in "
+            f"{list(tables)}: bf.fit(NAME, views, n_components=K) holds nothing out"
+        )
+    train, test = holdout(_part(data, {name: tables[name] for name in whole}), share, seed=seed)
+    return _part(data, tables | {name: train[name] for name in whole}), test
+
+
+def _part(data: Views, tables: dict[str, Any]) -> Views:
+    """Views with these tables, and the labels and graphs of the data."""
+    part = Views(tables, rows=data.rows, graphs=data.graphs)
+    features = {name: data.features[name] for name in part.names}
+    part.host = replace(part.host, features=features, name=data.name)
+    return part
 
 
 def weights_of(test: Any) -> Weights:
@@ -135,28 +164,39 @@ def _blocks(fit: Any) -> Any:
 def _counts(train: Views, test: Views, blocks: Any) -> LogScores:
     """The log probability of the feature of every stored cell of the test part, view by view."""
     known, ends = sp.csr_matrix(side_by_side(train)), np.cumsum([0, *train.n_features.values()])
-    spans = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    total = np.asarray(known.sum(0), float).ravel()
-    frequency = np.concatenate([(total[s] + 1) / (total[s] + 1).sum() for s in spans])
-    cells = [test.cells[name] for name in test.names]
-    row = np.concatenate([np.asarray(c.row) for c in cells])
-    column = np.concatenate(
-        [np.asarray(c.col) + s.start for c, s in zip(cells, spans, strict=True)]
-    )
+    place = dict(zip(train.names, map(slice, ends[:-1], ends[1:]), strict=True))
+    spans = [place[name] for name in test.names]
+    frequency = np.asarray(known.sum(0), float).ravel() + 1
+    for s in spans:
+        frequency[s] /= frequency[s].sum()
+    parts = [(np.asarray(c.row), np.asarray(c.col)) for c in test.cells.values()]
+    row = np.concatenate([row for row, _ in parts])
+    column = np.concatenate([col + s.start for (_, col), s in zip(parts, spans, strict=True)])
     p = frequency[column]
     if blocks is not None:
-        expected = np.zeros(len(total))
+        scale = _matched(known, spans, blocks)
         for rows, table in blocks():
-            for s in spans:
-                size = np.asarray(known[rows][:, s].sum(1), float).ravel()
-                expected[s] += size @ _shares(table[:, s])
-        scale = total / np.maximum(expected, TINY)
-        for rows, table in blocks():
-            table = np.hstack([_shares(table[:, s] * scale[s]) for s in spans])
             at = np.flatnonzero((row >= rows[0]) & (row <= rows[-1]))
-            p[at] += (1 - BACKGROUND) * (table[row[at] - rows[0], column[at]] - p[at])
+            share = np.zeros_like(table)
+            for s in spans:
+                share[:, s] = _shares(table[:, s] * scale[s])
+            p[at] += (1 - BACKGROUND) * (share[row[at] - rows[0], column[at]] - p[at])
     weight = weights_of(test).weight
     return LogScores(np.log(p), float(np.exp(-np.average(np.log(p), weights=weight))))
+
+
+def _matched(known: sp.csr_matrix, spans: list[slice], blocks: Any) -> np.ndarray:
+    """A number for each feature, with which it is as frequent in the predictions as in training."""
+    total, scale = np.asarray(known.sum(0), float).ravel(), np.ones(known.shape[1])
+    sizes = [np.asarray(known[:, s].sum(1), float).ravel() for s in spans]
+    for _ in range(SCALINGS):
+        expected = np.zeros(len(total))
+        for rows, table in blocks():
+            for s, size in zip(spans, sizes, strict=True):
+                expected[s] += size[rows] @ _shares(table[:, s] * scale[s])
+        for s in spans:
+            scale[s] *= total[s] / np.maximum(expected[s], TINY)
+    return scale
 
 
 def _shares(table: np.ndarray) -> np.ndarray:

@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.automatic.candidates import Candidate, Tried, from_json, run, scored
-from bayesfac.automatic.log_scores import BASELINE, MEASURE, of_baseline, weights_of
+from bayesfac.automatic.log_scores import BASELINE, MEASURE, divided, of_baseline, weights_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.evaluation import finished_calls
 from bayesfac.evaluation.kept_trials import place, precise, read
-from bayesfac.split import holdout
 
 SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # of ratings, labelled rows, counts, held out
 WHAT = {"Ratings": "ratings", "Tasks": "labels", "Views": "counts"}
@@ -30,7 +29,7 @@ class Search:
 
     def __init__(self, data: Any, seed: int, folder: Path | None, jobs: int, end: float) -> None:
         self.kind = type(data).__name__
-        self.parts = holdout(data, SHARE[self.kind], seed=seed)
+        self.parts = divided(data, SHARE[self.kind], seed)
         self.seed, self.folder, self.jobs, self.end = seed, folder, jobs, end
         self.weights, self.stopped = weights_of(self.parts[1]), ""
         self.key = {"what": "bf.auto", "bayesfac": version("bayesfac"), "float64": precise()}
@@ -38,13 +37,15 @@ class Search:
         self.tried: dict[str, tuple[Candidate, Tried]] = {}  # in the order of the list
         self.baseline = scored(BASELINE[self.kind], of_baseline(*self.parts), self.weights)
 
-    def run(self, wave: list[Candidate], grow: bool, shown: Any) -> None:
-        """Try the candidates, then, with `grow`, other numbers of components, while time is left."""
+    def run(self, groups: list[list[Candidate]], grow: bool, shown: Any) -> None:
+        """Try each group, with `grow` followed by other numbers of components, while time is left."""
         try:
-            while wave and not self.stopped:
-                self._try(wave, shown)
-                wave = self._neighbours() if grow else []
-                shown.total = (shown.total or 0) + len(wave)
+            for group in groups:
+                wave = group
+                while wave and not self.stopped:
+                    self._try(wave, shown)
+                    wave = self._neighbours() if grow else []
+                    shown.total = (shown.total or 0) + len(wave)
         except KeyboardInterrupt:
             if not self.ranked():
                 raise
@@ -154,7 +155,7 @@ class Search:
             cheapest = "" if first is best else f", of which {first.label} comes first in the list"
             parts.append(f"{len(alike)} more are within one standard error{cheapest}")
         if refused := len(self.tried) - len(ranked):
-            parts.append(f"{refused} were left out")
+            parts.append(f"left out: {refused}")
         if self.stopped:
             parts.append(f"the list was not tried to its end, because {self.stopped}")
         return "; ".join(parts)
