@@ -50,7 +50,7 @@ def auto(
     ----------
     data : Ratings, Tasks or Views
         A DataFrame is read as ratings, a pair (views, labels) as Tasks, a mapping as Views. Labels are 0
-        and 1. At least one view has whole counts: other views inform the fits, but have no likelihood by
+        and 1. At least one view has counts: views of measurements inform the fits, but have no likelihood by
         which to compare methods.
     seconds : float
         A candidate begins only while time is left after what the last fit will take; one that has begun runs

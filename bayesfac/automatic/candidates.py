@@ -31,12 +31,12 @@ FIRST: dict[str, tuple[Any, ...]] = {
         ("ordinal_mf", {}, SHORT),
     ),
     "Tasks": ("cplst", "lsml", "faie", "leml", ("leml", {"loss": "logistic"})),
-    "Views": ("plsa", "ltm", "mvplsa", "concat_ltm", "mggm"),
+    "Views": ("plsa", "mvplsa"),
 }  # fmt: skip
 NEXT: dict[str, tuple[Any, ...]] = {
     "Ratings": ("pmmmf", "hmf", "ipmmmf", "gibbs_mmmf", "emmmf"),
     "Tasks": ("heres", "grople", "lsa_mml", "himls", "himlsd", "mlc_hmf"),
-    "Views": (),
+    "Views": ("ltm", "concat_ltm", "mggm"),
 }
 
 
@@ -98,6 +98,8 @@ def listed(data: Any, methods: Any, components: Sequence[int] | None) -> list[li
         known = [*FIRST[kind], *NEXT[kind]]
         rest = [n for n, m in sorted(REGISTRY.items()) if m.data is type(data) and n not in known]
         groups = [FIRST[kind], (*NEXT[kind], *rest)]
+        if kind == "Views" and len(data.names) == 1:  # the same as ltm
+            groups = [tuple(n for n in group if n != "concat_ltm") for group in groups]
     elif isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise TypeError(f"Expected methods as a list of names, got {methods!r}")
     else:

@@ -6,7 +6,7 @@ views     the log probability of the feature of every held-out count, among the 
           methods scale features or put all views side by side, so the probabilities P of a row are
           multiplied by numbers, one for each feature, with which the training counts of every row are
           distributed as the features are in training, and are divided by their sums over each view.
-          Views of other numbers inform the fits, but are not held out: they have no likelihood. A share
+          Views of measurements inform the fits, but are not held out: they have no likelihood. A share
           BACKGROUND of every prediction is the frequency of the features, so no probability is zero
 """
 
@@ -36,6 +36,7 @@ BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
 BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
 RIDGE = 5.0  # ratings that pull the bias of a user or item to zero
 ROUNDS = 20  # of the two regressions that find the biases
+FULL = 0.1  # share of the columns of a view of counts that may be above 0 in every row, at most
 SCALINGS = 4  # steps towards the numbers that give every feature its training frequency
 CELLS = 2**22  # rows x features that are predicted at once
 TINY = 1e-300  # in place of zero, in a denominator
@@ -61,20 +62,26 @@ class Weights(NamedTuple):
 
 
 def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """(train, test). Views that are not whole counts stay in training and are not in the test part."""
+    """(train, test). Views that are not counts stay in training and are not in the test part."""
     if not isinstance(data, Views):
         return holdout(data, share, seed=seed)
     tables = {name: data[name] for name in data.names}
-    whole = [
-        n for n, x in tables.items() if (x.data >= 0).all() and (x.data == np.rint(x.data)).all()
-    ]
-    if not whole:
+    counts = [name for name, table in tables.items() if _is_counts(table)]
+    if not counts:
         raise ValueError(
-            f"Expected whole counts in at least one view, of which some are held out, got other numbers in "
-            f"{list(tables)}: bf.fit(NAME, views, n_components=K) holds nothing out"
+            f"Expected counts in at least one view, of which some are held out (whole numbers, and zeros in "
+            f"nearly every column), got measurements in {list(tables)}: bf.fit(NAME, views) holds nothing out"
         )
-    train, test = holdout(_part(data, {name: tables[name] for name in whole}), share, seed=seed)
-    return _part(data, tables | {name: train[name] for name in whole}), test
+    train, test = holdout(_part(data, {name: tables[name] for name in counts}), share, seed=seed)
+    return _part(data, tables | {name: train[name] for name in counts}), test
+
+
+def _is_counts(table: sp.csr_matrix) -> bool:
+    """Whole numbers of at least 0, with few columns above 0 in every row: methods that scale features
+    subtract the smallest number of a column, and then have no probabilities of the counts."""
+    whole = (table.data >= 0).all() and (table.data == np.rint(table.data)).all()
+    full = np.bincount(table.indices, minlength=table.shape[1]) == table.shape[0]
+    return bool(whole and full.mean() <= FULL)
 
 
 def _part(data: Views, tables: dict[str, Any]) -> Views:

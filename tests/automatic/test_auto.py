@@ -18,8 +18,8 @@ def test_the_number_of_planted_components_wins(tmp_path, monkeypatch):
     assert (fit.name, fit.hyper.n_components) == ("pmf", 2)
     assert fit.data.summary["ratings"] == len(PLANTED), "the winner is fitted to all data"
     table = fit.tried
-    assert table["candidate"].tolist() == ["pmf", "pmf", "biases"]
-    assert table["components"].tolist()[:2] == [2, 1] and table["components"].isna()[2]
+    assert sorted(table["candidate"]) == ["biases", "pmf", "pmf"]
+    assert table["components"][0] == 2 and table["components"].isna().sum() == 1
     assert (np.diff(table["log score"]) < 0).all() and table["behind"][0] == 0
     assert "chosen by bf.auto: pmf with n_components=2, the best of 2" in fit.notes[0]
     # the same again, without a fit of a candidate
@@ -62,7 +62,7 @@ def test_planted_topics_win():
 
 def test_noise_is_told():
     rng = np.random.default_rng(0)
-    views = {"x": rng.poisson(2.0, (15, 12))}
+    views = {"x": rng.poisson(1.0, (15, 12))}
     with pytest.warns(DataWarning, match="no method predicts the held-out views better"):
         fit = bf.auto(views, methods=["plsa"], components=[5], **QUIET)
     assert "no method predicts better than the baseline" in fit.notes[0]
@@ -121,7 +121,7 @@ def test_mistakes_are_told_before_anything_is_fitted(wrong, error, message):
         (
             {"x": np.full((9, 9), 1.5)},
             ValueError,
-            "whole counts in at least one view.*got other numbers in .'x'",
+            "counts in at least one view.*got measurements in .'x'",
         ),
         ("ratings.csv", TypeError, "got str"),
         (
