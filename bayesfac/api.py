@@ -120,6 +120,12 @@ class Fit:
         return [*self.info.get("chosen", ()), *self.result.notes]
 
     @property
+    def tried(self) -> pd.DataFrame | None:
+        """What `bf.auto` tried before this fit, best first; None if the method was named by the user."""
+        rows = self.info.get("tried")
+        return None if rows is None else pd.DataFrame(rows).astype({"components": "Int64"})
+
+    @property
     def posterior(self) -> Any:
         """The draws as an ArviZ DataTree with the user's labels as coordinates."""
         if self.is_point:

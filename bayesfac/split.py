@@ -48,8 +48,8 @@ def holdout(
     their labels; the test part has only these rows, with labels.
 
     Views have no missing cells, so their cells cannot be held out. Instead the counts are thinned: every
-    single count goes to the test part with probability `fraction`. Both parts then have all rows and
-    features, and are independent if the counts were Poisson.
+    single count goes to the test part with probability `fraction`. Both parts then have all rows, features
+    and graphs, and are independent if the counts were Poisson.
 
     Parameters
     ----------
@@ -280,6 +280,6 @@ def _check_counts(name: str, counts: sp.csr_matrix) -> None:
 
 
 def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
-    part = Views(matrices, rows=views.rows)
+    part = Views(matrices, rows=views.rows, graphs=views.graphs)
     part.host = replace(part.host, features=views.features, name=views.name)
     return part

@@ -40,7 +40,8 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "notebooks": "notebooks/index.md",
 }
 API = {  # page -> its title, what it is for, and names of bf, or modules all of whose functions it lists
-    "fitting": ("Fitting", "Fit, keep, compare.", "fit Fit load methods compare path ConvergenceWarning"),
+    "fitting": ("Fitting", "Fit, keep, compare.",
+                "fit Fit auto load methods compare path ConvergenceWarning"),
     "data": ("Data", "Containers check once, when they are made.", "Ratings Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs"),

@@ -42,6 +42,19 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def sizes(text: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers.
+
+    >>> sizes("2,5,10")
+    (2, 5, 10)
+    """
+    try:
+        return tuple(map(int, names(text)))
+    except ValueError:
+        message = f"Expected whole numbers with commas, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
 def levels(text: str) -> tuple[float, ...]:
     """The number of levels, FROM:TO in steps of one, FROM:TO:STEP, or a list.
 

@@ -60,9 +60,7 @@ def fit(args: argparse.Namespace) -> int:
 
     method = lookup(args.method)
     engine = _engine(args, method.solver)
-    out = Path(args.out or f"{method.name}-{type(engine).__name__.lower()}")
-    if out.exists():
-        raise FileExistsError(f"Expected a new folder as --out, got {out}, which exists already")
+    out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data = _data(args.data, method.data.__name__.lower(), args)
     _tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
@@ -70,6 +68,27 @@ def fit(args: argparse.Namespace) -> int:
     diagnostics = result.diagnostics()
     result.save(out)
     print(f"{result}\n{diagnostics}\nsaved in {out}")
+    return _verdict(args, diagnostics)
+
+
+def auto(args: argparse.Namespace) -> int:
+    """Choose a method by held-out data, fit it and save it."""
+    import bayesfac as bf
+    from bayesfac.datasets.registry import RECORDS
+
+    out = _new_folder(args.out or "auto")
+    made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
+    data = _data(args.data, args.kind or made, args)
+    _tell(args, f"{data}")
+    options = {"folder": args.keep, "methods": args.methods, "components": args.components}
+    options |= {"seed": args.seed, "jobs": args.jobs, "progress": not args.quiet}
+    result = bf.auto(data, args.seconds, **options)
+    diagnostics = result.diagnostics()
+    result.save(out)
+    tried = result.tried
+    assert tried is not None  # bf.auto has filled it in
+    shown = tried.to_string(index=False, float_format=lambda x: f"{x:.4f}")
+    print(f"{shown}\n\n{result}\n{diagnostics}\nsaved in {out}")
     return _verdict(args, diagnostics)
 
 
@@ -305,6 +324,13 @@ def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
 
 def _verdict(args: argparse.Namespace, *diagnostics: Any) -> int:
     return FAILED if args.strict and not all(one.ok for one in diagnostics) else DONE
+
+
+def _new_folder(path: str) -> Path:
+    """Refuse a folder that exists before any computation."""
+    if (out := Path(path)).exists():
+        raise FileExistsError(f"Expected a new folder as --out, got {out}, which exists already")
+    return out
 
 
 def _writable(path: str | None) -> None:

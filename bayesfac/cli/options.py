@@ -5,114 +5,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from bayesfac.cli import arguments, commands
+from bayesfac.cli import arguments, commands, texts
 from bayesfac.cli.new_method import SKELETONS, new_method
-
-ABOUT = """\
-Matrix factorizations as point estimates (the paper's solver) and as posteriors (NumPyro).
-Fit both on the same data, and compare their errors and their uncertainty."""
-
-EXAMPLES = """\
-examples:
-  bayesfac demo                                    compare a point and a posterior
-  bayesfac methods                                 list methods and their engines
-  bayesfac data split movielens-100k --out ml      write train.csv and test.csv
-  bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
-  bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
-  bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
-  bayesfac predict draws ml/test.csv --out predictions.csv
-  bayesfac recommend draws --users 1 2 --exclude ml/train.csv
-  bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
-
-Each command has its own --help. Results go to standard output, progress and errors to standard
-error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
-Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your system."""
-
-DATA_HELP = """\
-DATA is a file or the name of a data set (bayesfac data list).
-  .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab or "::"; also .dat,
-                   .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
-                   other names pass --user, --item, --rating. Without a header the first three
-                   columns are read. "NA" is an id.
-  .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
-  .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
-                   matrix from save_npz: stored entries are observed)
-  For methods on views: .npz with view_NAME matrices or one matrix, or a long table
-  row,view,feature,value."""
-
-DEMO = """\
-Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
-fifth, fit BPMF as a point and as draws (Gibbs), and write one page that compares both. Needs no
-network; takes about a minute."""
-
-FIT = f"""\
-Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.
-
-{DATA_HELP}"""
-
-FIT_EXAMPLES = """\
-examples:
-  bayesfac fit pmf ratings.csv --set n_components=16
-  bayesfac fit bpmf movielens-100k --engine gibbs --warmup 200 --draws 400 --chains 2
-  bayesfac fit bpmf stars.csv --columns who,film,stars --levels 1:5
-  bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
-  bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
-
-The message about an unknown method, engine or setting suggests the nearest name."""
-
-COMPARE = f"""\
-Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. With
---levels also by level: wrong levels, ordinal log score, RPS.
-
-{DATA_HELP}"""
-
-COMPARE_EXAMPLES = """\
-example:
-  bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
-
-PREDICT = """\
-Predict the rating of each pair (user, item) of DATA with a saved fit: mean, standard deviation, an
-interval, and whether the user or item is new (flagged: predicted from the prior). DATA is a text or
-.parquet file with columns user and item; a column of ratings is not needed and not read. Without
---out the table goes to standard output as CSV."""
-
-RECOMMEND = """\
-Print the best items of each user with a saved fit of ratings, and the probability that each is
-among the user's N best. A fit does not keep its data: name the training data with --exclude, or
-items that a user has rated are recommended again."""
-
-RECOMMEND_EXAMPLES = """\
-examples:
-  bayesfac recommend runs/gibbs --users ann bob --exclude train.csv
-  bayesfac recommend runs/gibbs --n 20 --by lower --exclude train.csv --out top.csv"""
-
-REPORT = """\
-Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html
-also write an HTML report."""
-
-SBC = """\
-Simulation-based calibration: draw parameters and data from METHOD's joint, run the engine on each
-data set, and rank the true value of every identified quantity among its draws. The ranks of a
-correct sampler are uniform; exit code 1 if they are not. The data have the size of the method's
-small example."""
-
-SBC_EXAMPLES = """\
-examples:
-  bayesfac sbc bpmf
-  bayesfac sbc gibbs_mmmf --set cost=0.1           a weaker loss, closer to a likelihood
-  bayesfac sbc pmf --engine svi --with guide=multivariate --json pmf.json
-  bayesfac sbc all --engine nuts --replications 200
-
-If the model of a method does not generate data, the command prints why, with exit code 0."""
-
-NEW_METHOD = """\
-Write bayesfac/models/FAMILY/NAME.py, a small method that runs, an entry in references.bib, and a
-test of one sweep and one claim. Works in a source checkout only."""
-
-SPLIT = f"""\
-Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
-
-{DATA_HELP}"""
 
 
 class Usage(Exception):
@@ -154,22 +48,27 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser() -> Parser:
     """The whole command line."""
-    parser = Parser(prog="bayesfac", description=ABOUT, epilog=EXAMPLES)
+    parser = Parser(prog="bayesfac", description=texts.ABOUT, epilog=texts.EXAMPLES)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.set_defaults(verbose=False, quiet=False)
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
     methods = _command(add, "methods", commands.methods, "List the methods and their engines.")
     methods.add_argument("--markdown", action="store_true", help="as a table for a README")
-    _demo_options(_command(add, "demo", commands.demo, DEMO))
-    _fit_options(_command(add, "fit", commands.fit, FIT, FIT_EXAMPLES))
-    _compare_options(_command(add, "compare", commands.compare, COMPARE, COMPARE_EXAMPLES))
-    _predict_options(_command(add, "predict", commands.predict, PREDICT))
-    recommend = _command(add, "recommend", commands.recommend, RECOMMEND, RECOMMEND_EXAMPLES)
+    _demo_options(_command(add, "demo", commands.demo, texts.DEMO))
+    _fit_options(_command(add, "fit", commands.fit, texts.FIT, texts.FIT_EXAMPLES))
+    _auto_options(_command(add, "auto", commands.auto, texts.AUTO, texts.AUTO_EXAMPLES))
+    _compare_options(
+        _command(add, "compare", commands.compare, texts.COMPARE, texts.COMPARE_EXAMPLES)
+    )
+    _predict_options(_command(add, "predict", commands.predict, texts.PREDICT))
+    recommend = _command(
+        add, "recommend", commands.recommend, texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
+    )
     _recommend_options(recommend)
-    _report_options(_command(add, "report", commands.report, REPORT))
-    _sbc_options(_command(add, "sbc", commands.sbc, SBC, SBC_EXAMPLES))
+    _report_options(_command(add, "report", commands.report, texts.REPORT))
+    _sbc_options(_command(add, "sbc", commands.sbc, texts.SBC, texts.SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
-    new = _command(add, "new-method", new_method, NEW_METHOD)
+    new = _command(add, "new-method", new_method, texts.NEW_METHOD)
     new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
     new.add_argument(
         "--family", choices=SKELETONS, default="ratings", help="the kind of data (%(default)s)"
@@ -207,6 +106,27 @@ def _fit_options(parser: Parser) -> None:
     _engine_options(parser)
     _table_options(parser)
     parser.add_argument("--out", metavar="FOLDER", help="a new folder (default METHOD-ENGINE)")
+    _seed(parser)
+    _strict(parser)
+
+
+def _auto_options(parser: Parser) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help="a file, or the name of a data set")
+    add("--kind", choices=["ratings", "views"], help="what a file holds (ratings)")
+    add(
+        "--seconds",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="time to try methods (%(default)g)",
+    )
+    add("--keep", metavar="FOLDER", help="keep finished candidates there, and read those it has")
+    add("--methods", type=arguments.names, metavar="A,B", help="methods to try (default: all)")
+    add("--components", type=arguments.sizes, metavar="K,L", help="numbers of components to try")
+    add("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
+    _table_options(parser)
+    add("--out", metavar="FOLDER", help="a new folder (default auto)")
     _seed(parser)
     _strict(parser)
 
@@ -311,7 +231,7 @@ def _data_options(parser: Parser) -> None:
     )
     fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
     fetch.add_argument("--folder", help="where to keep it (default: BAYESFAC_DATA, or the cache)")
-    split = _command(add, "split", commands.data_split, SPLIT)
+    split = _command(add, "split", commands.data_split, texts.SPLIT)
     split.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
     split.add_argument(
         "--out", default=".", metavar="FOLDER", help="folder of the two files (default: here)"

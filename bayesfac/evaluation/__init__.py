@@ -1,6 +1,6 @@
 """Cross-validation of several methods on several data sets: tables, ranks and tests."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def evaluate(
     with bar(progress, len(cells), "evaluate") as shown:
         shown.update(len(done))
         try:
-            for i, result in _results(calls, jobs):
+            for i, result in finished_calls(calls, jobs if len(calls) > 1 else 1):
                 done[i] = result
                 shown.update(1)
         except KeyboardInterrupt:
@@ -136,15 +136,17 @@ def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
 
 
 # -- running the cells --------------------------------------------------------------------------
-def _results(calls: Sequence[Callable[[], Any]], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The results of the calls, in the order in which they finish."""
-    if jobs == 1 or len(calls) < 2:
+def finished_calls(calls: Iterable[Callable[[], Any]], jobs: int) -> Iterator[Any]:
+    """The results of the calls, in the order in which they finish; a call is asked for when it can begin."""
+    if jobs == 1:
         for call in calls:
             yield call()
         return
     from joblib import Parallel, delayed
 
-    pool = Parallel(jobs, backend="loky", batch_size=1, return_as="generator_unordered")
+    pool = Parallel(
+        jobs, backend="loky", batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered"
+    )
     yield from pool(delayed(call)() for call in calls)
 
 

@@ -50,9 +50,14 @@ def planned(
     kept = []
     for one in trials:
         key = {"data": data[one.dataset], "method": how[one.method], "fold": one.fold, **settings}
-        name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
-        kept.append(one._replace(path=folder / f"{name}.json"))
+        kept.append(one._replace(path=place(folder, key)))
     return kept
+
+
+def place(folder: Path, key: Mapping[str, Any]) -> Path:
+    """The file for the result that `key` decides."""
+    name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
+    return folder / f"{name}.json"
 
 
 def precise() -> bool:
@@ -81,7 +86,7 @@ def read(path: Path) -> dict[str, Any]:
         fine, reason = False, wrong
     if not fine:
         raise CorruptFile(
-            f"Expected a finished cell of bf.evaluate in {path}, got a damaged or foreign file: "
+            f"Expected a finished cell of bf.evaluate or bf.auto in {path}, got a damaged or foreign file: "
             "without it the cell is run again"
         ) from reason
     result = whole["result"]

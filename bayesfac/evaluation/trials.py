@@ -219,9 +219,9 @@ def trial(
     """Learn from all folds but one: scores, seconds, chosen settings and threshold, notes."""
     begun = time.perf_counter()
     rows, notes = Rows(fold != number, fold == number), list[str]()
-    with _heard(notes, "while tuning: "):
+    with heard(notes, "while tuning: "):
         values, threshold = choose(runner, data, rows.train, (seed, number), empty, notes)
-    with _heard(notes):
+    with heard(notes):
         told = scores(runner._replace(hyper=runner.hyper | values), data, rows, seed)
     truth = data[LABELS][rows.test].toarray()
     return {
@@ -238,7 +238,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _heard(notes: list[str], when: str = "") -> Iterator[None]:
+def heard(notes: list[str], when: str = "") -> Iterator[None]:
     """Turn warnings about convergence into notes; other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)

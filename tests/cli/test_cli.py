@@ -12,7 +12,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import datasets
-from bayesfac.cli import commands, main, options
+from bayesfac.cli import commands, main, options, texts
 from bayesfac.core.method import REGISTRY
 
 COMMANDS = [
@@ -20,6 +20,7 @@ COMMANDS = [
     ["methods"],
     ["demo"],
     ["fit"],
+    ["auto"],
     ["compare"],
     ["report"],
     ["predict"],
@@ -68,9 +69,9 @@ def test_every_command_has_help(capsys, command):
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("name", ["EXAMPLES", "FIT_EXAMPLES", "COMPARE_EXAMPLES", "SBC_EXAMPLES"])
+@pytest.mark.parametrize("name", [name for name in vars(texts) if name.endswith("EXAMPLES")])
 def test_the_examples_in_the_help_can_be_parsed(name):
-    text = getattr(options, name)
+    text = getattr(texts, name)
     lines = [re.split(" {2,}", line.strip())[0].split() for line in text.splitlines()]
     examples = [words[1:] for words in lines if words[:1] == ["bayesfac"]]
     assert examples, "no line of the help begins with the command"

@@ -1,0 +1,155 @@
+"""`bf.auto`: which method, and how many components, by the log score of cells that are held out.
+
+The candidates have a fixed order: cheap methods with nothing set; then, of the two best, the next smaller
+and the next larger number of components, until no neighbour of the best number is left; then the other
+methods, and again components. Each candidate is fitted on its own: its result depends on the data, the seed
+and its settings only, not on the clock, on other candidates or on the number of processes. The clock decides
+where the list ends.
+"""
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayesfac.api import Fit
+from bayesfac.api import fit as run_fit
+from bayesfac.automatic.candidates import listed
+from bayesfac.automatic.search import Search
+from bayesfac.core import checks
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
+from bayesfac.core.errors import DataWarning
+from bayesfac.inference.result import bar
+
+LEAST = 50  # ratings, labelled rows or counts in all; a share of fewer ones chooses by chance
+
+
+def auto(
+    data: Any,
+    seconds: float = 120.0,
+    *,
+    folder: Any = None,
+    seed: int = 0,
+    methods: Sequence[Any] | None = None,
+    components: Sequence[int] | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+) -> Fit:
+    """Choose a method and its number of components by held-out data, and fit it to all data.
+
+    A tenth of the ratings, a fifth of the labelled rows or a tenth of the counts is held out. Candidates are
+    tried in a fixed order from cheap to dear, and the one with the best held-out log score is fitted again,
+    to all data. `fit.tried` is the table of what was tried, with a trivial baseline; `fit.notes` sums it up.
+
+    Parameters
+    ----------
+    data : Ratings, Tasks or Views
+        A DataFrame is read as ratings, a pair (views, labels) as Tasks, a mapping as Views. Labels are 0
+        and 1. At least one view has counts: views of measurements inform the fits, but have no likelihood by
+        which to compare methods.
+    seconds : float
+        A candidate begins only while time is left after what the last fit will take; one that has begun runs
+        to its end, and at least one method does. With `math.inf` the list is tried to its end, and the
+        result does not depend on the machine's speed.
+    folder : path, optional
+        Keep each finished candidate there. A second call reads them, so it goes on where a killed run or a
+        smaller budget ended.
+    seed : int
+        Decides what is held out, and seeds every fit.
+    methods : sequence, optional
+        Names of methods, or (name, settings), or (name, settings, engine); by default every method for such
+        data, and `bpmf` and `ordinal_mf` also by Gibbs.
+    components : sequence of int, optional
+        Every method is tried with each of these numbers of components, and with no others.
+    jobs : int
+        Processes; -1 takes all cores. The result of a candidate does not depend on it.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(60, 40, 2, density=0.5, seed=0)
+    >>> fit = bf.auto(ratings, methods=["pmf", "mmmf"], components=[1, 2], progress=False)
+    >>> fit.name in ("pmf", "mmmf"), len(fit.tried)
+    (True, 5)
+    >>> list(fit.tried.columns[:3])
+    ['candidate', 'components', 'log score']
+    """
+    end = time.perf_counter() + _checked(seconds, jobs)
+    data, kept = _container(data), _folder(folder)
+    checks.whole_number("seed", seed, 0)
+    groups = listed(data, methods, _sizes(components))
+    search = Search(data, seed, kept, jobs, end)
+    with bar(progress, sum(map(len, groups)), "auto") as shown:
+        search.run(groups, grow=components is None, shown=shown)
+    best = search.best()
+    if search.lost:
+        warnings.warn(
+            f"no method predicts the held-out {search.kind.lower()} better than the baseline "
+            f"({search.baseline.name})",
+            DataWarning,
+            stacklevel=2,
+        )
+    how = {"seed": seed, "progress": progress, **best.settings}
+    fit = run_fit(best.method, data, best.engine, **how)
+    fit.info["chosen"] = [search.report(), *fit.info["chosen"]]
+    fit.info["tried"] = search.table().astype(object).to_dict("records")
+    return fit
+
+
+# -- what the user asks for -----------------------------------------------------------------------
+def _container(data: Any) -> Ratings | Tasks | Views:
+    """The data in their container, and large enough to hold some out."""
+    if isinstance(data, pd.DataFrame):
+        data = Ratings(data)
+    elif isinstance(data, tuple) and len(data) == 2:
+        data = Tasks(*data)
+    elif isinstance(data, Mapping):
+        data = Views(data)
+    if not isinstance(data, Ratings | Tasks | Views):
+        raise TypeError(
+            "Expected Ratings, Tasks or Views, a table of ratings, a pair (views, labels) or a mapping of "
+            f"views, got {type(data).__name__}"
+        )
+    if isinstance(data, Tasks) and not data.binary:
+        raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
+    what, size = "ratings", float(len(data))
+    if isinstance(data, Tasks):
+        what, size = "labelled rows", float(data.labelled.sum())
+    elif isinstance(data, Views):
+        what, size = "counts", float(sum(data.totals(name).sum() for name in data.names))
+    if size < LEAST:
+        raise ValueError(
+            f"Expected at least {LEAST} {what}, so that some can be held out to choose by, got {size:g}: "
+            "bf.fit(NAME, data) chooses no method"
+        )
+    return data
+
+
+def _checked(seconds: Any, jobs: Any) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ValueError(f"Expected seconds as a number above 0, got {seconds!r}")
+    if jobs != -1:
+        checks.whole_number("jobs", jobs, 1)
+    return float(seconds)
+
+
+def _sizes(components: Any) -> Sequence[int] | None:
+    if components is None:
+        return None
+    if not isinstance(components, Sequence) or isinstance(components, str) or not components:
+        raise TypeError(f"Expected components as a list of whole numbers, got {components!r}")
+    for size in components:
+        checks.whole_number("components", size, 1)
+    return components
+
+
+def _folder(path: Any) -> Path | None:
+    folder = None if path is None else Path(path)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"Expected a folder for finished candidates, got the file {folder}")
+    return folder

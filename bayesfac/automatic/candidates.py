@@ -1,0 +1,183 @@
+"""The candidates of `bf.auto`: their list, how one is fitted and scored, and how its result is kept."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.api import Fit
+from bayesfac.api import fit as run_fit
+from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
+from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.errors import BayesfacError, UnknownName
+from bayesfac.core.method import REGISTRY, contain, lookup, unknown
+from bayesfac.evaluation.kept_trials import Trial, write
+from bayesfac.evaluation.trials import heard
+from bayesfac.inference import Gibbs, engine_for
+
+SHORT = Gibbs(warmup=200, draws=200, chains=2)
+# from cheap to dear, as measured on MovieLens-100K and emotions; methods that are named nowhere come last, in
+# the order of their names. Numbers of components follow after FIRST, and again after the rest
+FIRST: dict[str, tuple[Any, ...]] = {
+    "Ratings": (
+        "urp", "bpmf", "pmf", "mmmf", "bmmmf", "attitude", "ordinal_mf", ("bpmf", {}, SHORT),
+        ("ordinal_mf", {}, SHORT),
+    ),
+    "Tasks": ("cplst", "lsml", "faie", "leml", ("leml", {"loss": "logistic"})),
+    "Views": ("plsa", "mvplsa"),
+}  # fmt: skip
+NEXT: dict[str, tuple[Any, ...]] = {
+    "Ratings": ("pmmmf", "hmf", "ipmmmf", "gibbs_mmmf", "emmmf"),
+    "Tasks": ("heres", "grople", "lsa_mml", "himls", "himlsd", "mlc_hmf"),
+    "Views": ("ltm", "concat_ltm", "mggm"),
+}
+
+
+class Candidate(NamedTuple):
+    """A method with settings, and an engine (None: the method's own solver)."""
+
+    method: str
+    settings: dict[str, Any]
+    engine: Any = None
+
+    @property
+    def name(self) -> str:
+        """The method, the settings other than the number of components, and the engine."""
+        given = {k: v for k, v in self.settings.items() if k != "n_components"}
+        told = f" ({', '.join(f'{k}={v!r}' for k, v in given.items())})" if given else ""
+        return f"{self.method}{told}" + (f" by {type(self.engine).__name__}" if self.engine else "")
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells it from other candidates."""
+        engine = self.engine and [type(self.engine).__name__, vars(self.engine)]
+        return {"method": self.method, "settings": self.settings, "engine": engine}
+
+    def sized(self, size: int) -> "Candidate":
+        """The same with another number of components."""
+        return self._replace(settings={**self.settings, "n_components": size})
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """What came of one candidate; `refused` says why it has no score."""
+
+    name: str
+    size: int | None = None
+    score: float = math.nan
+    measure: float = math.nan
+    seconds: float = 0.0
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(0))  # log scores, see Weights
+    notes: tuple[str, ...] = ()
+    refused: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name with the number of components."""
+        return self.name if self.size is None else f"{self.name} with n_components={self.size}"
+
+
+def scored(name: str, found: LogScores, weights: Weights, **rest: Any) -> Tried:
+    """The result of a candidate, or of the baseline, from its log scores."""
+    sums = weights.sums(found.log)
+    score = float(sums.sum() / weights.sums().sum())
+    return Tried(name, score=score, measure=found.measure, sums=sums, **rest)
+
+
+def listed(data: Any, methods: Any, components: Sequence[int] | None) -> list[list[Candidate]]:
+    """The candidates that are tried, in groups, before other numbers of components."""
+    kind = type(data).__name__
+    if methods is None:
+        known = [*FIRST[kind], *NEXT[kind]]
+        rest = [n for n, m in sorted(REGISTRY.items()) if m.data is type(data) and n not in known]
+        groups = [FIRST[kind], (*NEXT[kind], *rest)]
+        if kind == "Views" and len(data.names) == 1:  # the same as ltm
+            groups = [tuple(n for n in group if n != "concat_ltm") for group in groups]
+    elif isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
+        raise TypeError(f"Expected methods as a list of names, got {methods!r}")
+    else:
+        groups = [tuple(methods)]
+    found = [[read_candidate(one, data) for one in group] for group in groups]
+    if components is None:
+        return found
+    every = [one for group in found for one in group]
+    sized = [one for one in every if "n_components" in lookup(one.method).Hyper._fields]
+    if not sized:
+        raise ValueError(f"Expected methods with n_components, got {[one.name for one in every]}")
+    return [[one.sized(int(size)) for size in components for one in sized]]
+
+
+def read_candidate(one: Any, data: Any) -> Candidate:
+    """A candidate as users write it; an unknown method, setting or engine is an error at once."""
+    parts = one if isinstance(one, tuple) else (one,)
+    if not 1 <= len(parts) <= 3 or len(parts) > 1 and not isinstance(parts[1], Mapping):
+        raise TypeError(f"Expected name, (name, settings) or (name, settings, engine), got {one!r}")
+    whole: tuple[Any, ...] = (*parts, *({}, None)[len(parts) - 1 :])
+    method, settings, engine = lookup(whole[0]), dict(whole[1]), whole[2]
+    contain(method, data)
+    for name in settings:
+        if name not in (known := method.Hyper._fields):
+            raise UnknownName(unknown(f"hyper-parameter of {method.name}", name, known))
+    engine = None if engine is None else engine_for(engine, method)
+    return Candidate(method.name, settings, engine)
+
+
+# -- one candidate --------------------------------------------------------------------------------
+def run(
+    one: Candidate, host: Any, weights: Weights, seed: int, path: Path | None, precise: bool
+) -> tuple[Candidate, Tried]:  # fmt: skip
+    """Fit a candidate and score it; `precise` sets the precision, which another process would not know."""
+    begun, notes = time.perf_counter(), list[str]()
+    with jax.enable_x64(precise), heard(notes):
+        train, test = jax.tree.map(jnp.asarray, host)
+        try:
+            fit = _fitted(one, train, test, seed)
+            found = of_fit(fit, train, test)
+        except (ValueError, BayesfacError) as wrong:  # the table says so
+            return one, Tried(one.name, one.settings.get("n_components"), refused=str(wrong))
+    told = tuple(dict.fromkeys([*notes, *fit.result.notes]))
+    rest = {"size": getattr(fit.hyper, "n_components", None), "notes": told}
+    result = scored(one.name, found, weights, seconds=time.perf_counter() - begun, **rest)
+    if path is not None:
+        write(path, Trial("data", one.name, 0, path), _as_json(result))
+    return one, result
+
+
+def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
+    """The fit to the training part; rows whose labels are held out come later, as new rows, if they can."""
+    method = lookup(one.method)
+    later = isinstance(test, Tasks) and method.fold_in is not None
+    if later:
+        there = np.ones(train.n_rows, bool)
+        there[positions_of(train.rows, test.rows)] = False
+        train = train.take(there)
+    fit = run_fit(method, train, one.engine, seed=seed, progress=False, **one.settings)
+    if fit.partial:
+        raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished candidate")
+    if later:
+        every, none = np.ones(test.n_rows, bool), np.zeros(test.n_rows, bool)
+        fit = fit.fold_in(test.take(every, labelled=none))
+    return fit
+
+
+def _as_json(one: Tried) -> dict[str, Any]:
+    scores = {"log score": one.score, "measure": one.measure}
+    scores |= {str(group): float(each) for group, each in enumerate(one.sums)}
+    rest = {"name": one.name, "size": one.size, "seconds": one.seconds, "notes": list(one.notes)}
+    return {"scores": scores, **rest}
+
+
+def from_json(kept: Mapping[str, Any]) -> Tried:
+    """The result that `run` kept."""
+    scores = dict(kept["scores"])
+    found = {"score": scores.pop("log score"), "measure": scores.pop("measure")}
+    sums = np.array([scores[str(group)] for group in range(len(scores))])
+    rest = {"seconds": kept["seconds"], "notes": tuple(kept["notes"])}
+    return Tried(kept["name"], kept["size"], sums=sums, **found, **rest)

@@ -1,0 +1,211 @@
+"""Log scores of held-out cells, of a fit and of a trivial baseline: what `bf.auto` compares.
+
+ratings   the log mass of the level, or the log density of a real number
+labels    the log probability of every known label of the held-out rows
+views     the log probability of the feature of every held-out count, among the features of its view. Some
+          methods scale features or put all views side by side, so the probabilities P of a row are
+          multiplied by numbers, one for each feature, with which the training counts of every row are
+          distributed as the features are in training, and are divided by their sums over each view.
+          Views of measurements inform the fits, but are not held out: they have no likelihood. A share
+          BACKGROUND of every prediction is the frequency of the features, so no probability is zero
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from scipy.special import log_ndtr, ndtr
+
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views, side_by_side
+from bayesfac.inference.predictions import pointwise
+from bayesfac.inference.predictions.everywhere import moments
+from bayesfac.inference.predictions.level_masses import codes, midpoints
+from bayesfac.inference.predictions.predict import MEMORY
+from bayesfac.metrics import rmse
+from bayesfac.multilabel import micro_f1
+from bayesfac.split import holdout
+
+MEASURE = {"Ratings": "RMSE", "Tasks": "micro-F1", "Views": "perplexity"}
+BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
+BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
+RIDGE = 5.0  # ratings that pull the bias of a user or item to zero
+ROUNDS = 20  # of the two regressions that find the biases
+FULL = 0.1  # share of the columns of a view of counts that may be above 0 in every row, at most
+SCALINGS = 4  # steps towards the numbers that give every feature its training frequency
+CELLS = 2**22  # rows x features that are predicted at once
+TINY = 1e-300  # in place of zero, in a denominator
+GROUPS = 1000  # of users or rows, whose sums are kept for standard errors
+
+
+class LogScores(NamedTuple):
+    """The log score of every held-out cell, and a measure that readers know (see MEASURE)."""
+
+    log: np.ndarray
+    measure: float
+
+
+class Weights(NamedTuple):
+    """The group of users or rows to which each held-out cell belongs, and how often the cell counts."""
+
+    group: np.ndarray
+    weight: np.ndarray
+
+    def sums(self, values: Any = 1.0) -> np.ndarray:
+        """The weighted sum of the values in every group."""
+        return np.bincount(self.group, self.weight * values)
+
+
+def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """(train, test). Views that are not counts stay in training and are not in the test part."""
+    if not isinstance(data, Views):
+        return holdout(data, share, seed=seed)
+    tables = {name: data[name] for name in data.names}
+    counts = [name for name, table in tables.items() if _is_counts(table)]
+    if not counts:
+        raise ValueError(
+            f"Expected counts in at least one view, of which some are held out (whole numbers, and zeros in "
+            f"nearly every column), got measurements in {list(tables)}: bf.fit(NAME, views) holds nothing out"
+        )
+    train, test = holdout(_part(data, {name: tables[name] for name in counts}), share, seed=seed)
+    return _part(data, tables | {name: train[name] for name in counts}), test
+
+
+def _is_counts(table: sp.csr_matrix) -> bool:
+    """Whole numbers of at least 0, with few columns above 0 in every row: methods that scale features
+    subtract the smallest number of a column, and then have no probabilities of the counts."""
+    whole = (table.data >= 0).all() and (table.data == np.rint(table.data)).all()
+    full = np.bincount(table.indices, minlength=table.shape[1]) == table.shape[0]
+    return bool(whole and full.mean() <= FULL)
+
+
+def _part(data: Views, tables: dict[str, Any]) -> Views:
+    """Views with these tables, and the labels and graphs of the data."""
+    part = Views(tables, rows=data.rows, graphs=data.graphs)
+    features = {name: data.features[name] for name in part.names}
+    part.host = replace(part.host, features=features, name=data.name)
+    return part
+
+
+def weights_of(test: Any) -> Weights:
+    """The weights of the cells of a test set; views count every cell as often as its count says."""
+    frame = test.frame()
+    unit = pd.factorize(frame["user" if isinstance(test, Ratings) else "row"])[0]
+    counted = isinstance(test, Views)
+    return Weights(unit % GROUPS, frame["value"].to_numpy() if counted else np.ones(len(frame)))
+
+
+def of_fit(fit: Any, train: Any, test: Any) -> LogScores:
+    """The scores of a fit to the training part."""
+    if isinstance(test, Views):
+        return _counts(train, test, _blocks(fit))
+    query, _, _ = fit.data.locate(test)
+    told = pointwise.told(fit.method, test, query, fit.data.levels)
+    log = pointwise.log_means(fit.method, fit.hyper, fit._as_draws(), told, MEMORY)
+    predicted = fit.predict(test)
+    if isinstance(test, Ratings):
+        return LogScores(log, rmse(test.value, predicted.mean))
+    return LogScores(log, _f1(test, predicted.score > fit.cut))
+
+
+def of_baseline(train: Any, test: Any) -> LogScores:
+    """Ratings: biases of users and items and a normal error. Labels, counts: frequencies in training."""
+    if isinstance(test, Ratings):
+        return _biases(train, test)
+    if isinstance(test, Views):
+        return _counts(train, test, None)
+    frame, known = test.frame(), train.frame().groupby("label")["value"].agg(["sum", "count"])
+    share = ((known["sum"] + 1) / (known["count"] + 2)).reindex(train.labels, fill_value=0.5)
+    p = share.to_numpy()[positions_of(train.labels, frame["label"])]
+    return LogScores(np.log(np.where(test.value == 1, p, 1 - p)), _f1(test, p > 0.5))
+
+
+def _f1(test: Tasks, predicted: np.ndarray) -> float:
+    return micro_f1(test.value.astype(int)[:, None], predicted.astype(int)[:, None], empty=0.0)
+
+
+# -- ratings ------------------------------------------------------------------------------------
+def _biases(train: Ratings, test: Ratings) -> LogScores:
+    """Mean + user + item, ridge regressions on one another."""
+    user, item, y = train.user, train.item, train.value - train.mean
+    b, c = np.zeros(train.n_users), np.zeros(train.n_items)
+    for _ in range(ROUNDS):
+        c = np.bincount(item, y - b[user], len(c)) / (np.bincount(item, minlength=len(c)) + RIDGE)
+        b = np.bincount(user, y - c[item], len(b)) / (np.bincount(user, minlength=len(b)) + RIDGE)
+    sd = max(float((y - b[user] - c[item]).std()), 1e-6)
+    mean = train.mean + b[test.user] + c[test.item]
+    error = (test.value - mean) / sd
+    log = -0.5 * error**2 - np.log(sd * np.sqrt(2 * np.pi))
+    if train.levels is not None:
+        cuts = np.concatenate([[-np.inf], midpoints(train.levels), [np.inf]])
+        code = codes(train.levels, test.value)
+        low, high = (cuts[code] - mean) / sd, (cuts[code + 1] - mean) / sd
+        flip = low > -high  # on the side where the normal CDF is below one half nothing cancels
+        near, far = np.where(flip, -low, high), np.where(flip, -high, low)
+        with np.errstate(divide="ignore"):
+            log = np.log(ndtr(near) - ndtr(far))
+        log = np.where(np.isfinite(log), log, log_ndtr(near))
+    return LogScores(log, rmse(test.value, mean))
+
+
+# -- counts -------------------------------------------------------------------------------------
+def _blocks(fit: Any) -> Any:
+    """A function that goes through the rows of a fit: (rows, P), with the features of all views."""
+    n, m = fit.data.shape
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        height = max(1, CELLS // m)
+        for first in range(0, n, height):
+            rows = np.arange(first, min(first + height, n))
+            found = moments(fit.method, fit.hyper, fit._as_draws(), rows, m, MEMORY)
+            yield rows, np.asarray(found.mean, np.float64)
+
+    return blocks
+
+
+def _counts(train: Views, test: Views, blocks: Any) -> LogScores:
+    """The log probability of the feature of every stored cell of the test part, view by view."""
+    known, ends = sp.csr_matrix(side_by_side(train)), np.cumsum([0, *train.n_features.values()])
+    place = dict(zip(train.names, map(slice, ends[:-1], ends[1:]), strict=True))
+    spans = [place[name] for name in test.names]
+    frequency = np.asarray(known.sum(0), float).ravel() + 1
+    for s in spans:
+        frequency[s] /= frequency[s].sum()
+    parts = [(np.asarray(c.row), np.asarray(c.col)) for c in test.cells.values()]
+    row = np.concatenate([row for row, _ in parts])
+    column = np.concatenate([col + s.start for (_, col), s in zip(parts, spans, strict=True)])
+    p = frequency[column]
+    if blocks is not None:
+        scale = _matched(known, spans, blocks)
+        for rows, table in blocks():
+            at = np.flatnonzero((row >= rows[0]) & (row <= rows[-1]))
+            share = np.zeros_like(table)
+            for s in spans:
+                share[:, s] = _shares(table[:, s] * scale[s])
+            p[at] += (1 - BACKGROUND) * (share[row[at] - rows[0], column[at]] - p[at])
+    weight = weights_of(test).weight
+    return LogScores(np.log(p), float(np.exp(-np.average(np.log(p), weights=weight))))
+
+
+def _matched(known: sp.csr_matrix, spans: list[slice], blocks: Any) -> np.ndarray:
+    """A number for each feature, with which it is as frequent in the predictions as in training."""
+    total, scale = np.asarray(known.sum(0), float).ravel(), np.ones(known.shape[1])
+    sizes = [np.asarray(known[:, s].sum(1), float).ravel() for s in spans]
+    for _ in range(SCALINGS):
+        expected = np.zeros(len(total))
+        for rows, table in blocks():
+            for s, size in zip(spans, sizes, strict=True):
+                expected[s] += size[rows] @ _shares(table[:, s] * scale[s])
+        for s in spans:
+            scale[s] *= total[s] / np.maximum(expected[s], TINY)
+    return scale
+
+
+def _shares(table: np.ndarray) -> np.ndarray:
+    """Every row divided by its sum."""
+    return table / np.maximum(table.sum(1, keepdims=True), TINY)

@@ -1,0 +1,120 @@
+"""The help of the commands, and their examples."""
+
+ABOUT = """\
+Matrix factorizations as point estimates (the paper's solver) and as posteriors (NumPyro).
+Fit both on the same data, and compare their errors and their uncertainty."""
+
+EXAMPLES = """\
+examples:
+  bayesfac demo                                    compare a point and a posterior
+  bayesfac methods                                 list methods and their engines
+  bayesfac data split movielens-100k --out ml      write train.csv and test.csv
+  bayesfac auto ml/train.csv --levels 1:5          choose a method, and fit it
+  bayesfac fit bpmf ml/train.csv --levels 1:5 --out point
+  bayesfac fit bpmf ml/train.csv --levels 1:5 --engine gibbs --out draws
+  bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
+  bayesfac predict draws ml/test.csv --out predictions.csv
+  bayesfac recommend draws --users 1 2 --exclude ml/train.csv
+  bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
+
+Each command has its own --help. Results go to standard output, progress and errors to standard
+error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
+Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your system."""
+
+DATA_HELP = """\
+DATA is a file or the name of a data set (bayesfac data list).
+  .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab or "::"; also .dat,
+                   .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
+                   other names pass --user, --item, --rating. Without a header the first three
+                   columns are read. "NA" is an id.
+  .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
+  .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
+                   matrix from save_npz: stored entries are observed)
+  For methods on views: .npz with view_NAME matrices or one matrix, or a long table
+  row,view,feature,value."""
+
+DEMO = """\
+Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
+fifth, fit BPMF as a point and as draws (Gibbs), and write one page that compares both. Needs no
+network; takes about a minute."""
+
+FIT = f"""\
+Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.
+
+{DATA_HELP}"""
+
+FIT_EXAMPLES = """\
+examples:
+  bayesfac fit pmf ratings.csv --set n_components=16
+  bayesfac fit bpmf movielens-100k --engine gibbs --warmup 200 --draws 400 --chains 2
+  bayesfac fit bpmf stars.csv --columns who,film,stars --levels 1:5
+  bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
+  bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
+
+The message about an unknown method, engine or setting suggests the nearest name."""
+
+AUTO = f"""\
+Choose a method and its number of components by the log score of held-out cells, fit it to all of
+DATA, print the table of what was tried, and save the fit as a folder.
+
+{DATA_HELP}"""
+
+AUTO_EXAMPLES = """\
+examples:
+  bayesfac auto ratings.csv --levels 1:5
+  bayesfac auto movielens-100k --seconds 600 --keep tried --out best      a killed run goes on
+  bayesfac auto ratings.csv --methods pmf,bpmf --components 5,10,20"""
+
+COMPARE = f"""\
+Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. With
+--levels also by level: wrong levels, ordinal log score, RPS.
+
+{DATA_HELP}"""
+
+COMPARE_EXAMPLES = """\
+example:
+  bayesfac compare point=runs/point Gibbs=runs/gibbs --test test.csv --html report.html"""
+
+PREDICT = """\
+Predict the rating of each pair (user, item) of DATA with a saved fit: mean, standard deviation, an
+interval, and whether the user or item is new (flagged: predicted from the prior). DATA is a text or
+.parquet file with columns user and item; a column of ratings is not needed and not read. Without
+--out the table goes to standard output as CSV."""
+
+RECOMMEND = """\
+Print the best items of each user with a saved fit of ratings, and the probability that each is
+among the user's N best. A fit does not keep its data: name the training data with --exclude, or
+items that a user has rated are recommended again."""
+
+RECOMMEND_EXAMPLES = """\
+examples:
+  bayesfac recommend runs/gibbs --users ann bob --exclude train.csv
+  bayesfac recommend runs/gibbs --n 20 --by lower --exclude train.csv --out top.csv"""
+
+REPORT = """\
+Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html
+also write an HTML report."""
+
+SBC = """\
+Simulation-based calibration: draw parameters and data from METHOD's joint, run the engine on each
+data set, and rank the true value of every identified quantity among its draws. The ranks of a
+correct sampler are uniform; exit code 1 if they are not. The data have the size of the method's
+small example."""
+
+SBC_EXAMPLES = """\
+examples:
+  bayesfac sbc bpmf
+  bayesfac sbc gibbs_mmmf --set cost=0.1           a weaker loss, closer to a likelihood
+  bayesfac sbc pmf --engine svi --with guide=multivariate --json pmf.json
+  bayesfac sbc all --engine nuts --replications 200
+
+If the model of a method does not generate data, the command prints why, with exit code 0."""
+
+NEW_METHOD = """\
+Write bayesfac/models/FAMILY/NAME.py, a small method that runs, an entry in references.bib, and a
+test of one sweep and one claim. Works in a source checkout only."""
+
+SPLIT = f"""\
+Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
+
+{DATA_HELP}"""
