@@ -121,7 +121,7 @@ class Fit:
 
     @property
     def posterior(self) -> Any:
-        """The draws as an ArviZ DataTree with the user's labels as coordinates."""
+        """The draws as an ArviZ DataTree with the user's labels as coordinates; see also `datatree`."""
         if self.is_point:
             raise AttributeError(
                 "Expected draws, got a point fit: .params has it; SVI, NUTS or Gibbs sample"
@@ -129,6 +129,25 @@ class Fit:
         from bayesfac.report.datatree import to_datatree
 
         return to_datatree(self)
+
+    def datatree(self, data: Any, *, thin: int = 1, max_bytes: int = 2**32) -> Any:
+        """`posterior` with the groups `observed_data` and `log_likelihood`, as ArviZ's own `loo` needs them.
+
+        `data` are the training data, as a fit keeps none. Where the tree is larger than `max_bytes`, the
+        error says which `thin` is enough. `Fit.loo` needs less memory, and scores levels by their mass.
+
+        Examples
+        --------
+        >>> import arviz_stats
+        >>> import bayesfac as bf
+        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> fit = bf.fit("pmf", ratings, bf.Gibbs(50, 50, 2), n_components=2, progress=False)
+        >>> arviz_stats.loo(fit.datatree(ratings)).n_data_points == len(ratings)
+        True
+        """
+        from bayesfac.report.datatree import with_data
+
+        return with_data(self, contain(self.method, data), thin=thin, max_bytes=max_bytes)
 
     def predict(self, query: Any) -> Prediction:
         """The predictive distribution of each cell of the query, in the order of the query.
