@@ -7,7 +7,8 @@ The data of the method decide the kind of the estimator:
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
     Tasks     a classifier with several labels, or with several classes
 
-`Imputer(estimator)` fills missing cells as a step of a pipeline. The other classes are made from the registry on first use, so methods of your own are included.
+`Imputer(estimator)` fills missing cells as a step of a pipeline. The other classes are made from the
+registry on first use, so methods of your own are included.
 
 Examples
 --------

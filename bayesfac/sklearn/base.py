@@ -47,6 +47,7 @@ class Estimator(BaseEstimator):
     extra: Mapping[str, Any] = {}  # defaults of parameters that the method does not have
     extra_doc: Mapping[str, str] = {}
     method: Method
+    engine: Any
     fit_: Fit
 
     @classmethod
@@ -55,7 +56,7 @@ class Estimator(BaseEstimator):
         return cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings; with `deep` also those of the engine, `engine__draws` and so on, unless it is None."""
+        """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""
         own = super().get_params(deep)
         if not deep or own["engine"] is None:
             return own
@@ -63,7 +64,7 @@ class Estimator(BaseEstimator):
         return own | {f"{ENGINE}{f.name}": getattr(engine, f.name) for f in fields(engine)}
 
     def set_params(self, **params: Any) -> "Estimator":
-        """Change settings; `engine__draws=500` changes one of the engine, which None makes the method's own."""
+        """Change settings; `engine__draws=500` changes one of the engine (of the method's own for None)."""
         inner = {k.removeprefix(ENGINE): v for k, v in params.items() if k.startswith(ENGINE)}
         super().set_params(**{k: v for k, v in params.items() if not k.startswith(ENGINE)})
         if inner:
@@ -157,7 +158,7 @@ def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
 def shelf(
     module: str, names: dict[str, Any], families: Mapping[str, type], others: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module that has a class for every method of these families, and `others`."""
+    """`__getattr__` and `__dir__` of a module with `others` and a class for every method of these families."""
 
     def get(name: str) -> type:
         if name.startswith("__"):

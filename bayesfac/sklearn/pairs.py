@@ -71,7 +71,7 @@ class Pairs(RegressorMixin, Estimator):
         new = pd.DataFrame({"user": user, "item": item, "rating": np.asarray(y)})
         every = pd.concat([self._told, new]).drop_duplicates(["user", "item"], keep="last")
         old, levels = self.fit_, self.fit_.data.levels
-        data = Ratings(*every.to_numpy(object).T[:2], every["rating"].to_numpy(), levels=levels)
+        data = Ratings(every["user"], every["item"], every["rating"], levels=levels)
         kept = {n: getattr(old.hyper, n) for n in settings(self.method) if n != "levels"}
         start = None if not old.is_point else grown(old, data)
         self.fit_ = fit(

@@ -32,6 +32,33 @@ from bayesfac.testing.twins import check_sites as check_sites
 from bayesfac.testing.twins import check_slopes as check_slopes
 from bayesfac.testing.twins import check_structure as check_structure
 
+__all__ = [
+    "CHECKS",
+    "check_backends",
+    "check_conditionals",
+    "check_descent",
+    "check_gauge",
+    "check_joint",
+    "check_map",
+    "check_mask",
+    "check_moves",
+    "check_observed",
+    "check_optimum",
+    "check_predict",
+    "check_prior",
+    "check_relabelling",
+    "check_sites",
+    "check_slopes",
+    "check_structure",
+    "check_tree",
+    "contract",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
 
 def contract(method: Method, seed: int = 0) -> dict[str, str]:
     """Run every check on one method: {check: "kept", or why the check does not apply}.

@@ -15,7 +15,13 @@ from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import simulated
 from bayesfac.testing.tools import Example, example, listed, require, same
 
-STEPS = (-2.0, -0.5, 0.0, 1.0, 3.0)  # standard deviations from the mean: where two laws are compared
+STEPS = (
+    -2.0,
+    -0.5,
+    0.0,
+    1.0,
+    3.0,
+)  # standard deviations from the mean: where two laws are compared
 OUTCOMES = 4000
 
 

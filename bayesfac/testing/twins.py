@@ -9,8 +9,6 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-from bayesfac.core.data.cards import describe
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.method import (
     Method,
     from_sites,
