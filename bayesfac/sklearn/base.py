@@ -158,7 +158,7 @@ def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
 def shelf(
     module: str, names: dict[str, Any], families: Mapping[str, type], others: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module with `others` and a class for every method of these families."""
+    """`__getattr__` and `__dir__` of a module: `others`, and a class for every method of these families."""
 
     def get(name: str) -> type:
         if name.startswith("__"):
