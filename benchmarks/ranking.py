@@ -2,10 +2,10 @@
 
 python benchmarks/ranking.py        writes results/ranking.json; `implicit` is compared where it is installed
 
-A user takes part who has at least one liked item (4 or 5 stars) in the test set, and ratings in training.
-Every method ranks all items that the user did not rate in training. `bpmf` is fitted to the stars; popularity, item
-neighbours and implicit's ALS see only who rated what, with the settings that are their defaults. Nothing is
-tuned here. Standard errors are over users.
+A user takes part who has a liked item (4 or 5 stars) in the test set, and ratings in training. Every method
+ranks all items that the user did not rate in training. `bpmf` is fitted to the stars; popularity, item
+neighbours and implicit's ALS see only who rated what. Nothing is tuned: settings are defaults. Standard
+errors are over users.
 """
 
 import argparse

@@ -69,12 +69,12 @@ def result() -> str:
         return f"{value:.3f}".removeprefix("0")
 
     covers = "covers 90 %"
+    surest = error(draws["RMSE of the surest tenth"])
     return (
-        f"On MovieLens-100K the point of `bpmf` has a held-out RMSE of {error(point['RMSE'])} stars, its posterior\n"
-        f"{error(draws['RMSE'])}, and the tenth of the predictions of which the posterior is surest "
-        f"{error(draws['RMSE of the surest tenth'])}. Its 90 % intervals hold\n"
-        f"{draws[covers]:.1%} of the held-out ratings, those of the point {point[covers]:.1%} "
-        "([script](benchmarks/first_result.py), a random tenth held out)."
+        f"On MovieLens-100K the point of `bpmf` has a held-out RMSE of {error(point['RMSE'])} stars, its\n"
+        f"posterior {error(draws['RMSE'])}, and the tenth of the predictions of which it is surest\n"
+        f"{surest}. Its 90 % intervals hold {draws[covers]:.1%} of the held-out ratings, those of the point\n"
+        f"{point[covers]:.1%} ([script](benchmarks/first_result.py), a random tenth held out)."
     )
 
 
