@@ -12,7 +12,6 @@ from bayesfac.api import Fit as Fit
 from bayesfac.api import compare as compare
 from bayesfac.api import fit as fit
 from bayesfac.api import load as load
-from bayesfac.api import methods as methods
 from bayesfac.automatic import auto as auto
 from bayesfac.core.data.ratings import Ratings as Ratings
 from bayesfac.core.data.tasks import Tasks as Tasks
@@ -29,6 +28,7 @@ from bayesfac.inference import NUTS as NUTS
 from bayesfac.inference import SVI as SVI
 from bayesfac.inference import FixedPoint as FixedPoint
 from bayesfac.inference import Gibbs as Gibbs
+from bayesfac.listing import methods as methods
 from bayesfac.membership import clusters as clusters
 from bayesfac.membership import columns_on as columns_on
 from bayesfac.membership import together as together

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
@@ -21,7 +20,6 @@ from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import (
     COLLAPSED,
-    REGISTRY,
     Method,
     contain,
     lookup,
@@ -127,7 +125,7 @@ class Fit:
 
     @property
     def posterior(self) -> Any:
-        """The draws as an ArviZ DataTree with the user's labels as coordinates."""
+        """The draws as an ArviZ DataTree with the user's labels as coordinates; see also `datatree`."""
         if self.is_point:
             raise AttributeError(
                 "Expected draws, got a point fit: .params has it; SVI, NUTS or Gibbs sample"
@@ -135,6 +133,25 @@ class Fit:
         from bayesfac.report.datatree import to_datatree
 
         return to_datatree(self)
+
+    def datatree(self, data: Any, *, thin: int = 1, max_bytes: int = 2**32) -> Any:
+        """`posterior` with the groups `observed_data` and `log_likelihood`, as ArviZ's own `loo` needs them.
+
+        `data` are the training data, as a fit keeps none. Where the tree is larger than `max_bytes`, the
+        error says which `thin` is enough. `Fit.loo` needs less memory, and scores levels by their mass.
+
+        Examples
+        --------
+        >>> import bayesfac as bf
+        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> fit = bf.fit("pmf", ratings, bf.Gibbs(20, 20, 2), n_components=2, progress=False)
+        >>> tree = fit.datatree(ratings)  # arviz.loo(tree)
+        >>> list(tree.children)
+        ['posterior', 'sample_stats', 'observed_data', 'log_likelihood']
+        """
+        from bayesfac.report.datatree import with_data
+
+        return with_data(self, contain(self.method, data), thin=thin, max_bytes=max_bytes)
 
     def predict(self, query: Any) -> Prediction:
         """The predictive distribution of each cell of the query, in the order of the query.
@@ -355,22 +372,6 @@ def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = No
     from bayesfac.report.compare import compare as compare_fits
 
     return compare_fits(fits, test, about=about, train=train)
-
-
-def methods() -> pd.DataFrame:
-    """Every registered method: its paper, data, solver and engines."""
-    rows = [
-        {
-            "method": method.name,
-            "what": method.paper,
-            "data": method.data.__name__,
-            "solver": method.solver,
-            "engines": ", ".join(method.engines),
-            "cite": method.cite,
-        }
-        for _, method in sorted(REGISTRY.items())
-    ]
-    return pd.DataFrame(rows).set_index("method")
 
 
 def _start(init: Any, card: Card) -> dict[str, Any] | None:

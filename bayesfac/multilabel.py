@@ -20,6 +20,32 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
+__all__ = [
+    "abstain",
+    "abstain_curve",
+    "accuracy",
+    "average_precision",
+    "brier",
+    "coverage_error",
+    "example_f1",
+    "expected_calibration_error",
+    "hamming_loss",
+    "log_loss",
+    "macro_f1",
+    "micro_f1",
+    "one_error",
+    "ranking_loss",
+    "reliability",
+    "scores",
+    "subset_accuracy",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 Table: TypeAlias = ArrayLike | pd.DataFrame | sp.sparray | sp.spmatrix
 Metric = Callable[[np.ndarray, np.ndarray], float]
 

@@ -20,6 +20,22 @@ from scipy.stats import rankdata, studentized_range
 
 from bayesfac.core import checks
 
+__all__ = [
+    "Friedman",
+    "cd_diagram",
+    "critical_difference",
+    "friedman",
+    "groups",
+    "nemenyi",
+    "ranks",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 GREY, BLUE = "#666666", "#0072B2"
 LINE, LETTER, AXIS = 0.24, 0.082, 5.2  # inches of a line of the diagram, a letter, the other width
 BAR = 0.42  # lines from bar to bar

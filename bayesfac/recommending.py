@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions.everywhere import OUTCOMES, expectations, outcomes
 from bayesfac.inference.predictions.predict import MEMORY, param_blocks
 from bayesfac.metrics.top_n import top
@@ -199,13 +200,16 @@ def _samples(
     the same ratings, which are computed once for all of them.
     """
     every, draws = np.arange(len(fit.data.coords["item"])), fit._as_draws()
-    run = (fit.method, fit.hyper, draws)
     count = OUTCOMES if fit.is_point else int(np.prod(next(iter(draws.values())).shape[:2]))
     size = max(1, memory // (16 * count * len(every)))
     old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
     parts = [old[i : i + size] for i in range(0, len(old), size)] + ([new] if len(new) else [])
     for at in parts:
-        grid = Grid(rows[at], every) if rows[at[0]] >= 0 else Query(np.full(len(every), -1), every)
+        if rows[at[0]] >= 0:
+            own, grid = _of_users(fit, draws, rows[at]), Grid(np.arange(len(at)), every)
+        else:
+            own, grid = draws, Query(np.full(len(every), -1), every)
+        run = (fit.method, fit.hyper, own)
         mean = values = expectations(*run, grid, memory)
         if fit.is_point:
             key = jax.random.fold_in(jax.random.key(seed), int(at[0]))
@@ -214,6 +218,17 @@ def _samples(
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
         whole = (len(at), len(every))
         yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
+
+
+def _of_users(
+    fit: "Fit", draws: Mapping[str, np.ndarray], rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The draws with these users only: blocks of draws are copied, and most users are not asked for."""
+    cut = {}
+    for site in draws:
+        value, dims = draws[site], site_dims(fit.method, site)
+        cut[site] = np.take(value, rows, 2 + dims.index("user")) if "user" in dims else value
+    return cut
 
 
 def _score(

@@ -16,6 +16,22 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 
+__all__ = [
+    "PairFolds",
+    "Strong",
+    "Weak",
+    "holdout",
+    "k_fold",
+    "strong_generalisation",
+    "weak_generalisation",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 Container = TypeVar("Container", Ratings, Tasks, Views, Ratings | Tasks | Views)
 
 

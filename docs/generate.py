@@ -29,6 +29,7 @@ import bayesfac.models  # registers every method
 from bayesfac.core.method import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
+FAST = os.environ.get("BAYESFAC_FAST") == "1"
 PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -209,7 +210,7 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
     for path in sorted((ROOT / "notebooks").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-        done = kept / f"{path.stem}-{digest}.ipynb"
+        done = kept / f"{path.stem}-{digest}{'-fast' if FAST else ''}.ipynb"
         if run and not done.exists():
             print(f"running {path.name}", flush=True)
             nbformat.write(executed(jupytext.reads(source, fmt="py:percent"), kept), done)
@@ -223,11 +224,14 @@ def notebooks(out: Path, run: bool) -> dict[str, str]:
 
 
 def executed(book: Any, folder: Path) -> Any:
-    """Run a notebook in `folder` with few draws, so its numbers mean little."""
-    inline = "module://matplotlib_inline.backend_inline"  # `make` sets a backend without pictures
-    os.environ |= {"BAYESFAC_FAST": "1", "MPLBACKEND": inline}
+    """Run a notebook in `folder`: with all its draws, unless BAYESFAC_FAST is set."""
+    os.environ["MPLBACKEND"] = (
+        "module://matplotlib_inline.backend_inline"  # `make` sets one without pictures
+    )
     at = {"metadata": {"path": str(folder)}}
-    return NotebookClient(book, timeout=600, kernel_name="python3", resources=at).execute()
+    done = NotebookClient(book, timeout=1800, kernel_name="python3", resources=at).execute()
+    done.metadata["bayesfac"] = {"fast": FAST, "data": bool(os.environ.get("BAYESFAC_DATA"))}
+    return done
 
 
 def first_line(text: str) -> str:
@@ -236,11 +240,16 @@ def first_line(text: str) -> str:
 
 def notebook_page(path: Path, book: Any, out: Path, done: bool) -> str:
     """The cells of a notebook with their outputs, if it was run."""
-    told = (
-        "The outputs are from a short run (`BAYESFAC_FAST=1`) and differ from the figures in the text."
-        if done
-        else "Shown without outputs: `make docs NOTEBOOKS=1` runs the notebook first."
-    )
+    how = book.metadata.get("bayesfac", {"fast": True, "data": False})
+    told = "Shown without outputs: `make docs NOTEBOOKS=1` runs the notebook first."
+    if done and how["fast"]:
+        told = (
+            "The outputs are from a short run (`BAYESFAC_FAST=1`); the text speaks of a whole run."
+        )
+    elif done:
+        told = "The outputs are from a whole run, with the real data that `BAYESFAC_DATA` has."
+        if not how["data"]:
+            told = "The outputs are from a whole run without `BAYESFAC_DATA`, whose data sets it leaves out."
     parts = []
     for number, cell in enumerate(book.cells):
         if cell.cell_type == "markdown":
@@ -265,7 +274,7 @@ def output(found: Any, name: str, out: Path) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(base64.b64decode(data["image/png"]))
         return f"![output]({target.name})"
-    return fenced(data["text/plain"])
+    return fenced(data["text/plain"]) if data["text/plain"].strip() else ""  # a bar that was full
 
 
 def fenced(text: str) -> str:

@@ -39,6 +39,8 @@ from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.testing import contract
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report below says the same
 

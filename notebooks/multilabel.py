@@ -30,6 +30,8 @@ import pandas as pd
 
 import bayesfac as bf
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 

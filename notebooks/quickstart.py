@@ -28,6 +28,8 @@ import numpy as np
 
 import bayesfac as bf
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 
 # %% [markdown]

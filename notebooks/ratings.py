@@ -30,6 +30,8 @@ import pandas as pd
 
 import bayesfac as bf
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few draws, to test the code
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)
 
@@ -47,7 +49,7 @@ ratings = bf.datasets.load(name, download=False)
 train, test = bf.split.holdout(ratings, 0.2, seed=0)
 print(f"{name}: {train}, {len(test)} held out")
 if not large:
-    print("These are made up: the figures in the text are those of MovieLens-100K.")
+    print("These are made up: what the text says was seen on MovieLens-100K, by a whole run.")
 
 # %% [markdown]
 # ## How strong a penalty?
@@ -60,10 +62,12 @@ common = {"n_components": 10, "seed": 0}
 found = bf.path("mmmf", train, penalties, repeats=1 if FAST else 2, held_out=5, n_components=10)
 print(found)
 print(found.table)
+wrong = found.table["zero-one"]
+print(f"chosen: {found.best:g}; the candidates differ by {wrong.max() - wrong.min():.3f} at most")
 
 # %% [markdown]
-# 10 has the fewest wrong levels, .572. The two repeats differ by about as much as it does from its
-# neighbours, so this says "about 10", no more. The penalties of HMF (12 at every cut) and PMMMF (60)
+# The two repeats differ by about as much as the best penalty does from its neighbours, so this says
+# "about so much", no more. The penalties of HMF (12 at every cut) and PMMMF (60)
 # are given, not chosen here, so theirs is no contest.
 #
 # ## Six fits
@@ -96,12 +100,11 @@ for name in ("Gibbs MMMF", "ordinal Gibbs"):
     print(f"\n{fits[name].diagnostics()}")
 
 # %% [markdown]
-# The posteriors name better levels than the points (mean error .65 against .67 to .79 stars) and have the
-# better probabilities: RPS, in stars, .453 for ordinal Gibbs, .458 for Gibbs MMMF, .472 for the ensemble,
-# .481 for the point that it was made of. The ensemble goes about a third of the way to the posteriors.
+# The posteriors name better levels than the points (column MAE of level) and have the better probabilities
+# (column RPS, in stars). The ensemble goes a part of the way from the point that it was made of.
 #
-# The verdict on the chains is plain: R-hat of some single predictions is 1.25 and 1.10, so nothing below is
-# said of a single prediction. Averages over many ratings are steadier, yet a longer run may move them.
+# The verdict says what chains as short as these may be used for. Nothing below is said of a single
+# prediction; averages over many ratings are steadier, yet a longer run may move them.
 #
 # ## Are the probabilities right?
 
@@ -183,15 +186,15 @@ plt.show()
 # ratings of rarely and often rated films. Right: how wrong the method's own level was, in fifths of the
 # held-out ratings from least to largest spread (the ensemble's first three are ties: no spread at all).*
 #
-# The two disagree about what is uncertain. Of films with fewer than five ratings the draws name levels
-# that differ by .72 stars, of the best known by .43. The ensemble goes the other way: .04 and .20. Its
-# penalty pulls the factors of a rare film to zero whatever the start, so its members agree there best of
-# all. What differs between restarts is which optimum was found, not what the data leave open.
+# The two disagree about what is uncertain. The draws name more different levels for films with few ratings
+# than for the best known. The ensemble goes the other way. Its penalty pulls the factors of a rare film to
+# zero whatever the start, so its members agree there best of all. What differs between restarts is which
+# optimum was found, not what the data leave open.
 #
-# So its agreement says little: eight members are of one voice on 63 % of the ratings and right on 49 % of
-# these, little more than the 45 % on which it is right at all. Eight draws agree on about 20 %, and are right
-# on 57 % of them. Where the spread is largest it warns of the error in all three; only the draws also
-# know where they are good.
+# So its agreement says little: its members are of one voice on most ratings, and right on few more of these
+# than of all. Draws agree on fewer ratings, and are right on more of them (the shares are printed above).
+# Where the spread is largest it warns of the error in all three; only the draws also know where they are
+# good.
 #
 # ## For whom is the point wrong and sure?
 #
@@ -235,11 +238,10 @@ print(f"log score lost by the point, other half: {again[worst].mean():.2f} ± {e
 # *The ten worst of the twenty in the half that chose them; then the means over all twenty, there and in
 # the other half.*
 #
-# Much of the table is bad luck: in the other half the point is right about these users 40 % of the time,
-# not 24 %. What stays is that its probabilities cost .22 ± .06 log score more than the posterior's, four
-# times what they cost for all users. The point is as sure of these users as of any (.47, all: .48); the
-# posterior is less sure of them (.39, all: .45). Few ratings are not the only reason: the twenty include
-# users with 332 and 509.
+# Much of the table is bad luck: in the other half the point is right about these users more often. What
+# stays is that its probabilities cost more log score than the posterior's, several times what they cost for
+# all users. The point is as sure of these users as of any; the posterior is less sure of them. Few ratings
+# are not the only reason: see the column "known".
 #
 # ## What was learned
 #
@@ -251,8 +253,8 @@ print(f"log score lost by the point, other half: {again[worst].mean():.2f} ± {e
 #   likelihood's are right. To quote a probability, take `ordinal_mf`; for a quick level, `mmmf`.
 # - Users for whom the point is wrong and sure can be found from one half of the held-out ratings, and are
 #   found again, less strikingly, in the other. Never quote the half that chose them.
-# - The chains were short: two of 200 draws, with R-hat up to 1.25. The text describes averages of
-#   one split; run longer chains before you quote a single prediction.
+# - The chains were short, as their verdict says. The text describes averages of one split; run longer
+#   chains before you quote a single prediction.
 #
 # Next: `bagging=True` for an ensemble of other ratings instead of other starts; `docs/ratings.md` for the
 # methods not shown; `comparison.to_html("report.html")` for all of this on one page.

@@ -33,6 +33,8 @@ import pandas as pd
 
 import bayesfac as bf
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # small data, few steps, to test the code
 FOLDER = Path(os.environ.get("BAYESFAC_DATA", "."))
 jax.config.update("jax_enable_x64", True)  # rows of thousands of probabilities that sum to one

@@ -26,6 +26,8 @@ import pandas as pd
 
 import bayesfac as bf
 
+plt.style.use("bayesfac.style")  # that of the reports
+
 FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the diagnostics below report the same
 pd.set_option("display.width", 120, "display.max_columns", None, "display.precision", 3)

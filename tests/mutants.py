@@ -13,12 +13,14 @@ from bayesfac.core.data.graphs import degrees
 from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.labels import leml
 from bayesfac.models.ratings import bpmf, pmf
 from bayesfac.models.ratings._normal_wishart import normal_wishart_precision, rescale
 from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa
+from tests import student
 
 MUTANTS = {}
 
@@ -147,6 +149,21 @@ def blocks_are_predicted_upside_down(p, query, h):
     return pmf.predict(p, upside_down, h)
 
 
+@plant(P, "predict", "observed")
+def predictions_forget_the_offset(p, query, h):
+    return pmf.predict(p, query, h._replace(offset=0.0))
+
+
+@plant(P, "predict", "observed")
+def intervals_forget_the_noise(p, query, h):
+    return pmf.predict(p, query, h._replace(noise=0.1 * h.noise))
+
+
+@plant(replace(P, model=student.model), "predict", "observed")
+def student_t_forgets_the_offset(p, query, h):
+    return student.predict(p, query, h._replace(offset=0.0))
+
+
 MUTANTS["pmf: axes exchanged"] = (
     "structure",
     replace(P, dims={**P.dims, "U": ("item", "component")}),
@@ -262,6 +279,11 @@ def topics_normalised_over_the_clusters(p, data, h):
     return q._replace(B={name: normalise(B.T, B.T).T for name, B in q.B.items()})
 
 
+@plant(M, "predict", "observed")
+def words_of_another_view(p, query, h):
+    return mvplsa.predict(p._replace(B=crossed(p.B)), query, h)
+
+
 @plant(M, "predict", "predict")
 def blocks_are_predicted_by_another_view(p, query, h):
     q = p._replace(B=crossed(p.B)) if isinstance(query, Grid) else p
@@ -299,7 +321,7 @@ def weights_that_favour_the_rough_graph(p, data, h):
 
 
 # -- tasks ----------------------------------------------------------------------------------------
-S, D, H, A = himls.METHOD, himlsd.METHOD, heres.METHOD, lsa_mml.METHOD
+S, D, H, A, E = himls.METHOD, himlsd.METHOD, heres.METHOD, lsa_mml.METHOD, leml.METHOD
 
 
 @plant(S, "objective", "joint")
@@ -343,6 +365,16 @@ def sparsity_of_the_rows_to_come(p, data, h):
 def bases_of_half_a_precision(p, data, h, w, block):
     right = heres.conditional_B(p, data, h, w, block)
     return type(right)(right.shift, right.precision / 2, right.spans)
+
+
+@plant(H, "predict", "observed")
+def labels_of_half_a_score(p, query, h):
+    return heres.predict(p._replace(F=p.F / 2), query, h)
+
+
+@plant(E, "predict", "observed")
+def odds_of_a_label_are_doubled(p, query, h):
+    return leml.predict(p._replace(A=2 * p.A), query, h)
 
 
 @plant(A, "objective", "joint")

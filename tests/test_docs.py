@@ -215,4 +215,9 @@ def test_a_notebook_becomes_a_page(tmp_path):
     assert page.startswith("# Title\n") and "```python\n1 + 1\n```" in page
     assert "\n2\n````" in page and "short run" in page
     assert "![output](trust-1-1.png)" in page
+    cells[1].outputs.append(generate.nbformat.v4.new_output("display_data", {"text/plain": ""}))
+    book.metadata["bayesfac"] = {"fast": False, "data": True}
+    whole = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path, True)
+    assert "a whole run, with the real data" in whole
+    assert whole.count("````") == page.count("````")  # nothing is left of a progress bar
     assert (tmp_path / "notebooks" / "trust-1-1.png").read_bytes() == bytes([0, 1, 2])

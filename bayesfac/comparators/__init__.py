@@ -65,6 +65,19 @@ from bayesfac.comparators.embeddings import cssp, ls_ml, plst
 from bayesfac.comparators.graphical import l2f, ml_knn, tram
 from bayesfac.core.data import reading
 
+__all__ = [
+    "PROBABILITIES",
+    "as_labels",
+    "clusterings",
+    "ridges",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 NOISE = 1e-6  # above the error that a solver of linear systems leaves in a score
 CUTS: dict[str, float] = {
     **dict.fromkeys(("adaboost_mh", "bp_mll", "br_svm", "clr", "lift"), 0.0),

@@ -41,6 +41,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 def list(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """A table of the data sets: kind, size, whether the data are on this machine, licence and source.
 

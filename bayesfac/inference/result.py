@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from bayesfac.core import checks
 from bayesfac.core.errors import NumericalError
@@ -79,8 +79,29 @@ class Result:
 
 def bar(progress: bool, total: int, what: str) -> Any:
     """A progress bar on a terminal or in a notebook; nothing in a log file."""
-    silent = not progress or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    return tqdm(total=total, desc=what, disable=silent, leave=False, dynamic_ncols=True)
+    notebook = "ipykernel" in sys.modules
+    silent = not progress or not (sys.stderr.isatty() or notebook)
+    where = OneLine() if notebook and not silent else None
+    return tqdm(total=total, desc=what, disable=silent, leave=False, dynamic_ncols=True, file=where)
+
+
+class OneLine:
+    """One line of output in a notebook, which each write replaces.
+
+    An executed notebook keeps the last, which is empty; a stream would keep every state of the bar.
+    """
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.place = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def write(self, text: str) -> None:
+        """Show this text in place of the last."""
+        self.place.update({"text/plain": text.strip()}, raw=True)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
 
 def program(function: Any, data: Any, *settings: Any) -> Any:

@@ -21,6 +21,39 @@ from bayesfac.metrics.top_n import popularity as popularity
 from bayesfac.metrics.top_n import precision as precision
 from bayesfac.metrics.top_n import recall as recall
 
+__all__ = [
+    "Histogram",
+    "average_precision",
+    "catalogue_coverage",
+    "clustering_accuracy",
+    "coverage",
+    "crps_ensemble",
+    "crps_normal",
+    "fre",
+    "log_score_mixture",
+    "log_score_normal",
+    "mae",
+    "ndcg",
+    "nmae",
+    "normalized_mutual_information",
+    "ordinal_log_score",
+    "pit_ensemble",
+    "pit_histogram",
+    "pit_normal",
+    "popularity",
+    "precision",
+    "recall",
+    "rmse",
+    "rps",
+    "zero_one_error",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
+
+
 LOG_2PI = float(np.log(2 * np.pi))
 
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.resources import files
 from typing import Any
 
 import arviz_plots
@@ -18,23 +19,17 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from cycler import cycler
+from matplotlib import rc_params_from_file
 from matplotlib.figure import Figure
 
-# Colours of Okabe and Ito: readers with any kind of colour vision can tell them apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#666666"
 SHORTEST = 8  # chains with fewer draws have neither R-hat nor ESS
 
-_STYLE: Any = {  # Matplotlib 3.11 has a type for every key, 3.10 for none
-    "text.parse_math": False,  # a `$` in a label of the user is a dollar sign, not mathematics
-    "axes.prop_cycle": cycler(color=COLOURS),
-    "font.size": 9.5, "axes.titlesize": 10, "axes.labelsize": 9.5, "legend.fontsize": 8.5,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": GREY,
-    "axes.grid": True, "grid.color": "#e3e3e3", "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "figure.facecolor": "white", "savefig.facecolor": "white", "legend.frameon": False,
-    "lines.linewidth": 1.4, "figure.dpi": 100, "figure.constrained_layout.use": True,
-}  # fmt: skip
+# the one style sheet of reports, plots by name and notebooks
+_STYLE = rc_params_from_file(
+    files("bayesfac").joinpath("style.mplstyle"), use_default_template=False
+)
+COLOURS = tuple(_STYLE["axes.prop_cycle"].by_key()["color"])
 
 
 _OPEN = ContextVar("open", default=False)

@@ -13,9 +13,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bayesfac.core.data.cards import check_same
+from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims
+from bayesfac.inference.predictions import pointwise
+from bayesfac.inference.stored_draws import Thinned
 
 LARGE = 4 * 2**30
 SEAL = "bayesfac_sha256"  # of all content: the checksums of HDF5 leave out names and labels
@@ -48,7 +52,7 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
     """
     if fit.draws is None:
         raise ValueError(f"Expected a fit with draws, got a point fit of {fit.name}: see .params")
-    _check_size(fit.draws, thin, max_bytes)
+    _check_size({s: v.nbytes // thin for s, v in fit.draws.items()}, thin, max_bytes)
     draws = {site: np.asarray(values[:, ::thin]) for site, values in fit.draws.items()}
     dims = {site: list(site_dims(fit.method, site)) for site in draws}
     groups = {"posterior": draws}
@@ -57,6 +61,43 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
     attrs = {name: json.dumps(value, default=str) for name, value in _provenance(fit).items()}
     coords = {name: labels(index) for name, index in _coords(fit, draws, dims).items()}
     return arviz_base.from_dict(groups, coords=coords, dims=dims, attrs={"/": attrs})
+
+
+def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
+    """`to_datatree` with `observed_data` and `log_likelihood`, so that ArviZ's own `loo` runs.
+
+    A variable is called as the model's site, `rating` or `view.labels`; its axis is `cell`, with the
+    labels of each cell as coordinates. The log likelihood of a cell is its term of the log joint: a log
+    density, or minus a loss. `Fit.loo` keeps only the scores of the cells, and so needs less memory.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.load("ratings")
+    >>> fit = bf.fit("pmf", ratings, bf.Gibbs(10, 20, 2), progress=False)
+    >>> with_data(fit, ratings).log_likelihood["rating"].dims
+    ('chain', 'draw', 'cell')
+    """
+    tree = to_datatree(fit, thin=thin, max_bytes=max_bytes)
+    data = fit.method.ready(data, fit.hyper)
+    check_same(fit.data, data)
+    query, cells, _ = fit.data.locate(data)
+    told = pointwise.told(fit.method, data, query, fit.data.levels)
+    pointwise.refuse_entangled(fit.method, data)
+    draws = Thinned(fit.draws, thin)
+    shape = next(iter(draws.values())).shape[:2]
+    _check_size({"log_likelihood": 8 * len(told) * int(np.prod(shape))}, thin, max_bytes)
+    table = np.empty((len(told), int(np.prod(shape))))
+    for at, factor, _ in pointwise.by_block(fit.method, fit.hyper, draws, told, max_bytes // 4):
+        table[at] = factor
+    site = "rating" if fit.data.kind == "Ratings" else f"view.{LABELS}"
+    likelihood = {site: table.T.reshape(*shape, len(told))}
+    groups = {"observed_data": {site: told.value}, "log_likelihood": likelihood}
+    more = arviz_base.from_dict(groups, dims={site: ["cell"]})
+    who = {name: ("cell", labels(column)) for name, column in cells.items()}
+    for name in groups:
+        tree[name] = xr.DataTree(more[name].to_dataset().assign_coords(who))
+    return tree
 
 
 def labels(index: Any) -> np.ndarray:
@@ -87,8 +128,8 @@ def _provenance(fit: Any) -> dict[str, Any]:
     return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
 
 
-def _check_size(draws: Mapping[str, Any], thin: int, max_bytes: int) -> None:
-    sizes = {s: v.nbytes // thin for s, v in draws.items()}
+def _check_size(sizes: Mapping[str, int], thin: int, max_bytes: int) -> None:
+    """Refuse arrays that are too large together; `thin` is how they are thinned already."""
     total = sum(sizes.values())
     if total > max_bytes:
         limit, size = (f"{n / 2**30:.3g} GiB" for n in (max_bytes, total))

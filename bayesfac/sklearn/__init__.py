@@ -7,7 +7,8 @@ The data of the method decide the kind of the estimator:
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
     Tasks     a classifier with several labels, or with several classes
 
-The classes are made from the registry on first use, so methods of your own are included.
+`Imputer(estimator)` fills missing cells as a step of a pipeline. The other classes are made from the
+registry on first use, so methods of your own are included.
 
 Examples
 --------
@@ -22,8 +23,8 @@ array([-9., -6.])
 
 from bayesfac.sklearn.base import shelf
 from bayesfac.sklearn.classifiers import Labels
-from bayesfac.sklearn.transformers import Cells, Topics
+from bayesfac.sklearn.transformers import Cells, Imputer, Topics
 
 __getattr__, __dir__ = shelf(
-    __name__, globals(), {"Ratings": Cells, "Views": Topics, "Tasks": Labels}
+    __name__, globals(), {"Ratings": Cells, "Views": Topics, "Tasks": Labels}, [Imputer.__name__]
 )

@@ -1,8 +1,8 @@
 """The base class of all estimators, and how a module makes them from registered methods."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
@@ -16,9 +16,12 @@ from sklearn.utils.validation import check_non_negative, validate_data
 from bayesfac.api import Fit, fit
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
+from bayesfac.inference import engine_for
 
+ENGINE = "engine__"
 COMMON = {
-    "engine": "`bf.LBFGS()`, `bf.Gibbs()` and so on; None is the method's own solver",
+    "engine": "`bf.LBFGS()`, `bf.Gibbs()` and so on; None is the method's own solver. `set_params` and "
+    "searches take its settings as `engine__draws`",
     "random_state": "an int is the seed of `bf.fit`; with None or a RandomState the seed is random",
 }
 
@@ -44,12 +47,34 @@ class Estimator(BaseEstimator):
     extra: Mapping[str, Any] = {}  # defaults of parameters that the method does not have
     extra_doc: Mapping[str, str] = {}
     method: Method
+    engine: Any
     fit_: Fit
 
     @classmethod
     def of(cls, method: Method) -> type:
         """The class for a method of this family."""
         return cls
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""
+        own = super().get_params(deep)
+        if not deep or own["engine"] is None:
+            return own
+        engine = engine_for(own["engine"], self.method)
+        return own | {f"{ENGINE}{f.name}": getattr(engine, f.name) for f in fields(engine)}
+
+    def set_params(self, **params: Any) -> "Estimator":
+        """Change settings; `engine__draws=500` changes one of the engine (of the method's own for None)."""
+        inner = {k.removeprefix(ENGINE): v for k, v in params.items() if k.startswith(ENGINE)}
+        super().set_params(**{k: v for k, v in params.items() if not k.startswith(ENGINE)})
+        if inner:
+            engine = engine_for(self.engine, self.method)
+            known = [field.name for field in fields(engine)]
+            for name in inner:
+                if name not in known:
+                    raise ValueError(unknown(f"setting of {type(engine).__name__}", name, known))
+            self.engine = replace(engine, **inner)
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -131,9 +156,9 @@ def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
 
 
 def shelf(
-    module: str, names: dict[str, Any], families: Mapping[str, type]
+    module: str, names: dict[str, Any], families: Mapping[str, type], others: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module that has a class for every method of these families."""
+    """`__getattr__` and `__dir__` of a module: `others`, and a class for every method of these families."""
 
     def get(name: str) -> type:
         if name.startswith("__"):
@@ -147,7 +172,7 @@ def shelf(
     def known() -> list[str]:
         return sorted(n for n, method in REGISTRY.items() if method.data.__name__ in families)
 
-    return get, known
+    return get, lambda: [*others, *known()]
 
 
 def _make(method: Method, family: Any, module: str) -> type:

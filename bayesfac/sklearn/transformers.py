@@ -6,13 +6,21 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+    clone,
+)
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bayesfac import split
+from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import Method
+from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.sklearn.base import Estimator, Table, factor, table_of
 
 LEVELS = 100  # at most so many distinct values are taken as an ordinal scale
@@ -42,6 +50,29 @@ class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
     def embedding_(self) -> np.ndarray:
         """The factors of the training rows, rows x components; not for draws, see `bf.Fit.params`."""
         return table_of(self.fit_, factor(self.fit_, self.axes[0]), self.axes[0])
+
+    def inverse_transform(self, Z: Any) -> np.ndarray:
+        """The expected cells of rows with the factors Z, rows x all columns; for counts the shares.
+
+        A row's other parameters, such as its bias or thresholds, are not in Z: they are the means over the
+        training rows. For a point fit only.
+        """
+        check_is_fitted(self)
+        fit, axis = self.fit_, self.axes[0]
+        assert fit.params is not None  # `params` of draws raises an error that says what to do
+        held = {site: np.asarray(value[0, 0]) for site, value in fit._as_draws().items()}
+        main = factor(fit, axis)
+        z = check_array(Z, dtype=held[main].dtype, input_name="Z")
+        if z.shape[1] != self._n_features_out:
+            raise ValueError(f"Expected Z with {self._n_features_out} columns, got {z.shape[1]}")
+        for site, value in held.items():
+            dims = site_dims(fit.method, site)
+            if axis in dims:
+                at = dims.index(axis)
+                mean = np.repeat(value.mean(at, keepdims=True), len(z), at)
+                held[site] = rows_first(z, mean.shape, at) if site == main else mean
+        grid = Grid(np.arange(len(z)), np.arange(fit.data.shape[1]))
+        return np.asarray(fit.method.predict(from_sites(fit.method, held), grid, fit.hyper).mean)
 
     @property
     def components_(self) -> np.ndarray | dict[str, np.ndarray]:
@@ -174,6 +205,56 @@ class NewTopics(NewRows, Topics):
         probability = self.fit_.fold_in(data).predict(cells).mean
         tiny = np.finfo(float).tiny
         return float(np.average(np.log(np.maximum(probability, tiny)), weights=cells["value"]))
+
+
+class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """A transformer that fills missing cells: a step of a pipeline, with `set_output` and names of columns.
+
+    Parameters
+    ----------
+    estimator : an estimator of `bayesfac.sklearn` with `impute`
+        Its settings are `estimator__n_components` and so on; the fitted copy is `estimator_`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bayesfac as bf
+    >>> X = pd.DataFrame(np.outer(np.arange(1, 9), np.arange(-3.0, 4)), columns=list("abcdefg"))
+    >>> X.iloc[2, 0] = np.nan
+    >>> step = bf.sklearn.Imputer(bf.sklearn.pmf(n_components=1, noise=1.0, random_state=0))
+    >>> float(step.set_output(transform="pandas").fit_transform(X).loc[2, "a"].round())
+    -9.0
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "Imputer":
+        """Fit the estimator to all observed cells; y is ignored."""
+        if not hasattr(self.estimator, "impute"):
+            name = type(self.estimator).__name__
+            raise TypeError(f"Expected an estimator with impute, such as pmf(), got {name}")
+        self.estimator_ = clone(self.estimator).fit(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """X with the predictive mean in missing cells; factors of the rows are fitted, all others stay."""
+        check_is_fitted(self)
+        return self.estimator_.impute(X)
+
+
+def rows_first(table: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray:
+    """The inverse of `table_of`: rows along `axis`, all other axes unfolded."""
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    return np.moveaxis(table.reshape(len(table), *rest), 0, axis)
 
 
 def dense(x: Any) -> np.ndarray:

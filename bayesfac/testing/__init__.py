@@ -17,6 +17,8 @@ from bayesfac.testing.invariance import check_backends as check_backends
 from bayesfac.testing.invariance import check_gauge as check_gauge
 from bayesfac.testing.invariance import check_mask as check_mask
 from bayesfac.testing.invariance import check_relabelling as check_relabelling
+from bayesfac.testing.predictions import check_observed as check_observed
+from bayesfac.testing.predictions import check_predict as check_predict
 from bayesfac.testing.sampler import check_conditionals as check_conditionals
 from bayesfac.testing.sampler import check_moves as check_moves
 from bayesfac.testing.solver import check_descent as check_descent
@@ -25,11 +27,37 @@ from bayesfac.testing.solver import check_optimum as check_optimum
 from bayesfac.testing.solver import check_tree as check_tree
 from bayesfac.testing.tools import CHECKS as CHECKS
 from bayesfac.testing.twins import check_joint as check_joint
-from bayesfac.testing.twins import check_predict as check_predict
 from bayesfac.testing.twins import check_prior as check_prior
 from bayesfac.testing.twins import check_sites as check_sites
 from bayesfac.testing.twins import check_slopes as check_slopes
 from bayesfac.testing.twins import check_structure as check_structure
+
+__all__ = [
+    "CHECKS",
+    "check_backends",
+    "check_conditionals",
+    "check_descent",
+    "check_gauge",
+    "check_joint",
+    "check_map",
+    "check_mask",
+    "check_moves",
+    "check_observed",
+    "check_optimum",
+    "check_predict",
+    "check_prior",
+    "check_relabelling",
+    "check_sites",
+    "check_slopes",
+    "check_structure",
+    "check_tree",
+    "contract",
+]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)
 
 
 def contract(method: Method, seed: int = 0) -> dict[str, str]:

@@ -9,8 +9,6 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-from bayesfac.core.data.cards import describe
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.method import (
     Method,
     from_sites,
@@ -136,28 +134,4 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     solver = FixedPoint(max_iter=30) if method.update else LBFGS(max_iter=30)
     result = run(solver, method, filled, hyper, key, None)
     require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
-    return None
-
-
-@listed
-def check_predict(method: Method, key: jax.Array) -> str | None:
-    """Predictions cell by cell and as a block agree; a label without training data (-1) has one too."""
-    case = example(method, key)
-    data, hyper, p = case.data, case.hyper, case.points[0]
-    if method.derive:
-        p = p._replace(**method.derive(p, data, hyper))
-    rows, cols = (np.arange(n) for n in describe(data).shape)
-    cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
-    unseen = Query(np.array([-1, 0]), np.array([0, 0]))
-
-    @jax.jit
-    def ask(p: Any) -> list[tuple[jax.Array, jax.Array]]:
-        answers = [method.predict(p, query, hyper) for query in (Grid(rows, cols), cells, unseen)]
-        return [(a.mean, jnp.broadcast_to(a.variance, a.mean.shape)) for a in answers]
-
-    block, each, new = ask(p)
-    require(block[0].shape == (len(rows), len(cols)), f"a block of predictions is {block[0].shape}")
-    same([x.ravel() for x in block], each, "predictions as a block and cell by cell")
-    fine = np.isfinite(new).all() and (new[1] >= 0).all()
-    require(fine, "no finite prediction for a row without training data")
     return None

@@ -31,7 +31,7 @@ from tests.sklearn.company import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
-EVERY = [(estimators, n) for n in dir(estimators)] + [(pairs, n) for n in dir(pairs)]
+EVERY = [(estimators, n) for n in sorted(REGISTRY)] + [(pairs, n) for n in dir(pairs)]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def model():
 
 
 def test_every_method_has_an_estimator():
-    assert dir(estimators) == sorted(REGISTRY)
+    assert dir(estimators) == sorted(["Imputer", *REGISTRY])
     assert dir(pairs) == sorted(n for n, m in REGISTRY.items() if m.data is bf.Ratings)
     assert estimators.pmf is estimators.pmf and estimators.pmf is not pairs.pmf
 
@@ -216,3 +216,34 @@ def test_pairs_that_are_none():
         own.fit([[0, 1], [1, 0]], [1.0, np.nan])
     with pytest.raises(ValueError, match="Expected one rating per user and item, got a second"):
         own.fit([[0, 1], [0, 1]], [1.0, 2.0])
+
+
+def test_settings_of_the_engine_are_nested():
+    model = made("pmf").set_params(engine__max_iter=7)
+    assert model.engine == bf.FixedPoint(7) and model.get_params()["engine__max_iter"] == 7
+    assert FEW.max_iter == 30  # the engine that the user gave stays as it is
+    assert pairs.pmf().set_params(engine__max_iter=7).engine == bf.FixedPoint(7)
+    assert clone(model).engine == bf.FixedPoint(7)
+    with pytest.raises(ValueError, match="Unknown setting of FixedPoint 'draws'"):
+        model.set_params(engine__draws=3)
+
+
+def test_ratings_are_added_and_nothing_is_forgotten():
+    """The second call knows all ratings: it ends where one fit to all of them ends."""
+    rows = np.argwhere(~np.isnan(R))
+    y = R[tuple(rows.T)]
+    own = dict(
+        n_components=1, noise=1.0, scale_user=1.0, scale_item=1.0, scale_bias=1.0, offset=0.0
+    )
+    whole = pairs.pmf(**own, random_state=0).fit(rows, y)
+    first = rows[:, 0] < 16  # eight users come later
+    model = pairs.pmf(**own, random_state=0).fit(rows[first], y[first])
+    before = len(model.fit_.trace)
+    model.partial_fit(rows[~first], y[~first])
+    assert model.fit_.data.shape == (24, 6) and before > 1
+    np.testing.assert_allclose(model.predict(rows), whole.predict(rows), atol=0.01)
+    assert model.fit_.trace[0] < whole.fit_.trace[0]  # it began where it was
+    again = model.partial_fit(rows[:1], [y[0] + 1])
+    assert len(again.fit_.data.row_counts) == 24
+    assert again.predict(rows[:1])[0] > whole.predict(rows[:1])[0]
+    assert pairs.pmf(**own).partial_fit(rows, y).fit_.data.shape == (24, 6)

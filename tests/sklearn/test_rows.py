@@ -175,3 +175,32 @@ def test_a_table_with_two_levels_of_columns_is_split_row_by_row():
     assert search.best_params_ == {"n_components": 2}
     pipe = make_pipeline(search.best_estimator_, LogisticRegression())
     assert pipe.fit(table, GROUP).score(table, GROUP) == 1
+
+
+# ---------------------------------------------------------------------- and back
+
+
+def test_cells_come_back_from_factors(model):
+    params = model.fit_.params
+    Z = model.embedding_[:3]
+    bias = params.bias_user.mean() + params.bias_item
+    exact = model.fit_.hyper.offset + bias + Z @ params.V.T
+    np.testing.assert_allclose(model.inverse_transform(Z), exact, rtol=1e-5)
+    topics = made("plsa").fit(COUNTS)
+    shares = topics.inverse_transform(topics.transform(COUNTS))
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(shares, topics.fit_.everywhere().mean, atol=0.02)
+    with pytest.raises(ValueError, match="Z with 2 columns, got 3"):
+        model.inverse_transform(np.ones((2, 3)))
+
+
+def test_an_imputer_is_a_step_with_names():
+    step = estimators.Imputer(made("pmf")).set_output(transform="pandas")
+    filled = step.fit_transform(RATINGS)
+    assert list(filled.columns) == list("abcdef") and list(filled.index) == PEOPLE
+    np.testing.assert_array_equal(filled, step.estimator_.impute(RATINGS))
+    pipe = make_pipeline(estimators.Imputer(made("pmf")), LogisticRegression())
+    pipe.set_params(imputer__estimator__n_components=1).fit(R[:16], GROUP[:16])
+    assert pipe.score(R[16:], GROUP[16:]) == 1
+    with pytest.raises(TypeError, match="with impute, such as pmf"):
+        estimators.Imputer(LogisticRegression()).fit(R)

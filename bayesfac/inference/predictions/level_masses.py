@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Query
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels, log_between
 from bayesfac.core.method import Method
 
@@ -69,6 +70,11 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
     if isinstance(outcome, dist.Normal):
         mean, sd = outcome.loc[..., None], outcome.scale[..., None]
         return _normal_mass(*((end - mean) / sd for end in _ends(levels)))
+    if type(outcome).cdf is dist.Distribution.cdf:
+        raise BayesfacError(
+            f"Expected a law with a cdf, to give each level its mass, got {type(outcome).__name__}: "
+            "let `predict` return a law that has one, or fit to Ratings without levels"
+        )
     inner = jnp.stack([outcome.cdf(cut) for cut in midpoints(levels)], -1)
     return jnp.log(jnp.diff(inner, axis=-1, prepend=0, append=1))
 

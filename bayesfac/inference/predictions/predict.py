@@ -257,12 +257,14 @@ def _predicted(
         mean = outcome.mean
         seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         seen["score"] = getattr(outcome, "score", mean)
-        if scored and type(outcome).cdf is dist.Distribution.cdf:
+        if repeat:
+            seen["outcome"] = simulated(outcome, key, repeat)
+        if scored and isinstance(outcome, dist.Delta):
             raise BayesfacError(f"{method.name} predicts probabilities, not outcomes: no scores")
         if scored:
-            seen |= {"log_prob": outcome.log_prob(value), "cdf": outcome.cdf(value)}
-            seen |= {"below": _below(outcome, value, seen)}
-        return seen | ({"outcome": _outcomes(outcome, key, repeat)} if repeat else {})
+            seen["log_prob"] = outcome.log_prob(value)
+            seen["cdf"], seen["below"] = _cdf(outcome, value, seen)
+        return seen
 
     draws = len(jax.tree.leaves(params)[0])
     # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
@@ -272,9 +274,10 @@ def _predicted(
     return seen
 
 
-def _outcomes(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
-    """Simulated outcomes, repeat x cells; of a law with quantiles one from each of `repeat` strata."""
-    if type(outcome).icdf is dist.Distribution.icdf:
+def simulated(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
+    """Simulated outcomes, repeat x cells: quantiles of one point in each of `repeat` strata, or draws."""
+    # of other laws NumPyro has no quantiles, or only with packages that this library does not require
+    if not isinstance(outcome, dist.Normal | Levels):
         return outcome.sample(key, (repeat,))
     u = jax.random.uniform(key, (repeat, *outcome.mean.shape), outcome.mean.dtype)
     # strata cover the whole distribution of every draw
@@ -282,11 +285,14 @@ def _outcomes(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Ar
     return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
 
 
-def _below(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> jax.Array:
-    """P(Y < value): smaller than the CDF where the outcome is discrete."""
+def _cdf(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> tuple[Any, Any]:
+    """P(Y <= value), and P(Y < value), which is smaller where the outcome is discrete."""
     if isinstance(outcome, Levels):
-        return outcome.below(value)
-    return seen["cdf"] - jnp.exp(seen["log_prob"]) if outcome.is_discrete else seen["cdf"]
+        return outcome.cdf(value), outcome.below(value)
+    if type(outcome).cdf is dist.Distribution.cdf:  # the law has none: by its simulated outcomes
+        return (seen["outcome"] <= value).mean(0), (seen["outcome"] < value).mean(0)
+    cdf = outcome.cdf(value)
+    return cdf, cdf - jnp.exp(seen["log_prob"]) if outcome.is_discrete else cdf
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -152,6 +152,7 @@ def example(key: jax.Array) -> tuple[Tree, Hyper]:
 
 WAIVED = {
     "relabelling": "the tree stands with the rows in their order; its test file grows it on rows in another",
+    "observed": "nodes are fitted together and predict by votes, so no label has a law of its own",
 }
 
 # fmt: off

@@ -132,6 +132,7 @@ METHOD = register(Method(
     name="emmmf", cite="decoste2006ensembles", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, choices=margins.choices, terms=terms,
+    waived={"observed": "members are fitted as a product, predict as a mean; its test file has one member"},
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     dims={
         "U": ("member", "user", "component"), "V": ("member", "item", "component"),

@@ -147,6 +147,7 @@ METHOD = register(Method(
         "U": ("user", "component"), "V": ("item", "component"),
         "theta": ("user", "level"), "cut": ("user", "threshold"),
     },
+    waived={"observed": "theta* is made of all ratings of a user, so no single rating has a law"},
     traits={
         "no_prior_predictive": "theta* is a function of the ratings, so ratings have no law given factors",
         "no_minibatch": "theta* is a mean over all of a user's ratings",

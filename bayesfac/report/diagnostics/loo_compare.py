@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,14 +31,14 @@ class LooComparison:
         return "\n".join([shown, f"({self.what})", *(f.marked for f in self.findings)])
 
 
-def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
+def loo_compare(*results: Mapping[str, Loo] | Loo) -> LooComparison:
     """Differences of leave-one-out scores, paired cell by cell.
 
     Parameters
     ----------
-    fits : mapping
-        Name -> result of `Fit.loo` or `Fit.kfold`, all with the same data and kind of score. Samples must
-        hold the same cells (same `subsample` and `seed`).
+    *results : mapping, or two or more Loo
+        Name -> result of `Fit.loo` or `Fit.kfold`, all with the same data and kind of score. Results without
+        names are called by their methods. Samples must hold the same cells (same `subsample` and `seed`).
 
     Examples
     --------
@@ -51,14 +52,7 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
     >>> sorted(bf.loo_compare(results).table.index)
     ['rank 1', 'rank 2']
     """
-    if not isinstance(fits, Mapping) or len(fits) < 2:
-        raise ValueError(f"Expected two or more named results of fit.loo, got {fits!r}")
-    for name, one in fits.items():
-        if not isinstance(one, Loo):
-            raise TypeError(
-                f"Expected results of fit.loo or fit.kfold, got {type(one).__name__} as {name!r}: "
-                "pass fit.loo(data) with the training data"
-            )
+    fits = _named(results)
     first_name, first = next(iter(fits.items()))
     for name, one in fits.items():
         _comparable(first_name, first, name, one)
@@ -71,6 +65,26 @@ def loo_compare(fits: Mapping[str, Loo]) -> LooComparison:
         warnings = [finding for finding in one.findings if finding.level != "good"]
         findings += [Finding(one.level, f"{name}: {finding}") for finding in warnings]
     return LooComparison(table, tuple(findings), f"{best.what}; higher is better")
+
+
+def _named(results: tuple[Any, ...]) -> Mapping[str, Loo]:
+    """The results by name; two of one method are called pmf and pmf (2)."""
+    if len(results) == 1 and isinstance(results[0], Mapping):
+        fits = results[0]
+    else:
+        names = [getattr(one, "name", f"argument {k}") for k, one in enumerate(results, 1)]
+        before = [names[:k].count(name) for k, name in enumerate(names)]
+        shown = (f"{n} ({k + 1})" if k else n for n, k in zip(names, before, strict=True))
+        fits = dict(zip(shown, results, strict=True))
+    for name, one in fits.items():
+        if not isinstance(one, Loo):
+            raise TypeError(
+                f"Expected results of fit.loo or fit.kfold, got {type(one).__name__} as {name!r}: "
+                "pass fit.loo(data) with the training data"
+            )
+    if len(fits) < 2:
+        raise ValueError(f"Expected two or more results of fit.loo, got {len(fits)}")
+    return fits
 
 
 def _comparable(first_name: str, first: Loo, name: str, one: Loo) -> None:

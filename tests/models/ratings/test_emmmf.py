@@ -1,5 +1,7 @@
 """E-MMMF: members are independent, bags are counted, votes are averaged."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings.emmmf import bags
+from bayesfac.testing import CHECKS
 
 EMMMF, MMMF = REGISTRY["emmmf"], REGISTRY["mmmf"]
 
@@ -84,3 +87,14 @@ def test_bagging_has_no_minibatches():
     with pytest.raises(BayesfacError, match="minibatches"):
         options = {"n_components": 2, "members": 2, "bagging": True}
         bf.fit("emmmf", ratings(), bf.SVI(10, batch=5), progress=False, **options)
+
+
+def test_one_member_predicts_by_the_law_of_its_ratings():
+    """With several members the joint has their product, and predictions have their mean."""
+
+    def alone(key):
+        data, h = EMMMF.example(key)
+        return data, h._replace(members=1)
+
+    one = replace(EMMMF, example=alone, waived={})
+    assert CHECKS["observed"](one, jax.random.key(0)) is None

@@ -3,6 +3,7 @@
 import tracemalloc
 from dataclasses import replace
 
+import arviz_stats
 import jax
 import numpy as np
 import pytest
@@ -309,3 +310,18 @@ def test_cells_are_in_the_order_given(fit, data):
     np.testing.assert_array_equal(cells.query.row, data.user)
     assert (labels["item"].to_numpy() == data.items[data.item]).all()
     assert len(np.unique(cluster)) == data.n_users
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape")  # ArviZ warns of a large k, as fit.loo says
+def test_arvizs_own_loo_runs_on_the_tree(fit, data):
+    tree = fit.datatree(data)
+    assert tree.observed_data["rating"].dims == ("cell",)
+    assert list(tree.log_likelihood["user"].values[:3]) == list(data.frame()["user"][:3])
+    theirs, ours = arviz_stats.loo(tree, pointwise=True), fit.loo(data)
+    assert float(theirs.elpd) == pytest.approx(ours.elpd, abs=0.05 * ours.se)
+    with pytest.raises(BayesfacError, match="thin="):
+        fit.datatree(data, max_bytes=200_000)
+    few = fit.datatree(data, thin=10)
+    np.testing.assert_array_equal(
+        few.log_likelihood["rating"], tree.log_likelihood["rating"][:, ::10]
+    )

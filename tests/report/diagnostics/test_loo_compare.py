@@ -88,3 +88,13 @@ def test_a_difference_is_clear_only_beyond_the_untrusted_scores():
 def test_fits_are_refused_with_what_to_pass(fit, loo):
     with pytest.raises(TypeError, match=r"got Fit as 'other': pass fit.loo\(data\)"):
         bf.loo_compare({"one": loo, "other": fit})
+
+
+def test_results_without_names_are_called_by_their_methods(fit, loo):
+    noise = np.random.default_rng(0).normal(size=100)
+    found = bf.loo_compare(scored(noise), scored(noise - 1))
+    assert list(found.table.index) == ["pmf", "pmf (2)"]
+    with pytest.raises(TypeError, match=r"got Fit as 'pmf': pass fit.loo\(data\)"):
+        bf.loo_compare(fit, fit)
+    with pytest.raises(ValueError, match="two or more results of fit.loo, got 1"):
+        bf.loo_compare(loo)

@@ -1,0 +1,114 @@
+"""The agreement of a method's predictions with its model and with one another."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.laws.ordinal import Levels
+from bayesfac.core.method import Method
+from bayesfac.inference.predictions import pointwise
+from bayesfac.inference.predictions.predict import simulated
+from bayesfac.testing.tools import Example, example, listed, require, same
+
+STEPS = (
+    -2.0,
+    -0.5,
+    0.0,
+    1.0,
+    3.0,
+)  # standard deviations from the mean: where two laws are compared
+OUTCOMES = 4000
+
+
+@listed
+def check_predict(method: Method, key: jax.Array) -> str | None:
+    """Predictions cell by cell and as a block agree; a label without training data (-1) has one too."""
+    case = example(method, key)
+    data, hyper, p = case.data, case.hyper, case.points[0]
+    p = derived(case, p)
+    rows, cols = (np.arange(n) for n in describe(data).shape)
+    cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
+    unseen = Query(np.array([-1, 0]), np.array([0, 0]))
+
+    @jax.jit
+    def ask(p: Any) -> list[tuple[jax.Array, jax.Array]]:
+        answers = [method.predict(p, query, hyper) for query in (Grid(rows, cols), cells, unseen)]
+        return [(a.mean, jnp.broadcast_to(a.variance, a.mean.shape)) for a in answers]
+
+    block, each, new = ask(p)
+    require(block[0].shape == (len(rows), len(cols)), f"a block of predictions is {block[0].shape}")
+    same([x.ravel() for x in block], each, "predictions as a block and cell by cell")
+    fine = np.isfinite(new).all() and (new[1] >= 0).all()
+    require(fine, "no finite prediction for a row without training data")
+    return None
+
+
+@listed
+def check_observed(method: Method, key: jax.Array) -> str | None:
+    """At the training cells `predict` gives the law of the model's observed site, for the same parameters,
+    and simulated outcomes, on which intervals rest, have the mean of this law."""
+    case = example(method, key)
+    located = describe(case.data).locate(case.data)[0]
+    query = Query(*(jnp.asarray(column) for column in located))
+
+    @jax.jit
+    def ask(p: Any) -> tuple[dict[str, tuple[jax.Array, jax.Array]], jax.Array]:
+        p = derived(case, p)
+        outcome = method.predict(p, query, case.hyper)
+        return compared(case, p, query, outcome), missed(outcome, key)
+
+    pairs, errors = ask(case.points[0])
+    for what, (ours, theirs) in pairs.items():
+        same(ours, theirs, f"{what} of predict and of the model", 1e-8)
+    # six standard errors: 1e-9 for one cell
+    require(errors < 6, f"simulated outcomes have a mean {errors:.1f} standard errors off")
+    return None
+
+
+def derived(case: Example, p: Any) -> Any:
+    """The parameters with what the method derives from them and the data."""
+    method = case.method
+    return p._replace(**method.derive(p, case.data, case.hyper)) if method.derive else p
+
+
+def compared(
+    case: Example, p: Any, query: Query, outcome: dist.Distribution
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """{what: what predict says, what the observed site says} of the training cells."""
+    method, data, hyper = case.method, case.data, case.hyper
+    if isinstance(outcome, dist.Delta):  # one more count adds log P(w | x) to the log density
+        laws = pointwise.laws(method, p, data, hyper)
+        parts = [
+            jax.grad(lambda y, law=laws[f"view.{name}"]: jnp.sum(law.log_prob(y)))(y)
+            for name, y in data.y.items()
+        ]
+        return {"log probabilities": (jnp.log(outcome.mean), jnp.concatenate(parts))}
+
+    def observed(y: jax.Array) -> jax.Array:
+        return pointwise.factors(method, p, data, hyper, query, y)
+
+    if hasattr(outcome, "score"):
+        # predict reads the number about which the model's law of a binary label is centred as a probability
+        slope = jax.grad(lambda y: jnp.sum(observed(y)))(outcome.score)
+        return {"modes": (jnp.zeros_like(slope), slope)}
+    if isinstance(outcome, Levels):
+        values = jnp.broadcast_to(outcome.scale[:, None], (len(outcome.scale), len(query.row)))
+    else:
+        sd = jnp.where(jnp.isfinite(outcome.variance), outcome.variance, 1) ** 0.5
+        values = outcome.mean + jnp.asarray(STEPS)[:, None] * sd
+    # a loss stands for a density up to a factor of the cell: differences between values are compared
+    tables = (jax.vmap(law)(values) for law in (outcome.log_prob, observed))
+    ours, theirs = (table - table.mean(0) for table in tables)
+    return {"log densities": (ours, theirs)}
+
+
+def missed(outcome: dist.Distribution, key: jax.Array) -> jax.Array:
+    """By how many standard errors the mean of simulated outcomes misses, in the worst cell."""
+    sd = jnp.broadcast_to(outcome.variance**0.5, outcome.mean.shape)
+    gap = jnp.abs(simulated(outcome, key, OUTCOMES).mean(0) - outcome.mean)
+    return jnp.max(jnp.where(jnp.isfinite(sd), gap / (sd / OUTCOMES**0.5 + 1e-9), 0))

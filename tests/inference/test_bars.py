@@ -1,0 +1,37 @@
+"""Progress bars: one line in a notebook, which is empty at the end; nothing in a log file."""
+
+import sys
+
+import pytest
+
+from bayesfac.inference.result import bar
+
+IPython = pytest.importorskip("IPython")
+
+
+def test_a_notebook_keeps_one_empty_line(monkeypatch):
+    shown, states = [], []
+
+    class Place:
+        def update(self, data, raw):
+            states.append(data["text/plain"])
+
+    def display(data, **how):
+        shown.append(how)
+        return Place()
+
+    monkeypatch.setitem(sys.modules, "ipykernel", IPython)
+    monkeypatch.setattr("IPython.display.display", display)
+    with bar(True, 3, "gibbs") as line:
+        line.mininterval = 0
+        for _ in range(3):
+            line.update(1)
+    assert shown == [{"raw": True, "display_id": True}]
+    assert any("gibbs" in state for state in states) and states[-1] == ""
+
+
+def test_a_log_file_has_no_bar(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    with bar(True, 3, "gibbs") as line:
+        line.update(3)
+    assert capsys.readouterr().err == ""
