@@ -21,6 +21,7 @@ from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
 _forced: list[str] = []  # nested choices of `use`
+_counts: list[list[float]] = []  # nested lists of `counted`
 
 
 @contextmanager
@@ -42,6 +43,16 @@ def backend() -> str:
     return "numba" if jax.default_backend() == "cpu" and _accepted() else "jax"
 
 
+@contextmanager
+def counted() -> Iterator[list[float]]:
+    """Yield a list of the multiplications of each kernel that is traced inside the block."""
+    _counts.append([])
+    try:
+        yield _counts[-1]
+    finally:
+        _counts.pop()
+
+
 @cache
 def _accepted() -> bool:
     """Whether XLA takes the kernels; if not, warn once."""
@@ -60,6 +71,8 @@ def _call(kernel: str, like: jax.Array, results: Any, *args: Any, **plan: Any) -
     arrays = [jnp.asarray(a) for a in args]
     real = [jnp.issubdtype(a.dtype, jnp.floating) for a in arrays]
     cast = [a.astype(like.dtype if r else jnp.int32) for a, r in zip(arrays, real, strict=True)]
+    for found in _counts:
+        found.append(plan["cost"])
     return bridge.call(getattr(numba_loops, kernel), like.dtype, results, *cast, **plan)
 
 
@@ -245,11 +258,13 @@ def _solve_rows(
     noise: jax.Array | None = None,
 ) -> jax.Array:
     n, K = rows.ptr.shape[0] - 1, V.shape[1]
-    z = jnp.zeros((0, K), V.dtype) if noise is None else noise
+    shape = (n, K) if noise is None else noise.shape
+    z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
     root = jnp.sqrt(jnp.atleast_1d(weight))
     system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift, z
-    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6
-    return _call("solve_rows", V, [(n, K)], *system, cost=cost)[0]
+    wide = int(np.prod(shape[1:]))
+    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6 + n * wide * K / 2
+    return _call("solve_rows", V, [(n, wide)], *system, cost=cost)[0].reshape(shape)
 
 
 @_in_numba(_solve_rows)
@@ -265,12 +280,12 @@ def solve_rows(
     """The means P_i^-1 b_i; with standard normal `noise` (n x K), draws from N(P_i^-1 b_i, P_i^-1).
 
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
-    cell (row-major, as `target`).
+    cell (row-major, as `target`). Noise of n x S x K gives S draws of each row from one factorisation.
     """
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)
     half = jax.lax.linalg.triangular_solve(L, b[..., None], left_side=True, lower=True)
     if noise is not None:
-        half = half + noise[..., None]
+        half = half + jnp.moveaxis(noise.reshape(len(b), -1, b.shape[1]), 1, 2)
     full = jax.lax.linalg.triangular_solve(L, half, left_side=True, lower=True, transpose_a=True)
-    return full[..., 0]
+    return full[..., 0] if noise is None else jnp.moveaxis(full, 1, 2).reshape(noise.shape)

@@ -1,0 +1,117 @@
+"""The solver's point, then a short Gibbs run from it: intervals for the price of a few points."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+
+from bayesfac.core import checks
+from bayesfac.core.kernels import sparse
+from bayesfac.core.method import sites
+from bayesfac.inference.checkpoint import SAVE_EVERY
+from bayesfac.inference.fixed_point import FixedPoint
+from bayesfac.inference.gibbs import Gibbs, spread, sweep
+from bayesfac.inference.gradient import LBFGS
+from bayesfac.inference.result import Job, Result, check_settings
+
+WARMUP = 4  # the first quarter of the sweeps is thrown away
+FEWEST = 40  # sweeps of a chain, whatever they cost: fewer show no spread
+JITTER = 1e-3  # chains begin at turned copies of the point; larger steps would have to be forgotten
+PLAIN, HARD = 2.0, 40.0  # an operation outside the loops, and an exponential, in multiplications in a loop
+SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
+
+
+@dataclass(frozen=True)
+class Quick:
+    """The method's own solver, then a short Gibbs run from its point, with predictions averaged exactly.
+
+    Chains start at copies of the point, turned or relabelled as the method's gauge allows. A kept sweep gives
+    several draws, as `Gibbs(pairs=...)` describes.
+
+    Parameters
+    ----------
+    times : float
+        What the fit may cost, in units of the solver's point. The sweeps that this pays for follow from
+        counted multiplications and never from a clock, so that a seed is a fit: see `affordable`.
+    sweeps : int, optional
+        Gibbs sweeps of each chain instead, of which the first quarter is thrown away. `fit.engine.sweeps`
+        says how many there were.
+    chains : int
+        Independent chains.
+    draws : int
+        Sweeps of each chain that are kept, at most, evenly spaced.
+    pairs : int
+        Pairs of draws of each block of normal rows at a kept sweep.
+    folder : str, optional
+        Write draws and checkpoints there, as Gibbs does; a killed run resumes to the same draws.
+    """
+
+    times: float = 3.0
+    sweeps: int | None = None
+    chains: int = 2
+    draws: int = 40
+    pairs: int = 2
+    folder: str | None = None
+    save_every: float = SAVE_EVERY
+
+    def __post_init__(self) -> None:
+        least = {"chains": 1, "draws": 1, "pairs": 0}
+        check_settings(self, **least, **({} if self.sweeps is None else {"sweeps": 4}))
+        checks.positive(self, "times")
+
+    def run(self, job: Job) -> Result:
+        """The point, and the chains that begin there. An interrupted solver gives its point so far."""
+        solver = SOLVERS[job.method.solver](**self._place("point"))
+        point = solver.run(replace(job, identity=f"{job.identity} point"))
+        if point.partial:
+            return point
+        n = self.sweeps or affordable(self, job, point)
+        gibbs = self._chains(n)
+        start = dict(sites(point.params))
+        found = gibbs.run(replace(job, start=start, identity=f"{job.identity} {n} sweeps"))
+        if point.converged is False:
+            found.notes.append("the solver did not converge: " + "; ".join(point.notes))
+        found.engine = replace(self, sweeps=n)
+        return found
+
+    def _chains(self, sweeps: int) -> Gibbs:
+        thin = max(1, -(-(sweeps - sweeps // WARMUP) // self.draws))
+        kept = (sweeps - sweeps // WARMUP) // thin
+        warmup = sweeps - kept * thin
+        return Gibbs(warmup, kept, self.chains, thin, JITTER, self.pairs, **self._place("chains"))
+
+    def _place(self, part: str) -> dict[str, Any]:
+        folder = None if self.folder is None else f"{self.folder}/{part}"
+        return {"folder": folder, "save_every": self.save_every}
+
+
+def affordable(engine: Quick, job: Job, point: Result) -> int:
+    """The sweeps of each chain that `times` points pay for: as many as cost what remains after the point.
+
+    Costs are counted, see `work`: of the solver its sweeps and looks at the objective, without its start; of
+    the chains their sweeps, and the draws of kept ones. At least FEWEST sweeps are made.
+    """
+    method, data, hyper, key = job.method, job.data, job.hyper, job.key
+    p = point.params
+    cost = partial(work, job, p)
+    value = lambda p, data: method.objective(p, data, hyper)  # noqa: E731
+    if method.update is None:
+        look = cost(lambda p, data: jax.value_and_grad(value)(p, data))
+    else:  # three sweeps, and the objective in double precision before and after the extrapolation
+        look = 3 * cost(lambda p, data: method.update(p, data, hyper)) + 4 * cost(value)
+    left = (engine.times - 1) * look * (len(point.trace) - 1) / engine.chains
+    one = cost(lambda p, data: sweep(method, hyper, p, data, key))
+    kept = cost(lambda p, data: spread(method, hyper, p, data, key, engine.pairs))
+    few = left / (one + kept * (1 - 1 / WARMUP))
+    return max(FEWEST, int(max(few, (left - kept * engine.draws) / one)))
+
+
+def work(job: Job, p: Any, function: Callable) -> float:
+    """The cost of function(p, data): multiplications of the sparse loops, and what XLA counts of all else,
+    weighted by how long they take beside each other. Nothing is compiled or run."""
+    with sparse.counted() as kernels:
+        rest = jax.jit(function).lower(p, job.data).cost_analysis()
+    plain, hard = rest.get("flops", 0.0), rest.get("transcendentals", 0.0)
+    return sum(kernels) + PLAIN * plain + HARD * hard

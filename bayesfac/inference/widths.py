@@ -1,0 +1,58 @@
+"""Whether an approximation's standard deviations are wide enough, by a few exact conditional updates.
+
+Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of the
+approximation: where predictions spread more after some sweeps than before, the approximation was too narrow.
+A few sweeps do not forget the start, so the true difference is at least what they show.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core.data.cells import Query
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import from_sites
+from bayesfac.inference.gibbs import continued
+from bayesfac.inference.predictions.everywhere import expectations
+from bayesfac.inference.predictions.predict import MEMORY
+from bayesfac.inference.result import Job, Result, derived
+
+CHAINS, SWEEPS = 8, 48  # of which the first half is thrown away
+PAIRS = 2  # balanced draws of rows at each kept sweep
+
+
+def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> dict[str, Any]:
+    """{"ratio", "error"}: sds of expected outcomes at the probe cells, over those after Gibbs sweeps.
+
+    `error` is the standard error, from leaving out one chain at a time. {"why"}: why there is no answer.
+    """
+    total = int(np.prod(next(iter(draws.values())).shape[:2]))
+    at = np.linspace(0, total - 1, CHAINS).astype(int)
+    flat = {site: np.reshape(x, (total, *x.shape[2:])) for site, x in draws.items()}
+    p = from_sites(job.method, {site: jnp.asarray(x[at]) for site, x in flat.items()})
+    walks = jax.random.split(jax.random.fold_in(job.key, SWEEPS), CHAINS)
+    try:
+        new = continued(job, p, walks, SWEEPS // 2, SWEEPS // 2, PAIRS)
+    except BayesfacError as error:  # the conditionals may not serve all settings of a method
+        return {"why": str(error)}
+    before, after = (_expected(job, some, probe) for some in (draws, new))
+    chains = np.arange(len(after)) // (len(after) // CHAINS)
+    growth = [_growth(before, after)] + [_growth(before, after[chains != c]) for c in range(CHAINS)]
+    ratios = np.asarray(growth) ** -0.5
+    error = np.sqrt((CHAINS - 1) * np.var(ratios[1:]))
+    return {"ratio": float(ratios[0]), "error": float(error)}
+
+
+def _expected(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.ndarray:
+    """(draw, cell) expected outcomes."""
+    full = derived(job.method, job.data, job.hyper, Result(draws=draws)).draws
+    return expectations(job.method, job.hyper, full, probe, MEMORY).astype(float)  # type: ignore[arg-type]
+
+
+def _growth(before: np.ndarray, after: np.ndarray) -> float:
+    """The variance after the sweeps over that before, averaged over the cells that vary."""
+    old, new = before.var(0), after.var(0)
+    return float(np.mean(new[old > 0] / old[old > 0])) if (old > 0).any() else np.nan
