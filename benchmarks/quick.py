@@ -17,6 +17,7 @@ import numpy as np
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
+from bayesfac.datasets.fetch import folders
 
 PARTS = ("made up", "ratings", "labels")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -39,7 +40,9 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
     if quick:
         data, _ = bf.datasets.make_tasks(60, 1, labelled=1.0, seed=seed)
     else:
-        data = bf.datasets.load("emotions")
+        (path,) = [p for folder in folders() if (p := folder / "emotions.npz").is_file()][:1]
+        with np.load(path, allow_pickle=False) as z:
+            data = bf.Tasks({"music": z["X"].astype(float)}, z["Y"].astype(float))
     train, test = bf.split.holdout(data, 0.5, seed=seed)
     return "heres", {"n_components": 4 if quick else 20}, train, test, None
 

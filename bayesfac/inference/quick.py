@@ -1,25 +1,22 @@
 """The solver's point, then a short Gibbs run from it: intervals for the price of a few points."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
 
 from bayesfac.core import checks
-from bayesfac.core.kernels import sparse
 from bayesfac.core.method import sites
 from bayesfac.inference.checkpoint import SAVE_EVERY
 from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.gibbs import Gibbs, spread, sweep
 from bayesfac.inference.gradient import LBFGS
 from bayesfac.inference.result import Job, Result, check_settings
+from bayesfac.inference.work import work
 
 WARMUP = 4  # the first quarter of the sweeps is thrown away
 FEWEST = 40  # sweeps of a chain, whatever they cost: fewer show no spread
 JITTER = 1e-3  # chains begin at turned copies of the point; larger steps would have to be forgotten
-PLAIN, HARD = 2.0, 40.0  # an operation outside the loops, and an exponential, in multiplications in a loop
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 
 
@@ -90,28 +87,23 @@ class Quick:
 def affordable(engine: Quick, job: Job, point: Result) -> int:
     """The sweeps of each chain that `times` points pay for: as many as cost what remains after the point.
 
-    Costs are counted, see `work`: of the solver its sweeps and looks at the objective, without its start; of
-    the chains their sweeps, and the draws of kept ones. At least FEWEST sweeps are made.
+    Work is counted: of the solver its start, its sweeps and its looks at the objective; of the chains their
+    sweeps and the draws of kept ones. At least FEWEST sweeps are made.
     """
     method, data, hyper, key = job.method, job.data, job.hyper, job.key
-    p = point.params
-    cost = partial(work, job, p)
-    value = lambda p, data: method.objective(p, data, hyper)  # noqa: E731
+    p, looks = point.params, len(point.trace) - 1
+
+    def value(p: Any, data: Any) -> jax.Array:
+        return method.objective(p, data, hyper)
+
     if method.update is None:
-        look = cost(lambda p, data: jax.value_and_grad(value)(p, data))
-    else:  # three sweeps, and the objective in double precision before and after the extrapolation
-        look = 3 * cost(lambda p, data: method.update(p, data, hyper)) + 4 * cost(value)
-    left = (engine.times - 1) * look * (len(point.trace) - 1) / engine.chains
-    one = cost(lambda p, data: sweep(method, hyper, p, data, key))
-    kept = cost(lambda p, data: spread(method, hyper, p, data, key, engine.pairs))
-    few = left / (one + kept * (1 - 1 / WARMUP))
-    return max(FEWEST, int(max(few, (left - kept * engine.draws) / one)))
-
-
-def work(job: Job, p: Any, function: Callable) -> float:
-    """The cost of function(p, data): multiplications of the sparse loops, and what XLA counts of all else,
-    weighted by how long they take beside each other. Nothing is compiled or run."""
-    with sparse.counted() as kernels:
-        rest = jax.jit(function).lower(p, job.data).cost_analysis()
-    plain, hard = rest.get("flops", 0.0), rest.get("transcendentals", 0.0)
-    return sum(kernels) + PLAIN * plain + HARD * hard
+        look = work(jax.value_and_grad(value), p, data)
+    else:  # three sweeps; the objective in double precision before and after the extrapolation
+        look = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
+        look += 4 * work(value, p, data)
+    price = looks * look + work(lambda data: (method.start or method.init)(key, data, hyper), data)
+    left = (engine.times - 1) * price / engine.chains
+    one = work(lambda p, data: sweep(method, hyper, p, data, key), p, data)
+    kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
+    every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
+    return max(FEWEST, int(max(every, (left - kept * engine.draws) / one)))

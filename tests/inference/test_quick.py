@@ -14,9 +14,10 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY, settle, sites
 from bayesfac.inference.gibbs import spread
-from bayesfac.inference.quick import Quick, affordable, work
+from bayesfac.inference.quick import Quick, affordable
 from bayesfac.inference.result import Job, Result
 from bayesfac.inference.widths import against_conditionals
+from bayesfac.inference.work import work
 from bayesfac.report.diagnostics.widths import shortness
 from tests.kinds import quick_for
 
@@ -134,7 +135,11 @@ def test_sweeps_follow_from_counted_work():
     job, p = problem()
     sweep = lambda p, data: job.method.update(p, data, job.hyper)  # noqa: E731
     both = lambda p, data: sweep(sweep(p, data), data)  # noqa: E731
-    assert work(job, p, both) == pytest.approx(2 * work(job, p, sweep), rel=0.02)
+    args = (p, job.data)
+    assert work(both, *args) == pytest.approx(2 * work(sweep, *args), rel=0.02)
+    K = 3
+    least = len(job.data) * K**2  # both sides add up K x K outer products, symmetric
+    assert least < work(sweep, *args) < 20 * least
     point = Result(p, trace=np.zeros(200))
     n = [affordable(Quick(times=t, draws=10), job, point) for t in (1, 11, 21, 21)]
     assert n[0] == 40 and n[2] == n[3]
@@ -190,6 +195,7 @@ def aligned(fit):
     return {site: found.get(site, x) for site, x in fit.draws.items()}
 
 
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
 def test_svi_says_how_narrow_its_guide_is():
     job, _ = problem()
     settings = {**job.hyper._asdict(), "progress": False}

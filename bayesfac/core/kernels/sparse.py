@@ -21,7 +21,6 @@ from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
 _forced: list[str] = []  # nested choices of `use`
-_counts: list[list[float]] = []  # nested lists of `counted`
 
 
 @contextmanager
@@ -43,16 +42,6 @@ def backend() -> str:
     return "numba" if jax.default_backend() == "cpu" and _accepted() else "jax"
 
 
-@contextmanager
-def counted() -> Iterator[list[float]]:
-    """Yield a list of the multiplications of each kernel that is traced inside the block."""
-    _counts.append([])
-    try:
-        yield _counts[-1]
-    finally:
-        _counts.pop()
-
-
 @cache
 def _accepted() -> bool:
     """Whether XLA takes the kernels; if not, warn once."""
@@ -71,8 +60,6 @@ def _call(kernel: str, like: jax.Array, results: Any, *args: Any, **plan: Any) -
     arrays = [jnp.asarray(a) for a in args]
     real = [jnp.issubdtype(a.dtype, jnp.floating) for a in arrays]
     cast = [a.astype(like.dtype if r else jnp.int32) for a, r in zip(arrays, real, strict=True)]
-    for found in _counts:
-        found.append(plan["cost"])
     return bridge.call(getattr(numba_loops, kernel), like.dtype, results, *cast, **plan)
 
 

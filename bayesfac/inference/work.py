@@ -1,0 +1,61 @@
+"""How much work a function does, counted in its traced program: nothing is compiled, run or timed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+# In multiplications inside a sparse loop, which are the unit: an operation elsewhere, and an exponential or
+# a random number. Measured on one core (benchmarks/quick.py --parts work).
+PLAIN, HARD = 0.7, 20.0
+SLOW = {
+    "exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "erf", "erfc", "erf_inv", "sin", "cos", "tan",
+    "pow", "lgamma", "digamma", "cosh", "sinh", "random_bits", "random_gamma", "threefry2x32",
+}  # fmt: skip
+CUBIC = {"cholesky", "triangular_solve", "eigh", "householder_product", "geqrf", "qr", "lu", "svd"}
+
+
+def work(function: Callable, *args: Any) -> float:
+    """The work of function(*args), in multiplications of the sparse loops."""
+    return _of(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _of(program: Jaxpr) -> float:
+    return float(sum(_equation(eqn) for eqn in program.eqns))
+
+
+def _equation(eqn: Any) -> float:
+    name, params = eqn.primitive.name, eqn.params
+    if name == "while":
+        return _rounds(params["cond_jaxpr"].jaxpr) * _of(params["body_jaxpr"].jaxpr)
+    if name == "cond":
+        return max(_of(branch.jaxpr) for branch in params["branches"])
+    size = sum(int(np.prod(out.aval.shape)) for out in eqn.outvars)
+    if name == "ffi_call" and "cost" in (known := dict(params["attributes"] or ())):
+        return float(np.asarray(known["cost"]))
+    if name == "dot_general":
+        (axes, _), _ = params["dimension_numbers"]
+        return size * int(np.prod([eqn.invars[0].aval.shape[axis] for axis in axes])) * PLAIN
+    if name in CUBIC:
+        return size * eqn.outvars[0].aval.shape[-1] * PLAIN
+    inside = [_of(part) for value in params.values() for part in _programs(value)]
+    if inside:
+        return params.get("length", 1) * sum(inside)
+    return size * (HARD if name in SLOW else PLAIN)
+
+
+def _programs(value: Any) -> list[Jaxpr]:
+    """The programs in one parameter of an equation."""
+    if isinstance(value, ClosedJaxpr):
+        return [value.jaxpr]
+    return [value] if isinstance(value, Jaxpr) else []
+
+
+def _rounds(test: Jaxpr) -> float:
+    """How often a loop that counts to a number written in the program goes round; of other loops 1."""
+    last = test.eqns[-1] if test.eqns else None
+    if last is not None and last.primitive.name == "lt" and isinstance(last.invars[1], Literal):
+        return float(last.invars[1].val)
+    return 1.0
