@@ -96,7 +96,9 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
         "quick": held_out(fit, test),
         "long": held_out(long, test),
         "sd beside the long run": dict(
-            zip(("5 %", "50 %", "95 %"), np.quantile(ratio, [0.05, 0.5, 0.95]).tolist(), strict=True)
+            zip(
+                ("5 %", "50 %", "95 %"), np.quantile(ratio, [0.05, 0.5, 0.95]).tolist(), strict=True
+            )
         ),
         "says of its sds": fit.diagnostics().narrow,
     }

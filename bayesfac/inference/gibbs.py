@@ -1,5 +1,6 @@
 """Gibbs sweeps through a method's declared conditionals."""
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,6 @@ from bayesfac.inference.result import (
 from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import scattered
 
-import os
 KEEP = float(os.environ.get("KEEP", "0"))
 SPREAD = 2**20  # numbers the random key of a kept sweep, beyond those of its blocks
 BUFFER = 64 * 2**20  # bytes of draws that the compiled program holds
@@ -49,6 +49,10 @@ class Gibbs:
         2 x `pairs` times from its conditional, in pairs m + e and m - e about its mean m, while all other
         sites stay. Averages over these draws are the conditional's own (Rao-Blackwell), so that few sweeps
         give smooth predictions. The log joint is that of the sweep. A method without normal rows ignores it.
+    over : float
+        Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block steps from x
+        to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional as it is, and chains that drift
+        slowly along the factors get on faster.
     folder : str, optional
         Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
         a killed run resumes from it, to the same draws.
@@ -60,11 +64,13 @@ class Gibbs:
     thin: int = 1
     jitter: float = 0.1
     pairs: int = 0
+    over: float = 0.0
     folder: str | None = None
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         check_settings(self, warmup=0, draws=1, chains=1, thin=1, pairs=0)
+        require(0 <= self.over < 1, f"Expected Gibbs(over=...) in [0, 1), got {self.over!r}")
         require(self.jitter >= 0, f"Expected Gibbs(jitter=...) of at least 0, got {self.jitter!r}")
 
     def run(self, job: Job) -> Result:
@@ -77,7 +83,7 @@ class Gibbs:
         one = each * sum(x.nbytes for x in jax.tree.leaves(p))
         # a power of two, so that one program serves runs of several lengths
         size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(one, 1)))
-        block = program(_block, job.data, job.method, job.hyper, size, self.pairs)
+        block = program(_block, job.data, job.method, job.hyper, size, self.pairs, self.over)
         writer = Writer(self.folder, (self.chains, each * self.draws))
         lp = np.full((self.chains, each * self.draws), np.nan)
         total, done, pace = self.warmup + self.draws * self.thin, 0, 1
@@ -151,6 +157,7 @@ def _block(
     hyper: Any,
     size: int,
     pairs: int,
+    over: float,
     p: Any,
     data: Any,
     walks: jax.Array,
@@ -166,7 +173,7 @@ def _block(
 
     def step(p: Any, number: jax.Array) -> Any:
         each = jax.vmap(
-            lambda p, walk: sweep(method, hyper, p, data, jax.random.fold_in(walk, number))
+            lambda p, walk: sweep(method, hyper, p, data, jax.random.fold_in(walk, number), over)
         )
         return each(p, walks)
 
@@ -196,7 +203,7 @@ def continued(
     job: Job, p: Any, walks: jax.Array, warmup: int, draws: int, pairs: int
 ) -> dict[str, np.ndarray]:
     """{site: (chain, draw, ...)}: every sweep after `warmup` sweeps of chains that stand at `p`."""
-    block = program(_block, job.data, job.method, job.hyper, draws, pairs)
+    block = program(_block, job.data, job.method, job.hyper, draws, pairs, 0.0)
     p = block(p, job.data, walks, 0, 1, warmup)[0]
     new = block(p, job.data, walks, warmup, draws, 1)[1]
     return {site: np.asarray(x).reshape(len(walks), -1, *x.shape[3:]) for site, x in new.items()}
@@ -226,16 +233,18 @@ def spread(
     return {site: jnp.concatenate([each[site] for each in found]) for site in state}
 
 
-def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array) -> Any:
+def sweep(
+    method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0
+) -> Any:
     """All blocks of one chain once, in the order that the method lists them."""
     auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
     laws = laws_of(method, p)
     for number, (site, law) in enumerate(laws.items()):
-        conditional = law(p, data, hyper, *auxiliary)
-        if isinstance(conditional, NormalRows) and KEEP:
-            new = conditional.relaxed(jax.random.fold_in(key, number), sites(p)[site], KEEP)
+        conditional, own = law(p, data, hyper, *auxiliary), jax.random.fold_in(key, number)
+        if over and isinstance(conditional, NormalRows):
+            new = conditional.beyond(own, sites(p)[site], over)
         else:
-            new = conditional.sample(jax.random.fold_in(key, number))
+            new = conditional.sample(own)
         p = replace_sites(p, {site: new})
     for number, move in enumerate(method.moves.values(), len(laws)):
         p = move(jax.random.fold_in(key, number), p, data, hyper)

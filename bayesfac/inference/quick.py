@@ -14,9 +14,9 @@ from bayesfac.inference.gradient import LBFGS
 from bayesfac.inference.result import Job, Result, check_settings
 from bayesfac.inference.work import work
 
-WARMUP = 4  # the first quarter of the sweeps is thrown away
+WARMUP = 2  # the first half of the sweeps is thrown away
 FEWEST = 40  # sweeps of a chain, whatever they cost: fewer show no spread
-JITTER = 1e-3  # chains begin at turned copies of the point; larger steps would have to be forgotten
+JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the point (benchmarks/README.md)
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 
 
@@ -33,7 +33,7 @@ class Quick:
         What the fit may cost, in units of the solver's point. The sweeps that this pays for follow from
         counted multiplications and never from a clock, so that a seed is a fit: see `affordable`.
     sweeps : int, optional
-        Gibbs sweeps of each chain instead, of which the first quarter is thrown away. `fit.engine.sweeps`
+        Gibbs sweeps of each chain instead, of which the first half is thrown away. `fit.engine.sweeps`
         says how many there were.
     chains : int
         Independent chains.
@@ -77,7 +77,8 @@ class Quick:
         thin = max(1, -(-(sweeps - sweeps // WARMUP) // self.draws))
         kept = (sweeps - sweeps // WARMUP) // thin
         warmup = sweeps - kept * thin
-        return Gibbs(warmup, kept, self.chains, thin, JITTER, self.pairs, **self._place("chains"))
+        place = self._place("chains")
+        return Gibbs(warmup, kept, self.chains, thin, JITTER, self.pairs, OVER, **place)
 
     def _place(self, part: str) -> dict[str, Any]:
         folder = None if self.folder is None else f"{self.folder}/{part}"
@@ -103,7 +104,7 @@ def affordable(engine: Quick, job: Job, point: Result) -> int:
         look += 4 * work(value, p, data)
     price = looks * look + work(lambda data: (method.start or method.init)(key, data, hyper), data)
     left = (engine.times - 1) * price / engine.chains
-    one = work(lambda p, data: sweep(method, hyper, p, data, key), p, data)
+    one = work(lambda p, data: sweep(method, hyper, p, data, key, OVER), p, data)
     kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
     every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
     return max(FEWEST, int(max(every, (left - kept * engine.draws) / one)))

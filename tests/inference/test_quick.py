@@ -67,7 +67,21 @@ def test_balanced_draws_have_the_covariance_of_the_law():
     law = rows_of_users()
     draws = np.asarray(law.balanced(jax.random.key(4), 200))
     assert not unlike_the_law(draws, law)
-    assert unlike_the_law(0.9 * draws + 0.1 * np.asarray(law.mean), law), "draws that are too narrow"
+    assert unlike_the_law(0.9 * draws + 0.1 * np.asarray(law.mean), law), (
+        "draws that are too narrow"
+    )
+
+
+def test_overrelaxed_rows_keep_their_law():
+    """200 steps: squares about the mean stay K, and products of old and new are -over K."""
+    law = rows_of_users()
+    P, _ = sparse.normal_equations(*law._system)
+    old = law.sample(jax.random.key(7), (200,))
+    new = jax.vmap(lambda k, x: law.beyond(k, x, 0.6))(jax.random.split(jax.random.key(8), 200), old)
+    assert not unlike_the_law(np.asarray(new), law)
+    a, b = (np.asarray(x) - np.asarray(law.mean) for x in (old, new))
+    products = np.einsum("snk,nkl,snl->sn", a, np.asarray(P), b)
+    assert products.mean() == pytest.approx(-0.6 * 3, abs=5 * np.sqrt(3 * (1 + 0.6**2) / a[..., 0].size))
 
 
 def test_predictions_agree_with_many_plain_draws_of_the_rows():
@@ -88,7 +102,7 @@ def test_gibbs_with_pairs_samples_the_same_posterior():
     job, _ = problem()
     probe = job.data.cells
     means, sds = [], []
-    for engine in (bf.Gibbs(200, 1500, 2), bf.Gibbs(200, 300, 2, thin=5, pairs=2)):
+    for engine in (bf.Gibbs(200, 1500, 2), bf.Gibbs(200, 300, 2, thin=5, pairs=2, over=0.5)):
         fit = bf.fit("pmf", job.data, engine, **job.hyper._asdict(), progress=False)
         found = fit.predict({"user": np.asarray(probe.row), "item": np.asarray(probe.col)})
         means.append(found.mean)
@@ -114,7 +128,7 @@ def test_every_method_with_conditionals_runs(name):
     lengths = {value.shape[:2] for value in fit.draws.values()}
     blocks = {"pmf": 2, "heres": 1 + len(data.blocks) if name == "heres" else 0}.get(name)
     assert len(lengths) == 1 and fit.stats["lp"].shape in lengths
-    assert blocks is None or lengths == {(2, 3 * 2 * blocks)}
+    assert blocks is None or lengths == {(2, 4 * 2 * blocks)}
     for site, value in fit.draws.items():
         assert np.isfinite(value).all(), site
     assert fit.diagnostics().narrow is not None

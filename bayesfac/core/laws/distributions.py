@@ -26,11 +26,11 @@ class NormalRows(dist.Distribution):
         noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.dtype)
         return jax.vmap(self.draws)(noise) if sample_shape else self.draws(noise)
 
-    def relaxed(self, key: jax.Array, old: jax.Array, keep: float) -> jax.Array:
-        """A draw that leaves the law invariant: m + keep (old - m) + sqrt(1 - keep^2) e."""
+    def beyond(self, key: jax.Array, old: jax.Array, over: float) -> jax.Array:
+        """m - over (old - m) + sqrt(1 - over^2) e, which leaves the law invariant."""
         z = jax.random.normal(key, self.event_shape, self.dtype)
         mean, new = jnp.moveaxis(self.draws(jnp.stack([jnp.zeros_like(z), z], 1)), 1, 0)
-        return mean + keep * (old - mean) + (1 - keep**2) ** 0.5 * (new - mean)
+        return mean - over * (old - mean) + (1 - over**2) ** 0.5 * (new - mean)
 
     def balanced(self, key: jax.Array, pairs: int) -> jax.Array:
         """2 x `pairs` draws of all rows, (2 pairs, n, K), whose mean is the mean of the law.

@@ -13,9 +13,8 @@ import pandas as pd
 from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings as judges
-from bayesfac.report.diagnostics import psis
+from bayesfac.report.diagnostics import psis, widths
 from bayesfac.report.diagnostics import uses as verdict
-from bayesfac.report.diagnostics import widths
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import render
