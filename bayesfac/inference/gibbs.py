@@ -50,9 +50,9 @@ class Gibbs:
         sites stay. Averages over these draws are the conditional's own (Rao-Blackwell), so that few sweeps
         give smooth predictions. The log joint is that of the sweep. A method without normal rows ignores it.
     over : float
-        Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block steps from x
-        to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional as it is, and chains that drift
-        slowly along the factors get on faster.
+        Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block steps from
+        x to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional as it is, and chains that
+        drift slowly along the factors get on faster.
     folder : str, optional
         Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
         a killed run resumes from it, to the same draws.
@@ -233,9 +233,7 @@ def spread(
     return {site: jnp.concatenate([each[site] for each in found]) for site in state}
 
 
-def sweep(
-    method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0
-) -> Any:
+def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0) -> Any:
     """All blocks of one chain once, in the order that the method lists them."""
     auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
     laws = laws_of(method, p)

@@ -1,8 +1,9 @@
-"""Whether an approximation's standard deviations are wide enough, by a few exact conditional updates.
+"""Whether the standard deviations of an approximation, or of a short run, are wide enough.
 
-Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of the
+Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of an
 approximation: where predictions spread more after some sweeps than before, the approximation was too narrow.
-A few sweeps do not forget the start, so the true difference is at least what they show.
+A few sweeps do not forget the start, so the true difference is at least what they show. A short Gibbs run
+tells by itself how its variance grows with its length.
 """
 
 from collections.abc import Mapping
@@ -42,8 +43,8 @@ def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query
     chains = np.arange(len(after)) // (len(after) // CHAINS)
     growth = [_growth(before, after)] + [_growth(before, after[chains != c]) for c in range(CHAINS)]
     ratios = np.asarray(growth) ** -0.5
-    error = np.sqrt((CHAINS - 1) * np.var(ratios[1:]))
-    return {"ratio": float(ratios[0]), "error": float(error)}
+    jackknife = np.sqrt((CHAINS - 1) * np.var(ratios[1:]))
+    return {"ratio": float(ratios[0]), "error": float(jackknife)}
 
 
 def _expected(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.ndarray:
@@ -56,3 +57,25 @@ def _growth(before: np.ndarray, after: np.ndarray) -> float:
     """The variance after the sweeps over that before, averaged over the cells that vary."""
     old, new = before.var(0), after.var(0)
     return float(np.mean(new[old > 0] / old[old > 0])) if (old > 0).any() else np.nan
+
+
+def shortness(probe: np.ndarray) -> float | None:
+    """The share by which sds of a short run are too small, from its draws of predictions (chain, draw, cell).
+
+    A run of length T that moves on a time scale t shows a variance that is too small by the share t / T, so
+    its halves lack twice as much. The variance of an endless run is therefore twice that of the run minus
+    that of its halves, averaged over cells.
+    """
+    chains, draws, cells = probe.shape
+    half = draws // 2
+    if half < 2:
+        return None
+    x = np.asarray(probe, float)[:, : 2 * half]
+    whole = x.var(1).mean(0)
+    parts = x.reshape(chains, 2, half, cells).var(2).mean((0, 1))
+    shown = x.reshape(-1, cells).var(0)
+    moves = shown > 0
+    if not moves.any():
+        return None
+    growth = float(np.mean((2 * whole - parts)[moves] / shown[moves]))
+    return float(1 - max(growth, 1e-300) ** -0.5)

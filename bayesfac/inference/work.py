@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-# In multiplications inside a sparse loop, which are the unit: an operation elsewhere, and an exponential or
-# a random number. Measured on one core (benchmarks/quick.py --parts work).
-PLAIN, HARD = 0.7, 20.0
+# The unit is a multiplication inside a sparse loop. In this unit: an operation elsewhere, an exponential or
+# random number, a multiplication in a matrix product and in a factorisation, and the call of a factorisation
+# for one matrix. Fitted to the CPU seconds of sweeps.
+PLAIN, HARD, DOT, CUBE, CALL = 0.5, 1.5, 0.1, 3.0, 3000.0
 SLOW = {
     "exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "erf", "erfc", "erf_inv", "sin", "cos", "tan",
     "pow", "lgamma", "digamma", "cosh", "sinh", "random_bits", "random_gamma", "threefry2x32",
@@ -37,9 +38,10 @@ def _equation(eqn: Any) -> float:
         return float(np.asarray(known["cost"]))
     if name == "dot_general":
         (axes, _), _ = params["dimension_numbers"]
-        return size * int(np.prod([eqn.invars[0].aval.shape[axis] for axis in axes])) * PLAIN
+        return DOT * size * int(np.prod([eqn.invars[0].aval.shape[axis] for axis in axes]))
     if name in CUBIC:
-        return size * eqn.outvars[0].aval.shape[-1] * PLAIN
+        shape = eqn.outvars[0].aval.shape
+        return CALL * int(np.prod(shape[:-2])) + CUBE * size * shape[-1]
     inside = [_of(part) for value in params.values() for part in _programs(value)]
     if inside:
         return params.get("length", 1) * sum(inside)

@@ -16,9 +16,8 @@ from bayesfac.core.method import REGISTRY, settle, sites
 from bayesfac.inference.gibbs import spread
 from bayesfac.inference.quick import Quick, affordable
 from bayesfac.inference.result import Job, Result
-from bayesfac.inference.widths import against_conditionals
+from bayesfac.inference.widths import against_conditionals, shortness
 from bayesfac.inference.work import work
-from bayesfac.report.diagnostics.widths import shortness
 from tests.kinds import quick_for
 
 QUICK = bf.Quick(sweeps=8, draws=4, pairs=1)
@@ -77,11 +76,15 @@ def test_overrelaxed_rows_keep_their_law():
     law = rows_of_users()
     P, _ = sparse.normal_equations(*law._system)
     old = law.sample(jax.random.key(7), (200,))
-    new = jax.vmap(lambda k, x: law.beyond(k, x, 0.6))(jax.random.split(jax.random.key(8), 200), old)
+    new = jax.vmap(lambda k, x: law.beyond(k, x, 0.6))(
+        jax.random.split(jax.random.key(8), 200), old
+    )
     assert not unlike_the_law(np.asarray(new), law)
     a, b = (np.asarray(x) - np.asarray(law.mean) for x in (old, new))
     products = np.einsum("snk,nkl,snl->sn", a, np.asarray(P), b)
-    assert products.mean() == pytest.approx(-0.6 * 3, abs=5 * np.sqrt(3 * (1 + 0.6**2) / a[..., 0].size))
+    assert products.mean() == pytest.approx(
+        -0.6 * 3, abs=5 * np.sqrt(3 * (1 + 0.6**2) / a[..., 0].size)
+    )
 
 
 def test_predictions_agree_with_many_plain_draws_of_the_rows():

@@ -38,7 +38,8 @@ class NormalRows(dist.Distribution):
         They come in pairs, m + e and m - e, and the noise behind the pairs of one row is orthogonal, as far
         as a row has so many directions: together they show the covariance better than independent draws.
         """
-        (n, K), found = self.event_shape, []
+        found: list[jax.Array] = []
+        n, K = self.event_shape
         for z in jax.random.normal(key, (pairs, n, K), self.dtype):
             length, free = jnp.linalg.norm(z, axis=-1, keepdims=True), z
             for q in found[len(found) - len(found) % K :]:

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
+from bayesfac.inference.widths import shortness
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings as judges
-from bayesfac.report.diagnostics import psis, widths
+from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics import uses as verdict
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
@@ -129,8 +130,10 @@ def diagnostics(fit: Any) -> Diagnostics:
         long_enough = energy is not None and energy.shape[1] >= arviz_versions.SHORTEST
         bfmi = arviz_versions.bfmi(energy) if long_enough else None
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
-    narrow = widths.too_narrow(fit, quantities["probe"])
-    found = (*findings, *widths.judge(narrow))
+    narrow = shortness(quantities["probe"]) if engine == "Quick" else None
+    if (widths := fit.info.get("widths")) and "ratio" in widths:
+        narrow = 1 - widths["ratio"]
+    found = (*findings, *judges.judge_widths(narrow))
     return Diagnostics(fit.name, engine, kind, table, found, quantities, narrow)
 
 
