@@ -16,7 +16,7 @@ from bayesfac.inference.work import work
 
 WARMUP = 2  # the first half of the sweeps is thrown away
 FEWEST = 40  # sweeps of a chain, whatever they cost: fewer show no spread
-JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the point (benchmarks/README.md)
+JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the point
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 
 
