@@ -15,7 +15,8 @@ from bayesfac.inference.result import Job, Result, check_settings
 from bayesfac.inference.work import work
 
 WARMUP = 2  # the first half of the sweeps is thrown away
-FEWEST = 40  # sweeps of a chain, whatever they cost: fewer show no spread
+FEWEST, MOST = 40, 1000  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`
+FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
 JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the point
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 
@@ -48,7 +49,7 @@ class Quick:
     times: float = 3.0
     sweeps: int | None = None
     chains: int = 2
-    draws: int = 40
+    draws: int = 30
     pairs: int = 2
     folder: str | None = None
     save_every: float = SAVE_EVERY
@@ -89,7 +90,7 @@ def affordable(engine: Quick, job: Job, point: Result) -> int:
     """The sweeps of each chain that `times` points pay for: as many as cost what remains after the point.
 
     Work is counted: of the solver its start, its sweeps and its looks at the objective; of the chains their
-    sweeps and the draws of kept ones. At least FEWEST sweeps are made.
+    sweeps and the draws of kept ones. There are FEWEST sweeps at least, MOST at most.
     """
     method, data, hyper, key = job.method, job.data, job.hyper, job.key
     p, looks = point.params, len(point.trace) - 1
@@ -102,9 +103,13 @@ def affordable(engine: Quick, job: Job, point: Result) -> int:
     else:  # three sweeps; the objective in double precision before and after the extrapolation
         look = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
         look += 4 * work(value, p, data)
-    price = looks * look + work(lambda data: (method.start or method.init)(key, data, hyper), data)
+    price = (
+        FIXED
+        + looks * look
+        + work(lambda data: (method.start or method.init)(key, data, hyper), data)
+    )
     left = (engine.times - 1) * price / engine.chains
     one = work(lambda p, data: sweep(method, hyper, p, data, key, OVER), p, data)
     kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
     every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
-    return max(FEWEST, int(max(every, (left - kept * engine.draws) / one)))
+    return int(min(MOST, max(FEWEST, every, (left - kept * engine.draws) / one)))
