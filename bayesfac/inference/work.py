@@ -8,9 +8,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # The unit is a multiplication in `solve_rows`, some 0.6 ns. In this unit: a multiplication in another sparse
-# loop, in a matrix product and in a factorisation; an operation on a number elsewhere, an exponential or random
-# number; any operation, whatever its size, and the factorisation of one matrix. Fitted to the CPU seconds of
-# sweeps and solvers on MovieLens-100K and emotions, where it is right to about a factor of 1.5.
+# loop, in a matrix product and in a factorisation; an operation on a number elsewhere, an exponential or
+# random number; any operation, whatever its size, and the factorisation of one matrix. Fitted to the CPU
+# seconds of sweeps and solvers on MovieLens-100K and emotions, where it is right to a factor of about 1.5.
 LOOP, DOT, CUBE, PLAIN, HARD = 0.4, 0.03, 0.5, 0.2, 0.3
 EACH, CALL = 3e3, 1e3
 SLOW = {
