@@ -4,6 +4,8 @@ made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, 
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
 ratings   MovieLens-100K, random 90/10: BPMF, K = 10
 labels    emotions, half of the rows without labels: HERES, 20 components
+guides    PMF on made-up ratings (60 x 40, rank 3): sds of guides of SVI at the probe cells over those of Gibbs
+          beside what the check of widths says when the guide is fitted
 
 Time is CPU seconds of a second fit in the same process (so nothing is compiled), over those of the point's
 second fit. Standard deviations are of expected outcomes, cell by cell, over those of the long run.
@@ -11,6 +13,7 @@ second fit. Standard deviations are of expected outcomes, cell by cell, over tho
 
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from common import RESULTS, Cells, arguments, report, surroundings, table
 import bayesfac as bf
 from bayesfac.datasets.fetch import folders
 
-PARTS = ("made up", "ratings", "labels")
+PARTS = ("made up", "ratings", "labels", "guides")
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 Numbers = dict[str, Any]
 
@@ -108,10 +111,27 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
     return found
 
 
+def guides(seed: int, quick: bool) -> Numbers:
+    """Root mean square sds of two guides over those of a long run, and the ratio that the check says."""
+    data, _ = bf.datasets.make_gaussian(60, 40, 3, density=0.5, seed=seed)
+    long = bf.fit("pmf", data, bf.Gibbs(500, 2000, 4), n_components=3, progress=False)
+    settings = {**long.hyper._asdict(), "progress": False}
+    wide = long.predict(long.data.probe).sd_mean
+    found = {}
+    for guide in ("normal", "lowrank"):
+        fit = bf.fit("pmf", data, bf.SVI(500 if quick else 6000, guide), **settings)
+        own = fit.predict(fit.data.probe).sd_mean
+        ratio = float(np.sqrt(np.mean((wide / own) ** 2)) ** -1)
+        found[guide] = {"true": ratio, **fit.info["widths"]}
+    return found
+
+
 def shown(found: dict[str, Numbers]) -> list[Numbers]:
     """Rows of the table."""
     rows = []
     for key, value in found.items():
+        if key.startswith("guides"):
+            continue
         one, sd = value["value"], value["value"]["sd beside the long run"]
         truth = one.get("truth in 90 %", {"quick": {"all": np.nan}, "long": {"all": np.nan}})
         rows.append(
@@ -134,6 +154,17 @@ def shown(found: dict[str, Numbers]) -> list[Numbers]:
     return rows
 
 
+def widths(found: dict[str, Numbers]) -> list[Numbers]:
+    """Rows of the table of guides."""
+    return [
+        {"data": key, "guide": guide, "sd over Gibbs'": f"{one['true']:.2f}"}
+        | {"the check says": f"{one['ratio']:.2f} (error {one['error']:.2f})"}
+        for key, value in found.items()
+        if key.startswith("guides")
+        for guide, one in value["value"].items()
+    ]
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
@@ -144,8 +175,10 @@ def main() -> None:
     cells = Cells(args.out or (None if args.quick else RESULTS / "quick.json"))
     for part in args.parts:
         for seed in range(args.seeds):
-            cells.get(f"{part} {seed}", lambda p=part, s=seed: compared(p, s, args.quick))
-    report("quick", args, {"where": where, "results": cells.found}, table(shown(cells.found)))
+            make = guides if part == "guides" else partial(compared, part)
+            cells.get(f"{part} {seed}", partial(make, seed, args.quick))
+    text = [table(rows) for rows in (shown(cells.found), widths(cells.found)) if rows]
+    report("quick", args, {"where": where, "results": cells.found}, "\n\n".join(text))
 
 
 if __name__ == "__main__":
