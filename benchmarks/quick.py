@@ -4,8 +4,8 @@ made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, 
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
 ratings   MovieLens-100K, random 90/10: BPMF, K = 10
 labels    emotions, half of the rows without labels: HERES, 20 components
-guides    PMF on made-up ratings (60 x 40, rank 3): sds of guides of SVI at the probe cells over those of Gibbs
-          beside what the check of widths says when the guide is fitted
+guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
+          what the check of widths says when the guide is fitted
 
 Time is CPU seconds of a second fit in the same process (so nothing is compiled), over those of the point's
 second fit. Standard deviations are of expected outcomes, cell by cell, over those of the long run.
