@@ -28,6 +28,7 @@ from bayesfac.inference import NUTS as NUTS
 from bayesfac.inference import SVI as SVI
 from bayesfac.inference import FixedPoint as FixedPoint
 from bayesfac.inference import Gibbs as Gibbs
+from bayesfac.inference import Quick as Quick
 from bayesfac.listing import methods as methods
 from bayesfac.membership import clusters as clusters
 from bayesfac.membership import columns_on as columns_on

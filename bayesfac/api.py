@@ -32,6 +32,7 @@ from bayesfac.inference import alone, collapse, engine_for
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived
+from bayesfac.inference.widths import against_conditionals
 
 
 @dataclass(eq=False)
@@ -307,7 +308,7 @@ def fit(
     method : str
         A name from `bf.methods()`.
     data : Ratings, Views, Tasks, or anything these can read
-    engine : FixedPoint, LBFGS, MAP, SVI, NUTS or Gibbs, optional
+    engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs or Quick, optional
         The method's own solver by default.
     seed : int
         The same seed gives the same fit on the same machine and versions.
@@ -346,7 +347,11 @@ def fit(
         job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
         # idle BLAS workers would spin on the cores that the loops need
         with threadpool_limits(1, "blas"):
-            result = derived(method, data, settled, engine.run(job))
+            found = engine.run(job)
+            result = derived(method, data, settled, found)
+            widths = None
+            if method.conditionals and getattr(engine, "check", False):
+                widths = against_conditionals(job, found.draws, card.locate(card.probe)[0])
         if result.params is not None:
             result.notes.extend(method.remarks(result.params, data, settled))
             result.notes.extend(collapse.remarks(method, result.params, settled, card, data))
@@ -354,7 +359,9 @@ def fit(
     if result.converged is False:
         why = "; ".join(result.notes) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    info = about(result.notes) | {"chosen": [*reduced(method, chosen.hyper, settled), *chosen.how]}
+    told = [*reduced(method, chosen.hyper, settled), *chosen.how]
+    info = about(result.notes) | {"chosen": told, "widths": widths}
+    engine = result.engine or engine
     return Fit(method, settled, engine, int(seed), result, card, seconds, info)
 
 

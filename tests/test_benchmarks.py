@@ -29,6 +29,7 @@ OPTIONS = {
     "label_cost": [],
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
+    "quick": ["--parts", "--seeds"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "calibration": ["--methods", "--engines", "--replications"],

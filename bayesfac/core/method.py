@@ -157,7 +157,8 @@ class Method:
     def engines(self) -> tuple[str, ...]:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
-        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *(("Gibbs",) if self.conditionals else ()))
+        short = ("Gibbs", "Quick") if self.conditionals else ()
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short)
 
 
 def register(method: Method) -> Method:

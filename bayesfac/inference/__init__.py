@@ -12,10 +12,11 @@ from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
 from bayesfac.inference.nuts import NUTS as NUTS
+from bayesfac.inference.quick import Quick as Quick
 from bayesfac.inference.svi import MAP as MAP
 from bayesfac.inference.svi import SVI as SVI
 
-ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs)}
+ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick)}
 
 _BUSY = threading.Lock()
 _PROCESS = os.getpid()
@@ -32,7 +33,8 @@ def engine_for(engine: Any, method: Method) -> Any:
         asked = engine if isinstance(engine, str) else name
         raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
     if name not in method.engines:
-        why = method.traits.get(f"no_{name.lower()}", f"it declares no {name} step")
+        needed = "Gibbs" if name == "Quick" else name
+        why = method.traits.get(f"no_{needed.lower()}", f"it declares no {needed} step")
         raise BayesfacError(
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )

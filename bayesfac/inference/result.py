@@ -66,6 +66,7 @@ class Result:
     stats      {name: (chain, draw)} of a sampler: lp, diverging, ...
     notes      messages for the user: safeguards that fired, restarts, early stops
     partial    whether the run was interrupted
+    engine     the engine with the settings that the run filled in; None: as it was given
     """
 
     params: Any = None
@@ -75,6 +76,7 @@ class Result:
     stats: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     partial: bool = False
+    engine: Any = None
 
 
 def bar(progress: bool, total: int, what: str) -> Any:

@@ -74,6 +74,9 @@ class SVI:
     patience : bool
         Stop early: when the mean ELBO of 1000 steps is at most one standard error better, and at most
         three standard errors worse, than the mean of the 1000 steps before.
+    check : bool
+        Compare the guide's widths with those after a few Gibbs sweeps, where the method has conditionals;
+        `fit.diagnostics()` says the result.
     folder : str, optional
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
@@ -84,6 +87,7 @@ class SVI:
     batch: int | None = None
     draws: int = 1000
     patience: bool = True
+    check: bool = True
     folder: str | None = None
     save_every: float = SAVE_EVERY
 

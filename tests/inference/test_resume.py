@@ -17,6 +17,7 @@ from bayesfac.inference.unconstrained import scattered
 ENGINES = {
     "fixed point": lambda folder: bf.FixedPoint(max_iter=60, tol=0, folder=folder),
     "Gibbs": lambda folder: bf.Gibbs(7, 20, 2, thin=2, folder=folder),
+    "Quick": lambda folder: bf.Quick(sweeps=20, draws=5, pairs=1, folder=folder),
     "NUTS": lambda folder: bf.NUTS(30, 60, 2, max_tree_depth=4, folder=folder),
     "NUTS, thinned": lambda folder: bf.NUTS(30, 20, 2, max_tree_depth=4, thin=3, folder=folder),
     "SVI": lambda folder: bf.SVI(500, draws=10, patience=False, folder=folder),

@@ -287,7 +287,9 @@ def call(kernel: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int
     plan = np.array([cost / GRAIN, blocks], np.float32)
     shapes = [jax.ShapeDtypeStruct(shape, T) for shape in results]
     name = _registered(kernel, np.dtype(T).type)
-    return jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")(*args, plan)
+    # the handlers read no attributes: this one tells `inference.work` what the call costs
+    many = jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")
+    return many(*args, plan, cost=np.float32(cost))
 
 
 @cache

@@ -168,7 +168,7 @@ def _solve_rows(f, T, problem, block, blocks):
     K = V.shape[1]
     several = len(root) > 1
     P = np.zeros((K + 1, _whole(K)), V.dtype)
-    x = np.empty(K, V.dtype)
+    h, x = np.empty(K, V.dtype), np.empty(K, V.dtype)
     F = np.zeros((8, _whole(K)), V.dtype)
     t = np.empty(8, V.dtype)
     inverse = np.empty(K, V.dtype)
@@ -190,20 +190,20 @@ def _solve_rows(f, T, problem, block, blocks):
         if count:
             _add_outer(P, F, t, count)
         _factor(P, inverse)
-        for k in range(K):  # L h = b, then L' x = h (+ noise)
+        for k in range(K):  # L h = b, then L' x = h (+ noise), for each draw of the row
             s = P[K, k]
             for m in range(k):
-                s -= P[k, m] * x[m]
-            x[k] = s * inverse[k]
-        if len(noise):
+                s -= P[k, m] * h[m]
+            h[k] = s * inverse[k]
+        for first in range(0, out.shape[1], K):
             for k in range(K):
-                x[k] += noise[i, k]
-        for k in range(K - 1, -1, -1):
-            x[k] *= inverse[k]
-            for m in range(k):
-                x[m] -= P[k, m] * x[k]
-        for k in range(K):
-            out[i, k] = x[k]
+                x[k] = h[k] + noise[i, first + k] if len(noise) else h[k]
+            for k in range(K - 1, -1, -1):
+                x[k] *= inverse[k]
+                for m in range(k):
+                    x[m] -= P[k, m] * x[k]
+            for k in range(K):
+                out[i, first + k] = x[k]
 
 
 @compiled

@@ -245,11 +245,13 @@ def _solve_rows(
     noise: jax.Array | None = None,
 ) -> jax.Array:
     n, K = rows.ptr.shape[0] - 1, V.shape[1]
-    z = jnp.zeros((0, K), V.dtype) if noise is None else noise
+    shape = (n, K) if noise is None else noise.shape
+    z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
     root = jnp.sqrt(jnp.atleast_1d(weight))
     system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift, z
-    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6
-    return _call("solve_rows", V, [(n, K)], *system, cost=cost)[0]
+    wide = int(np.prod(shape[1:]))
+    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6 + n * wide * K / 2
+    return _call("solve_rows", V, [(n, wide)], *system, cost=cost)[0].reshape(shape)
 
 
 @_in_numba(_solve_rows)
@@ -265,12 +267,12 @@ def solve_rows(
     """The means P_i^-1 b_i; with standard normal `noise` (n x K), draws from N(P_i^-1 b_i, P_i^-1).
 
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
-    cell (row-major, as `target`).
+    cell (row-major, as `target`). Noise of n x S x K gives S draws of each row from one factorisation.
     """
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)
     half = jax.lax.linalg.triangular_solve(L, b[..., None], left_side=True, lower=True)
     if noise is not None:
-        half = half + noise[..., None]
+        half = half + jnp.moveaxis(noise.reshape(len(b), -1, b.shape[1]), 1, 2)
     full = jax.lax.linalg.triangular_solve(L, half, left_side=True, lower=True, transpose_a=True)
-    return full[..., 0]
+    return full[..., 0] if noise is None else jnp.moveaxis(full, 1, 2).reshape(noise.shape)

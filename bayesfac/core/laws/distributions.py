@@ -1,6 +1,5 @@
 """Full conditionals that NumPyro lacks: Gaussian rows of a factor, and the inverse Gaussian."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,8 +11,46 @@ from bayesfac.core.data.cells import Rows
 from bayesfac.core.kernels import sparse
 
 
-class GaussianRows(dist.Distribution):
-    """The rows of one factor of a bilinear Gaussian model, given the other factor; rows are independent.
+class NormalRows(dist.Distribution):
+    """Independent normal rows, as a function of standard normal noise."""
+
+    def draws(self, noise: jax.Array | None) -> jax.Array:
+        """Rows for noise of the rows' shape, (n, K); for (n, S, K) S draws of each row; None: the mean."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> jax.Array:
+        return self.draws(None)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.dtype)
+        return jax.vmap(self.draws)(noise) if sample_shape else self.draws(noise)
+
+    def beyond(self, key: jax.Array, old: jax.Array, over: float) -> jax.Array:
+        """m - over (old - m) + sqrt(1 - over^2) e, which leaves the law invariant."""
+        z = jax.random.normal(key, self.event_shape, self.dtype)
+        mean, new = jnp.moveaxis(self.draws(jnp.stack([jnp.zeros_like(z), z], 1)), 1, 0)
+        return mean - over * (old - mean) + (1 - over**2) ** 0.5 * (new - mean)
+
+    def balanced(self, key: jax.Array, pairs: int) -> jax.Array:
+        """2 x `pairs` draws of all rows, (2 pairs, n, K), whose mean is the mean of the law.
+
+        They come in pairs, m + e and m - e, and the noise behind the pairs of one row is orthogonal, as far
+        as a row has so many directions: together they show the covariance better than independent draws.
+        """
+        found: list[jax.Array] = []
+        n, K = self.event_shape
+        for z in jax.random.normal(key, (pairs, n, K), self.dtype):
+            length, free = jnp.linalg.norm(z, axis=-1, keepdims=True), z
+            for q in found[len(found) - len(found) % K :]:
+                free -= jnp.sum(free * q, -1, keepdims=True) / jnp.sum(q * q, -1, keepdims=True) * q
+            found.append(free * length / jnp.linalg.norm(free, axis=-1, keepdims=True))
+        noise = jnp.stack(found, 1)
+        return jnp.moveaxis(self.draws(jnp.concatenate([noise, -noise], 1)), 1, 0)
+
+
+class GaussianRows(NormalRows):
+    """The rows of one factor of a bilinear Gaussian model, given the other factor.
 
         x_i ~ N(P_i^-1 b_i, P_i^-1),   P_i = L + sum_j w_ij v_j v_j',   b_i = s + sum_j w_ij t_ij v_j.
 
@@ -40,13 +77,11 @@ class GaussianRows(dist.Distribution):
         super().__init__((), (rows.ptr.shape[0] - 1, V.shape[1]))
 
     @property
-    def mean(self) -> jax.Array:
-        return sparse.solve_rows(*self._system)
+    def dtype(self) -> Any:
+        return self.V.dtype
 
-    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.V.dtype)
-        draw: Any = partial(sparse.solve_rows, *self._system)
-        return jax.vmap(draw)(noise) if sample_shape else draw(noise)
+    def draws(self, noise: jax.Array | None) -> jax.Array:
+        return sparse.solve_rows(*self._system, noise)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         P, b = sparse.normal_equations(*self._system)

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.laws.distributions import InverseGaussian
+from bayesfac.core.laws.distributions import InverseGaussian, NormalRows
 from bayesfac.core.math import factor
 
 SETTINGS = ("task", "common", "both", "given")
@@ -51,7 +51,7 @@ def clusters_of(data: Tasks, hyper: Any) -> tuple[Cluster, ...]:
     return tuple(Cluster(t, a) for t, a in zip(tasks, alpha, strict=True))
 
 
-class SharedRows(dist.Distribution):
+class SharedRows(NormalRows):
     """Independent normal rows x_i ~ N(P_g^-1 b_i, P_g^-1), where all rows of the slice spans[g] share P_g."""
 
     arg_constraints: dict[str, Any] = {}
@@ -64,14 +64,12 @@ class SharedRows(dist.Distribution):
         super().__init__((), shift.shape)
 
     @property
-    def mean(self) -> jax.Array:
-        return self._sweep(None)
+    def dtype(self) -> Any:
+        return self.shift.dtype
 
-    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.shift.dtype)
-        return jax.vmap(self._sweep)(noise) if sample_shape else self._sweep(noise)
-
-    def _sweep(self, noise: jax.Array | None) -> jax.Array:
+    def draws(self, noise: jax.Array | None) -> jax.Array:
+        if noise is not None and noise.ndim == 3:
+            return jax.vmap(self.draws, 1, 1)(noise)
         solve = jax.lax.linalg.triangular_solve
         rows = []
         for at, P in zip(self.spans, self.precision, strict=True):

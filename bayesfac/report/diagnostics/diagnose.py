@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
+from bayesfac.inference.widths import shortness
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics import findings as judges
 from bayesfac.report.diagnostics import psis
@@ -32,6 +33,7 @@ class Diagnostics:
     table      one row per identified quantity: mean, sd, r_hat, ess_bulk, ess_tail, mcse
     findings   each has a level ("good", "care", "bad"), a text and advice
     quantities the draws behind the table, by the name in its column `source`
+    narrow     the share by which sds of expected outcomes are too small; None where no check applies
     """
 
     name: str
@@ -40,6 +42,7 @@ class Diagnostics:
     table: pd.DataFrame
     findings: tuple[Finding, ...]
     quantities: Mapping[str, np.ndarray] = field(default_factory=dict)
+    narrow: float | None = None
 
     @property
     def uses(self) -> dict[str, str]:
@@ -127,7 +130,11 @@ def diagnostics(fit: Any) -> Diagnostics:
         long_enough = energy is not None and energy.shape[1] >= arviz_versions.SHORTEST
         bfmi = arviz_versions.bfmi(energy) if long_enough else None
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
-    return Diagnostics(fit.name, engine, kind, table, tuple(findings), quantities)
+    narrow = shortness(quantities["probe"]) if engine == "Quick" else None
+    if (widths := fit.info.get("widths")) and "ratio" in widths:
+        narrow = 1 - widths["ratio"]
+    found = (*findings, *judges.judge_widths(narrow))
+    return Diagnostics(fit.name, engine, kind, table, found, quantities, narrow)
 
 
 def factors(fit: Any) -> list[Finding]:

@@ -248,6 +248,21 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
     return findings + _notes(fit)
 
 
+NARROW = (0.05, 0.15)  # shares by which sds may be too small: usable; usable with care
+
+
+def judge_widths(share: float | None) -> list[Finding]:
+    """Whether sds of expected outcomes at the probe cells are too small, by `inference.widths`."""
+    if share is None or not np.isfinite(share):
+        return []
+    if share < NARROW[0]:
+        text = "Intervals of expected outcomes: wide enough at the probe cells"
+        return [Finding("good", f"{text}, as far as exact conditional updates can tell.")]
+    text = f"Intervals about {share:.0%} too narrow here, by exact conditional updates."
+    limits = to("care", "hyper") | {"single": "care" if share < NARROW[1] else "bad"}
+    return [Finding("care", text, "Take more sweeps, or a long Gibbs run.", limits)]
+
+
 def _elbo(fit: Any) -> Finding:
     steps, trend = len(fit.trace), _trend(fit.trace)
     if trend is None:

@@ -1,0 +1,81 @@
+"""Whether the standard deviations of an approximation, or of a short run, are wide enough.
+
+Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of an
+approximation: where predictions spread more after some sweeps than before, the approximation was too narrow.
+A few sweeps do not forget the start, so the true difference is at least what they show. A short Gibbs run
+tells by itself how its variance grows with its length.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core.data.cells import Query
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import from_sites
+from bayesfac.inference.gibbs import continued
+from bayesfac.inference.predictions.everywhere import expectations
+from bayesfac.inference.predictions.predict import MEMORY
+from bayesfac.inference.result import Job, Result, derived
+
+CHAINS, SWEEPS = 8, 48  # of which the first half is thrown away
+PAIRS = 2  # balanced draws of rows at each kept sweep
+
+
+def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> dict[str, Any]:
+    """{"ratio", "error"}: sds of expected outcomes at the probe cells, over those after Gibbs sweeps.
+
+    `error` is the standard error, from leaving out one chain at a time. {"why"}: why there is no answer.
+    """
+    total = int(np.prod(next(iter(draws.values())).shape[:2]))
+    at = np.linspace(0, total - 1, CHAINS).astype(int)
+    flat = {site: np.reshape(x, (total, *x.shape[2:])) for site, x in draws.items()}
+    p = from_sites(job.method, {site: jnp.asarray(x[at]) for site, x in flat.items()})
+    walks = jax.random.split(jax.random.fold_in(job.key, SWEEPS), CHAINS)
+    try:
+        new = continued(job, p, walks, SWEEPS // 2, SWEEPS // 2, PAIRS)
+    except BayesfacError as error:  # the conditionals may not serve all settings of a method
+        return {"why": str(error)}
+    before, after = (_expected(job, some, probe) for some in (draws, new))
+    chains = np.arange(len(after)) // (len(after) // CHAINS)
+    growth = [_growth(before, after)] + [_growth(before, after[chains != c]) for c in range(CHAINS)]
+    ratios = np.asarray(growth) ** -0.5
+    jackknife = np.sqrt((CHAINS - 1) * np.var(ratios[1:]))
+    return {"ratio": float(ratios[0]), "error": float(jackknife)}
+
+
+def _expected(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.ndarray:
+    """(draw, cell) expected outcomes."""
+    full = derived(job.method, job.data, job.hyper, Result(draws=draws)).draws
+    return expectations(job.method, job.hyper, full, probe, MEMORY).astype(float)  # type: ignore[arg-type]
+
+
+def _growth(before: np.ndarray, after: np.ndarray) -> float:
+    """The variance after the sweeps over that before, averaged over the cells that vary."""
+    old, new = before.var(0), after.var(0)
+    return float(np.mean(new[old > 0] / old[old > 0])) if (old > 0).any() else np.nan
+
+
+def shortness(probe: np.ndarray) -> float | None:
+    """The share by which sds of a short run are too small, from its draws of predictions (chain, draw, cell).
+
+    A run of length T that moves on a time scale t shows a variance that is too small by the share t / T, so
+    its halves lack twice as much. The variance of an endless run is therefore twice that of the run minus
+    that of its halves, averaged over cells.
+    """
+    chains, draws, cells = probe.shape
+    half = draws // 2
+    if half < 2:
+        return None
+    x = np.asarray(probe, float)[:, : 2 * half]
+    whole = x.var(1).mean(0)
+    parts = x.reshape(chains, 2, half, cells).var(2).mean((0, 1))
+    shown = x.reshape(-1, cells).var(0)
+    moves = shown > 0
+    if not moves.any():
+        return None
+    growth = float(np.mean((2 * whole - parts)[moves] / shown[moves]))
+    return float(1 - max(growth, 1e-300) ** -0.5)
