@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
