@@ -6,7 +6,6 @@ n or by n - 1, and the rank plot has another envelope. All functions take arrays
 DataTree.
 """
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -98,11 +97,6 @@ def bfmi(energy: np.ndarray) -> np.ndarray:
 def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: Any) -> Figure:
     """`arviz_plots.plot_<plot>` as a matplotlib figure."""
     draw = getattr(arviz_plots, f"plot_{plot}")
-    if plot == "rank":
-        # both envelopes mislead for correlated draws, and version 0.8 draws its envelope wrongly
-        settings = {"visuals": {"credible_interval": False, "remove_axis": False}, **settings}
-        known = inspect.signature(draw).parameters
-        settings |= {k: v for k, v in (("method", "envelope"), ("thin", False)) if k in known}
     with style():
         draw(tree, backend="matplotlib", figure_kwargs={"figsize": size}, **settings)
         drawn = plt.gcf()

@@ -1,6 +1,6 @@
 """Predictions of cells from draws: one pass over draws and cells, in blocks, within a memory budget."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from bayesfac.inference.predictions.level_masses import CELLS, Tally, codes, tal
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least
+USUAL = 0.9  # level of the interval that is kept when cells are scored
 
 
 @dataclass(eq=False)
@@ -71,13 +72,13 @@ class Prediction:
         if not 0 < level < 1:
             raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
         if level not in self._kept:
-            tails = [(1 - level) / 2, (1 + level) / 2]
-            ends = [  # nearest: each end is a possible outcome
-                np.quantile(b["outcome"], tails, axis=0, method="nearest")
-                for _, b in self._blocks()
-            ]
-            self._kept[level] = tuple(np.concatenate(ends, 1)) if ends else (np.zeros(0),) * 2
+            self._kept[level] = tuple(self.quantiles(_tails(level)))
         return self._kept[level]
+
+    def quantiles(self, tails: Sequence[float]) -> np.ndarray:
+        """(tail, cell) quantiles of the predictive distribution, all from one pass over the draws."""
+        ends = [_quantiles(block, tails) for _, block in self._blocks()]
+        return np.concatenate(ends, 1) if ends else np.zeros((len(tails), 0))
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -136,15 +137,17 @@ class Prediction:
         of_levels = {}
         if self.levels is not None:
             of_levels = self._tally().scores(self.levels, codes(self.levels, truth))
-        names = ("log_score", "crps", "cdf", "below")
+        names = ("log_score", "crps", "cdf", "below", "ends")
         parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for at, block in self._blocks(truth):
             parts["log_score"].append(_log_mean_exp(block["log_prob"]))
             parts["crps"].append(crps_of_sample(block["outcome"], truth[at]))
+            parts["ends"].append(_quantiles(block, _tails(USUAL)).T)
             for name in ("cdf", "below"):
                 parts[name].append(block[name].astype(np.float64).mean(0))
         scores = {name: _joined(p) for name, p in parts.items()}
-        cdf, below = scores.pop("cdf"), scores.pop("below")
+        cdf, below, ends = (scores.pop(name) for name in ("cdf", "below", "ends"))
+        self._kept[USUAL] = tuple(ends.reshape(-1, 2).T)  # the interval that is asked for next
         # other random numbers than a split by the same seed
         u = np.random.default_rng((self.seed, 1)).random(len(self))
         pit = np.clip(below + u * (cdf - below), 0, 1)
@@ -222,6 +225,15 @@ class Prediction:
             moments["sd"].append(np.sqrt(mean.var(0) + merged["variance"].mean(0)))
             yield at, merged
         self._kept["moments"] = {k: _joined(p) for k, p in moments.items()}
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _quantiles(block: Mapping[str, np.ndarray], tails: Sequence[float]) -> np.ndarray:
+    """(tail, cell); nearest: each quantile is a possible outcome."""
+    return np.quantile(block["outcome"], tails, axis=0, method="nearest")
 
 
 def param_blocks(

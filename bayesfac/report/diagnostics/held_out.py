@@ -320,9 +320,10 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
             log_p = np.log(prediction.mean)
         count, view = (frame[name].to_numpy() for name in ("value", "view"))
         return TokenScores(count, log_p, view, cluster, activity)
+    scores = prediction.scores(test.value)
     lower, upper = prediction.interval(WIDTH)
     parts: dict[str, Any] = {
-        **{name: np.asarray(part, float) for name, part in prediction.scores(test.value).items()},
+        **{name: np.asarray(part, float) for name, part in scores.items()},
         "width": upper - lower, "activity": activity, "cluster": cluster, "kind": kind,
         "value": test.value, "flagged": np.asarray(prediction.flagged),
     }  # fmt: skip

@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy.stats import rankdata
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.diagnose import Diagnostics
@@ -91,15 +92,20 @@ def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
 
 def ranks(name: str, tree: xr.DataTree) -> Picture:
     """Distance of each chain's ranks from uniform, with Kolmogorov's 95 % band for the chain's ESS."""
-    figure = arviz_versions.figure("rank", tree, GRID, col_wrap=2)
     outside = 0
     variables = list(tree["posterior"].data_vars)
     with arviz_versions.style():
-        for axes, variable in zip(figure.axes, variables, strict=False):
+        figure = Figure(figsize=GRID, layout="constrained")
+        for number, variable in enumerate(variables):
+            axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1, title=variable)
             draws = tree["posterior"][variable].to_numpy()
             effective = min(float(arviz_versions.ess(draws)), draws.size) / len(draws)  # per chain
             band = 1.36 / np.sqrt(max(effective, 1)) if np.isfinite(effective) else 1.0
-            reach = max(np.abs(np.asarray(line.get_ydata(), float)).max() for line in axes.lines)
+            share = np.arange(1, draws.shape[1] + 1) / draws.shape[1]
+            ranks = np.sort(rankdata(draws).reshape(draws.shape) / draws.size, 1)
+            for chain in ranks:
+                axes.plot(chain, share - chain, lw=1)
+            reach = np.abs(share - ranks).max()
             outside += reach > band
             axes.axhspan(-band, band, color="k", alpha=0.1, lw=0)
             axes.set_ylim(-1.3 * max(band, reach), 1.3 * max(band, reach))
@@ -188,8 +194,7 @@ def predictive(name: str, fit: Any, test: Any) -> Picture:
 def replicates(prediction: Any, rng: np.random.Generator) -> np.ndarray:
     """(replicate, cell) outcomes: quantiles of the predictive distribution, of random strata."""
     tails = (np.arange(STRATA // 2) + 0.5) / STRATA
-    ends = [prediction.interval(1 - 2 * tail) for tail in tails]
-    quantiles = np.stack([end[0] for end in ends] + [end[1] for end in ends])
+    quantiles = prediction.quantiles([*tails, *(1 - tails)])
     which = rng.integers(STRATA, size=(REPLICATES, quantiles.shape[1]))
     return np.take_along_axis(quantiles, which, 0)
 
