@@ -117,7 +117,8 @@ def biases(train: bf.Ratings, test: bf.Ratings, penalty: float = 5.0) -> np.ndar
 def line(source: str, name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
     row = {"data": source, "method": name}
     row |= {m: f"{np.mean([part[m] for part in parts]):.3f}" for m in MEASURES}
-    if "sweeps" in parts[0]:
+    row |= {"sweeps": "", "converged": "", "notes": ""}
+    if "sweeps" in parts[0]:  # of a fit, not of a baseline
         row["sweeps"] = f"{np.mean([part['sweeps'] for part in parts]):.0f}"
         row["converged"] = f"{sum(part['converged'] for part in parts)} of {len(parts)}"
         words = [note for part in parts for note in part["notes"] if note.startswith("collapsed")]
