@@ -205,11 +205,11 @@ def _samples(
     old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
     parts = [old[i : i + size] for i in range(0, len(old), size)] + ([new] if len(new) else [])
     for at in parts:
+        grid: Grid | Query = Query(np.full(len(every), -1), every)
+        run = (fit.method, fit.hyper, draws)
         if rows[at[0]] >= 0:
-            own, grid = _of_users(fit, draws, rows[at]), Grid(np.arange(len(at)), every)
-        else:
-            own, grid = draws, Query(np.full(len(every), -1), every)
-        run = (fit.method, fit.hyper, own)
+            grid = Grid(np.arange(len(at)), every)
+            run = (fit.method, fit.hyper, _of_users(fit, draws, rows[at]))
         mean = values = expectations(*run, grid, memory)
         if fit.is_point:
             key = jax.random.fold_in(jax.random.key(seed), int(at[0]))

@@ -20,18 +20,25 @@ RESULTS = Path(__file__).parent / "results" / "first_result.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--html", help="also write the report here")
+    parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     warnings.simplefilter("default")
     begun = time.process_time()
     train, test = bf.split.holdout(bf.datasets.load("movielens-100k"), 0.1, seed=0)
-    point = bf.fit("bpmf", train, n_components=16, progress=False)
-    draws = bf.fit("bpmf", train, bf.Gibbs(chains=2), n_components=16, init=point, progress=False)
+    size = {"n_components": chosen.components, "progress": False}
+    point = bf.fit("bpmf", train, **size)
+    engine = bf.Gibbs(chosen.warmup, chosen.draws, chosen.chains)
+    draws = bf.fit("bpmf", train, engine, init=point, **size)
     compared = bf.compare({"point": point, "Gibbs": draws}, test, "random 90/10, seed 0", train)
     facts: dict[str, Any] = {name: scored(fit, test) for name, fit in compared.fits.items()}
     facts["verdict"] = str(compared.diagnoses["Gibbs"]).splitlines()
     facts["CPU seconds"] = round(time.process_time() - begun)
     print(f"{compared}\n{json.dumps(facts, indent=1)}")
-    RESULTS.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    chosen.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     if chosen.html:
         print("report:", compared.to_html(chosen.html))
 

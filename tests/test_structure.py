@@ -96,6 +96,7 @@ FACADE = {
         "api",
         "evaluation",
         "folding",
+        "listing",
         "membership",
         "penalty_path",
         "plotting",

@@ -26,7 +26,7 @@ SHORTEST = 8  # chains with fewer draws have neither R-hat nor ESS
 
 # the one style sheet of reports, plots by name and notebooks
 _STYLE = rc_params_from_file(
-    files("bayesfac").joinpath("style.mplstyle"), use_default_template=False
+    str(files("bayesfac").joinpath("style.mplstyle")), use_default_template=False
 )
 COLOURS = tuple(_STYLE["axes.prop_cycle"].by_key()["color"])
 
