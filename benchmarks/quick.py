@@ -3,7 +3,7 @@
 made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, K = 8. Besides the rest, how
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
 ratings   MovieLens-100K, random 90/10: BPMF, K = 10
-labels    emotions, half of the rows without labels: HERES, 20 components
+labels    emotions, half of the rows without labels: HERES, 10 components
 guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
           what the check of widths says when the guide is fitted
 
@@ -47,7 +47,7 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
         with np.load(path, allow_pickle=False) as z:
             data = bf.Tasks({"music": z["X"].astype(float)}, z["Y"].astype(float))
     train, test = bf.split.holdout(data, 0.5, seed=seed)
-    return "heres", {"n_components": 4 if quick else 20}, train, test, None
+    return "heres", {"n_components": 4 if quick else 10}, train, test, None
 
 
 def timed(method: str, data: Any, engine: Any, settings: Numbers) -> tuple[bf.Fit, float]:
@@ -89,7 +89,7 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
     point, price = timed(method, train, None, settings)
     settings = point.hyper._asdict()
     fit, cost = timed(method, train, bf.Quick(), settings)
-    length = (50, 100) if quick else (500, 2000)
+    length = (50, 100) if quick else (500, 500) if part == "labels" else (500, 2000)
     long = bf.fit(method, train, bf.Gibbs(*length, 2, thin=2), progress=False, **settings)
     ratio = fit.predict(test).sd_mean / long.predict(test).sd_mean
     found = {
