@@ -31,6 +31,7 @@ OPTIONS = {
     "trust": ["--parts"],
     "quick": ["--parts", "--seeds"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
+    "first_calls": ["--only"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "calibration": ["--methods", "--engines", "--replications"],
 }
