@@ -8,6 +8,7 @@ has, or towards weaker settings from a fresh start, and stops when the score get
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -187,13 +188,18 @@ class Search:
         own = self.method.start  # which may depend on the candidate
         warm = further and self.numbers and own is None
         start = self.last if warm else job.start_point(self.key, own)
-        run = swept if self.method.update is not None else descended
-        key = 0 if self.numbers else number
-        values = tuple(getattr(hyper, name) for name in self.open)
-        self.last = p = run(job, start, self.open, values, self.programs, key)
+        # one program for all numbers: they are arguments in the place of the first candidate's
+        values = {name: getattr(hyper, name) for name in self.open} if self.numbers else {}
+        settled = self.settled[0] if self.numbers else hyper
+        if self.method.update is not None:
+            p = swept(self.method, settled, start, data, values)
+        else:
+            key = 0 if self.numbers else number
+            p = descended(job, start, list(values), tuple(values.values()), self.programs, key)
+        self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
-        self.scores[number] = loss(self.method, p, self.held, hyper)
+        self.scores[number] = loss(self.method, p, self.held, settled, values)
         check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
         return self.scores[number]
 
@@ -225,33 +231,36 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def loss(method: Method, p: Any, held: Any, hyper: Any) -> float:
+def loss(
+    method: Method, p: Any, held: Any, hyper: Any, values: Mapping[str, Any] | None = None
+) -> float:
     """The mean loss of held-out cells: minus the log score, or the absolute error of chosen levels.
 
     A method that decides by a rule of its own (a margin) has no calibrated distribution over levels: there
-    the log score only decides between settings that choose the same levels.
+    the log score only decides between settings that choose the same levels. `values` replace settings.
     """
-    cells = Query(held.cells.row, held.cells.col)
-    outcome = method.predict(p, cells, hyper)
-    score = float(jnp.mean(outcome.log_prob(held.y)))
+    score, error = _scores(method, hyper, p, held, dict(values or {}))
+    return -float(score) if error is None else float(error) - TIE * float(score)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _scores(
+    method: Method, hyper: Any, p: Any, held: Any, values: dict[str, Any]
+) -> tuple[jax.Array, jax.Array | None]:
+    """The mean log score of held-out cells; the mean absolute error where the method chooses levels."""
+    outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper._replace(**values))
+    score = jnp.mean(outcome.log_prob(held.y))
     if getattr(outcome, "chosen", None) is None:
-        return -score
-    return float(jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y))) - TIE * score
+        return score, None
+    return score, jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y))
 
 
-def swept(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:
-    """Params after a few sweeps of the method's own update."""
-    update = job.method.update
+@partial(jax.jit, static_argnums=(0, 1))
+def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any]) -> Any:
+    """Params after a few sweeps of the method's own update, with `values` in the place of settings."""
+    update, hyper = method.update, hyper._replace(**values)
     assert update is not None  # `Search` looked
-    if key not in programs:
-
-        def sweep(p: Any, data: Any, values: tuple) -> Any:
-            return update(p, data, job.hyper._replace(**dict(zip(names, values, strict=True))))
-
-        programs[key] = jax.jit(sweep)
-    for _ in range(SWEEPS):
-        p = programs[key](p, job.data, values)
-    return p
+    return jax.lax.fori_loop(0, SWEEPS, lambda _, p: update(p, data, hyper), p)
 
 
 def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 
 QUIET = "3"  # the level of TF_CPP_MIN_LOG_LEVEL at which XLA logs no warning when it reads a kept program
-SHORTEST = 0.1  # seconds: programs that compile faster are not worth a file
 
 
 def folder() -> Path | None:
@@ -46,7 +45,7 @@ def keep_programs() -> None:
     # programs hold instructions of this processor; a home folder may be shared by several machines
     kept = place / f"jax-{jax.__version__}-{_processor()}"
     settings.update("jax_compilation_cache_dir", str(kept))
-    settings.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)
+    settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # reading is quicker
 
 
 def _processor() -> str:
