@@ -146,7 +146,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_line(tmp_path, change):
     assert change(text) != text
     path.write_bytes(change(text).encode("utf-8", "surrogateescape"))
     with pytest.raises(
-        CorruptFile, match="^Expected a finished cell of bf.evaluate in .*without it"
+        CorruptFile, match="^Expected a finished cell of bf.evaluate or bf.auto in .*without it"
     ) as told:
         run({"it": rates}, folder=tmp_path)
     assert str(path) in str(told.value) and "\n" not in str(told.value)
