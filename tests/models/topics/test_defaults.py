@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_iris
 
 import bayesfac as bf
+from bayesfac.core.clustering import leading
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import REGISTRY
 from bayesfac.datasets.fetch import VARIABLE
@@ -79,6 +81,15 @@ def test_the_start_with_the_lowest_objective_goes_on(monkeypatch, place):
     )  # words of random halves tell nothing about wrong clusters
     p = MVPLSA.init(jax.random.key(0), data, hyper)
     assert bf.metrics.clustering_accuracy(TRUTH, np.asarray(p.A).argmax(1)) == 1
+
+
+def test_flowers_in_two_views_have_starts():
+    """Graphs of few rows with many copies: the iterative eigenvectors of one of them did not converge."""
+    x = load_iris().data
+    data = Views({"sepals": x[:, :2], "petals": x[:, 2:]})
+    hyper = MGGM.prepare(data, MGGM.Hyper(3, 2))
+    found = starts.several_rows(jax.random.key(0), MGGM.ready(data, hyper), hyper)
+    assert len(found) == 8 and all(np.isfinite(A).all() for A in found)
 
 
 def test_a_random_start_leaves_the_saddle():
@@ -171,3 +182,11 @@ def test_defaults_are_above_k_means_on_real_data(monkeypatch, name):
         for method in ("k-means", "mvplsa")
     }
     assert scores["mvplsa"] > scores["k-means"]
+
+
+def test_a_graph_in_many_pieces_has_leading_vectors():
+    """150 cliques of five rows: the eigenvalue 1 is there 150 times, and Lanczos does not converge."""
+    cliques = sp.kron(sp.eye(150), np.full((5, 5), 0.2)).tocsr()
+    U = leading(cliques, 3, np.random.default_rng(0))
+    np.testing.assert_allclose(cliques @ U, U, atol=1e-8)
+    np.testing.assert_allclose(U.T @ U, np.eye(3), atol=1e-8)
