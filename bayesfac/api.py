@@ -19,14 +19,7 @@ from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
-from bayesfac.core.method import (
-    COLLAPSED,
-    Method,
-    contain,
-    lookup,
-    settle,
-    sites,
-)
+from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import alone, collapse, engine_for

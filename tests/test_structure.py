@@ -113,7 +113,8 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     "testing": SIDE | {"core", "testing"},
     "choosing": SIDE | {"core"},
     **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
-    "cli": BELOW | FACADE | {"cli"},
+    "automatic": BELOW | FACADE | {"automatic"},
+    "cli": BELOW | FACADE | {"automatic", "cli"},
     "__main__": {"cli"},
 }
 NOT_IN_METHODS = ("arviz", "matplotlib", "sklearn", "optax", "scipy.optimize")

@@ -87,8 +87,10 @@ def auto(args: argparse.Namespace) -> int:
     result.save(out)
     tried = result.tried
     assert tried is not None  # bf.auto has filled it in
-    shown = tried.to_string(index=False, float_format=lambda x: f"{x:.4f}")
-    print(f"{shown}\n\n{result}\n{diagnostics}\nsaved in {out}")
+    print(tried.drop(columns="notes").to_string(index=False, float_format=lambda x: f"{x:.4f}"))
+    for row in tried[tried["notes"] != ""].itertuples():
+        print(f"{row.candidate}: {row.notes}")
+    print(f"\n{result}\n{diagnostics}\nsaved in {out}")
     return _verdict(args, diagnostics)
 
 

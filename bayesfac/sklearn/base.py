@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
@@ -58,10 +58,11 @@ class Estimator(BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""
         own = super().get_params(deep)
-        if not deep or own["engine"] is None:
-            return own
-        engine = engine_for(own["engine"], self.method)
-        return own | {f"{ENGINE}{f.name}": getattr(engine, f.name) for f in fields(engine)}
+        engine = own["engine"]
+        # what is no engine is refused by `fit` alone, as scikit-learn asks
+        known = is_dataclass(engine) and not isinstance(engine, type)
+        inner = fields(engine) if deep and known else ()
+        return own | {f"{ENGINE}{f.name}": getattr(engine, f.name) for f in inner}
 
     def set_params(self, **params: Any) -> "Estimator":
         """Change settings; `engine__draws=500` changes one of the engine (of the method's own for None)."""

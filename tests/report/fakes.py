@@ -167,6 +167,9 @@ class FakePrediction:
         pieces = np.array_split(self.means, min(draws, -(-count // chains)), axis=1)
         return np.concatenate([piece.mean(1) for piece in pieces])
 
+    def quantiles(self, tails: list[float]) -> np.ndarray:
+        return self.mean + norm.ppf(tails)[:, None] * self.sd
+
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         half = norm.ppf(0.5 + level / 2) * self.sd
         return self.mean - half, self.mean + half
