@@ -1,6 +1,5 @@
 """Gibbs sweeps through a method's declared conditionals."""
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,6 @@ from bayesfac.inference.result import (
 from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import scattered
 
-KEEP = float(os.environ.get("KEEP", "0"))
 SPREAD = 2**20  # numbers the random key of a kept sweep, beyond those of its blocks
 BUFFER = 64 * 2**20  # bytes of draws that the compiled program holds
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
+from bayesfac.core.kernels.tiles import add_products, factor, solve_above, solve_below, word
 
 
 @compiled
@@ -35,9 +36,8 @@ def _dots(f, T, problem, block, blocks):
     out = vector(f, result(f, 0), T, problem)
     for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
         for p in range(ptr[i], ptr[i + 1]):
-            j = index[p]
-            x = U[i, 0] * V[j, 0]
-            for k in range(1, U.shape[1]):
+            j, x = word(index[p]), T(0)
+            for k in range(word(V.shape[1])):
                 x += U[i, k] * V[j, k]
             out[p] = x
 
@@ -63,20 +63,22 @@ def _spread(f, T, problem, block, blocks):
     order = vector(f, argument(f, 2), np.int32, problem)
     weight = vector(f, argument(f, 3), T, problem)
     V, out = matrix(f, argument(f, 4), T, problem), matrix(f, result(f, 0), T, problem)
+    wide = word(V.shape[1])
     for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
-        for k in range(V.shape[1]):
+        for k in range(wide):
             out[i, k] = 0
         fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
         for p in range(ptr[i], fours, 4):  # four cells at a time: the sum is read and written once
             w0, w1 = weight[order[p]], weight[order[p + 1]]
             w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
-            j0, j1, j2, j3 = index[p], index[p + 1], index[p + 2], index[p + 3]
-            for k in range(V.shape[1]):
+            j0, j1, j2, j3 = (
+                word(index[p]), word(index[p + 1]), word(index[p + 2]), word(index[p + 3])
+            )  # fmt: skip
+            for k in range(wide):
                 out[i, k] += (w0 * V[j0, k] + w1 * V[j1, k]) + (w2 * V[j2, k] + w3 * V[j3, k])
         for p in range(fours, ptr[i + 1]):
-            w = weight[order[p]]
-            j = index[p]
-            for k in range(V.shape[1]):
+            w, j = weight[order[p]], word(index[p])
+            for k in range(wide):
                 out[i, k] += w * V[j, k]
 
 
@@ -89,7 +91,7 @@ def _ratio_step(f, T, problem, block, blocks):
     by_row = matrix(f, result(f, 0), T, problem)
     # a copy of the columns for each share: no two threads write to one column
     by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
-    K, tiny = A.shape[1], np.finfo(T).tiny
+    K, tiny = word(A.shape[1]), np.finfo(T).tiny
     for j in range(len(G)):
         for k in range(K):
             by_col[j, k] = 0
@@ -97,9 +99,8 @@ def _ratio_step(f, T, problem, block, blocks):
         for k in range(K):
             by_row[i, k] = 0
         for p in range(ptr[i], ptr[i + 1]):
-            j = index[p]
-            x = A[i, 0] * G[j, 0]
-            for k in range(1, K):
+            j, x = word(index[p]), T(0)
+            for k in range(K):
                 x += A[i, k] * G[j, k]
             r = y[p] / max(x, tiny)
             for k in range(K):
@@ -108,100 +109,35 @@ def _ratio_step(f, T, problem, block, blocks):
 
 
 @compiled
-def _add_outer(P, F, t, count):
-    """P += sum_e f_e f_e' (lower triangle) and its last row += sum_e t_e f_e, eight cells at a time."""
-    for e in range(count, F.shape[0]):  # plain loops: slices take ten times as long to compile
-        t[e] = 0
-        for m in range(F.shape[1]):
-            F[e, m] = 0
-    K = P.shape[0] - 1
-    a0, a1, a2, a3, a4, a5, a6, a7 = t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]
-    for m in range(P.shape[1]):
-        P[K, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
-            a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
-        )
-    for k in range(K):
-        a0, a1, a2, a3 = F[0, k], F[1, k], F[2, k], F[3, k]
-        a4, a5, a6, a7 = F[4, k], F[5, k], F[6, k], F[7, k]
-        for m in range(_whole(k + 1)):
-            P[k, m] += (a0 * F[0, m] + a1 * F[1, m] + a2 * F[2, m] + a3 * F[3, m]) + (
-                a4 * F[4, m] + a5 * F[5, m] + a6 * F[6, m] + a7 * F[7, m]
-            )
-
-
-@compiled
-def _whole(n):
-    """The next multiple of 16, so that a loop consists of whole vectors without a slow remainder."""
-    return (n + 15) // 16 * 16
-
-
-@compiled
-def _factor(P, inverse):
-    """The lower Cholesky factor in place, with a zero diagonal; `inverse` receives 1 / l_jj.
-
-    Column j needs the first j entries of every row; zeros in row j extend these to whole vectors.
-    """
-    for j in range(len(inverse)):
-        back = _whole(j)
-        s = P[j, j]  # if P is not positive definite, NaN follows, which the engines detect
-        for k in range(j, back):
-            P[j, k] = 0
-        for k in range(back):
-            s -= P[j, k] * P[j, k]
-        inverse[j] = 1 / np.sqrt(s)
-        for i in range(j + 1, len(inverse)):
-            s = P[i, j]
-            for k in range(back):
-                s -= P[i, k] * P[j, k]
-            P[i, j] = s * inverse[j]
-
-
-@compiled
 def _solve_rows(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
     order = vector(f, argument(f, 2), np.int32, problem)
-    target, root = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
+    target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
     V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
     shift, noise = vector(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
     out = matrix(f, result(f, 0), T, problem)
-    K = V.shape[1]
-    several = len(root) > 1
-    P = np.zeros((K + 1, _whole(K)), V.dtype)
-    h, x = np.empty(K, V.dtype), np.empty(K, V.dtype)
-    F = np.zeros((8, _whole(K)), V.dtype)
-    t = np.empty(8, V.dtype)
-    inverse = np.empty(K, V.dtype)
+    K, wide, step = len(precision), word(V.shape[1]), word(len(weight) > 1)
+    P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
+    b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
+    counting, minus = np.arange(K).astype(np.int32), np.full(1, -1, V.dtype)
     for i in range(_bound(ptr, K / 3, block, blocks), _bound(ptr, K / 3, block + 1, blocks)):
-        for k in range(K):
-            P[K, k] = shift[k]  # the right-hand side is one more row of P
-            for m in range(k + 1):
+        for m in range(wide):
+            b[m] = shift[m]
+        for k in range(word(K)):
+            for m in range(wide):
                 P[k, m] = precision[k, m]
-        count = 0
         for p in range(ptr[i], ptr[i + 1]):
-            w = root[order[p]] if several else root[0]
-            for k in range(K):
-                F[count, k] = w * V[index[p], k]
-            t[count] = w * target[order[p]]
-            count += 1
-            if count == 8:
-                _add_outer(P, F, t, count)
-                count = 0
-        if count:
-            _add_outer(P, F, t, count)
-        _factor(P, inverse)
-        for k in range(K):  # L h = b, then L' x = h (+ noise), for each draw of the row
-            s = P[K, k]
-            for m in range(k):
-                s -= P[k, m] * h[m]
-            h[k] = s * inverse[k]
+            t, j = weight[order[p] * step] * target[order[p]], word(index[p])
+            for m in range(wide):
+                b[m] += t * V[j, m]
+        add_products(P, word(K), V, index, order, weight, ptr[i], ptr[i + 1])
+        factor(P, inverse, counting, minus)
+        solve_above(P, b, inverse)
         for first in range(0, out.shape[1], K):
             for k in range(K):
-                x[k] = h[k] + noise[i, first + k] if len(noise) else h[k]
-            for k in range(K - 1, -1, -1):
-                x[k] *= inverse[k]
-                for m in range(k):
-                    x[m] -= P[k, m] * x[k]
+                x[k] = b[k] + noise[i, first + k] if len(noise) else b[k]
+            solve_below(P, x, inverse)
             for k in range(K):
                 out[i, first + k] = x[k]
 

@@ -247,11 +247,16 @@ def _solve_rows(
     n, K = rows.ptr.shape[0] - 1, V.shape[1]
     shape = (n, K) if noise is None else noise.shape
     z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
-    root = jnp.sqrt(jnp.atleast_1d(weight))
-    system = rows.ptr, rows.index, rows.order, target, root, V, prior_precision, prior_shift, z
-    wide = int(np.prod(shape[1:]))
-    cost = len(rows.index) * K**2 / 2 + n * K**3 / 6 + n * wide * K / 2
-    return _call("solve_rows", V, [(n, wide)], *system, cost=cost)[0].reshape(shape)
+    whole = [
+        jnp.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, -K % 16)])
+        for a in (V, prior_precision, prior_shift)
+    ]
+    system = rows.ptr, rows.index, rows.order, target, jnp.atleast_1d(weight), *whole, z
+    draws, wide = int(np.prod(shape[1:])), K + -K % 8
+    products = len(rows.index) * wide * (wide + 8) / 2
+    solution = n * (wide**3 / 6 + 8 * wide**2) + n * draws * wide
+    cost = (products + solution) / 4  # tiles multiply four times as fast as the other loops
+    return _call("solve_rows", V, [(n, draws)], *system, cost=cost)[0].reshape(shape)
 
 
 @_in_numba(_solve_rows)

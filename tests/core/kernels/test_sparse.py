@@ -14,7 +14,10 @@ from bayesfac.core.math import inner, normalise, pick, safe_log
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
-@pytest.fixture(params=[("float32", 3), ("float64", 1), ("float64", 3), ("float64", 11)], ids=str)
+@pytest.fixture(
+    params=[("float32", 3), ("float64", 1), ("float64", 11), ("float32", 20), ("float64", 37)],
+    ids=str,
+)
 def table(request):
     """Empty rows and an empty column; rows of one cell, of exactly 64, of 65 and of 200."""
     precision, K = request.param
