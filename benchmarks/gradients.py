@@ -2,12 +2,12 @@
 
 gradient   value and gradient of PMF's J under jit on `--cells` random cells: the loops in Numba, as they run
            by default, and in XLA's own form
-step       a step of SVI for PMF on MovieLens-100K: `bf.SVI`, and NumPyro's SVI of a model that gathers the
+step       a step of SVI for PMF, on MovieLens-100K and on the random cells: `bf.SVI`, and NumPyro's SVI of a model that gathers the
            rows of each cell; both with a normal guide and Adam. The difference of a long and a short run,
            so that compilation is left out
 NUTS       effective draws a second of the mean of probe cells (the median cell; rank-normalised bulk ESS):
            `bf.NUTS`, NumPyro's NUTS of the plain model, and nutpie's of the same density in PyMC. Each
-           library has sampled a few draws before, so that nothing compiles, and counts its warm-up
+           library has made the same run before with another seed, so that nothing compiles; the warm-up counts
 
 The density is the same for all: y ~ N(m + u.v, noise^2) with normal factors of fixed scales.
 """
@@ -48,9 +48,10 @@ def run_gradient(task: Numbers, data: Numbers) -> Numbers:
     import jax
 
     from bayesfac.core.kernels import sparse
-    from bayesfac.core.method import lookup, settle
+    from bayesfac.core.method import settle
+    from bayesfac.models.ratings.pmf import METHOD as method
 
-    train, method = ratings(data), lookup("pmf")
+    train = ratings(data)
     hyper = settle(method, train, settings(task))
     p = method.init(jax.random.key(0), train, hyper)
     with sparse.use(task["form"]):
@@ -88,7 +89,7 @@ def run_step(task: Numbers, data: Numbers) -> Numbers:
     if task["library"] == "bayesfac":
 
         def run(steps: int) -> None:
-            engine = bf.SVI(steps=steps, guide="normal", tol=0, draws=1)
+            engine = bf.SVI(steps=steps, learning_rate=0.01, draws=1, patience=False, check=False)
             bf.fit("pmf", train, engine, progress=False, **settings(task))
     else:
         import jax
@@ -100,8 +101,16 @@ def run_step(task: Numbers, data: Numbers) -> Numbers:
         model = lambda: plain_model(*known)  # noqa: E731
         svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO())
 
+        state = svi.init(jax.random.key(0))
+        block = jax.jit(
+            lambda state: jax.lax.fori_loop(0, 100, lambda _, s: svi.update(s)[0], state)
+        )
+
         def run(steps: int) -> None:
-            svi.run(jax.random.key(0), steps, progress_bar=False)
+            last = state
+            for _ in range(steps // 100):
+                last = block(last)
+            jax.block_until_ready(last)
 
     def seconds(steps: int) -> float:
         begun = time.perf_counter()
@@ -114,7 +123,7 @@ def run_step(task: Numbers, data: Numbers) -> Numbers:
 
 def run_nuts(task: Numbers, data: Numbers) -> Numbers:
     sample = {"bayesfac": ours, "NumPyro": numpyros, "nutpie": nutpies}[task["library"]](task, data)
-    sample(20, 20, 1)
+    sample(task["warmup"], task["draws"], 1)
     begun = time.perf_counter()
     U, V = sample(task["warmup"], task["draws"], 2)
     seconds = time.perf_counter() - begun
@@ -225,13 +234,18 @@ def steps(args: Any) -> dict[str, Numbers]:
     import bayesfac as bf
 
     films = random_cells(5_000) if args.quick else coded(bf.datasets.load("movielens-100k"))
-    with shared_arrays(**films) as data:
-        task = {"kind": "step", "data": data, "components": 10, "steps": 20 if args.quick else 500}
-        found = {
-            name: one(args, task | {"library": name})["seconds"] for name in ("bayesfac", "NumPyro")
-        }
-    what = f"a step of SVI, {len(films['user'])} cells, K = 10: ms"
-    return {what: {"figures": {name: 1e3 * seconds for name, seconds in found.items()}}}
+    found = {}
+    for arrays, K in [(films, 10), (random_cells(args.cells), 32)]:
+        with shared_arrays(**arrays) as data:
+            task = {"kind": "step", "data": data, "components": K}
+            task["steps"] = 100 if args.quick or K > 10 else 500
+            seconds = {
+                name: one(args, task | {"library": name})["seconds"]
+                for name in ("bayesfac", "NumPyro")
+            }
+        what = f"a step of SVI, {len(arrays['user'])} cells, K = {K}: ms"
+        found[what] = {"figures": {name: 1e3 * each for name, each in seconds.items()}}
+    return found
 
 
 def samplers(args: Any) -> dict[str, Numbers]:
