@@ -2,12 +2,13 @@
 
 gradient   value and gradient of PMF's J under jit on `--cells` random cells: the loops in Numba, as they run
            by default, and in XLA's own form
-step       a step of SVI for PMF, on MovieLens-100K and on the random cells: `bf.SVI`, and NumPyro's SVI of a model that gathers the
-           rows of each cell; both with a normal guide and Adam. The difference of a long and a short run,
-           so that compilation is left out
+step       a step of SVI for PMF, on MovieLens-100K and on the random cells: `bf.SVI`, and NumPyro's SVI of a
+           model that gathers the rows of each cell; both with a normal guide and Adam. The difference of a
+           long and a short run, so that compilation is left out
 NUTS       effective draws a second of the mean of probe cells (the median cell; rank-normalised bulk ESS):
            `bf.NUTS`, NumPyro's NUTS of the plain model, and nutpie's of the same density in PyMC. Each
-           library has made the same run before with another seed, so that nothing compiles; the warm-up counts
+           library has made the same run before with another seed, so that nothing compiles. The time
+           includes the warm-up
 
 The density is the same for all: y ~ N(m + u.v, noise^2) with normal factors of fixed scales.
 """

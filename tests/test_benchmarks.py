@@ -32,6 +32,7 @@ OPTIONS = {
     "quick": ["--parts", "--seeds"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "first_calls": ["--only"],
+    "gradients": ["--cells", "--parts", "--draws"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "calibration": ["--methods", "--engines", "--replications"],
 }
@@ -88,6 +89,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("margins", ["NumPy/SciPy", "PMMMF", "separate fits", "relative"]),
         ("plsa", ["scikit-learn", "float32", "float64", "ms a pass"]),
         ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI", "early", "12, 0 of 1 converged"]),
+        ("gradients", ["numba", "NumPyro", "effective draws a second"]),
         ("scale", ["exponent", "literal E-step"]),
         (
             "heterogeneous",
