@@ -327,5 +327,7 @@ def _registered(kernel: Any, T: Any) -> str:
 
 
 _KEPT: list[Any] = []  # handlers must outlive the programs that call them
-_SOURCES = [Path(__file__).with_name(f"{n}.py") for n in ("bridge", "numba_loops", "splitting_loops")]
+_SOURCES = [
+    Path(__file__).with_name(f"{n}.py") for n in ("bridge", "numba_loops", "splitting_loops")
+]
 CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]

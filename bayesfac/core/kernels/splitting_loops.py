@@ -55,6 +55,28 @@ def _binomial_below_half(state, n, p):
 
 
 @compiled
+def _divide(state, count, tail, row, column):
+    """Add the parts of one count to its row and column; tail[k] is the sum of the shares from k on."""
+    K = len(row)
+    if count <= SMALL:
+        for _ in range(count):
+            u, k = _uniform(state) * tail[0], 0
+            while k < K - 1 and tail[k + 1] > u:
+                k += 1
+            row[k] += 1
+            column[k] += 1
+        return
+    for k in range(K):
+        if count == 0:
+            return
+        share = (tail[k] - tail[k + 1]) / tail[k] if tail[k + 1] > 0 else 1.0
+        part = _binomial(state, count, share)
+        row[k] += part
+        column[k] += part
+        count -= part
+
+
+@compiled
 def _split_counts(f, T, problem, block, blocks):
     key = vector(f, argument(f, 0), np.int32, problem)
     ptr = vector(f, argument(f, 1), np.int32, problem)
@@ -65,8 +87,7 @@ def _split_counts(f, T, problem, block, blocks):
     # a copy of the columns for each share: no two threads write to one column
     by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
     seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
-    state, tail = np.zeros(1, np.uint64), np.empty(K + 1)
-    tail[K] = 0
+    state, tail = np.zeros(1, np.uint64), np.zeros(K + 1)
     for j in range(len(G)):
         for k in range(K):
             by_col[j, k] = 0
@@ -74,28 +95,12 @@ def _split_counts(f, T, problem, block, blocks):
         for k in range(K):
             by_row[i, k] = 0
         for p in range(ptr[i], ptr[i + 1]):
-            j, rest = index[p], np.int64(y[p] + 0.5)
+            j = index[p]
             for k in range(K - 1, -1, -1):
                 tail[k] = tail[k + 1] + np.float64(A[i, k]) * G[j, k]
             # the numbers of a cell depend on the key and its place alone, not on threads
             state[0] = _mixed(seed + _mixed(np.uint64(p) + np.uint64(1)))
-            if rest <= SMALL:
-                for _ in range(rest):
-                    u = _uniform(state) * tail[0]
-                    k = 0  # the component with tail[k] > u >= tail[k + 1]
-                    while k < K - 1 and tail[k + 1] > u:
-                        k += 1
-                    by_row[i, k] += 1
-                    by_col[j, k] += 1
-                continue
-            for k in range(K):
-                if rest == 0:
-                    break
-                share = (tail[k] - tail[k + 1]) / tail[k] if tail[k + 1] > 0 else 1.0
-                n = _binomial(state, rest, share)
-                by_row[i, k] += n
-                by_col[j, k] += n
-                rest -= n
+            _divide(state, np.int64(y[p] + 0.5), tail, by_row[i], by_col[j])
 
 
 _run_split_counts = runner(_split_counts, axes=2)

@@ -139,7 +139,7 @@ class Splitting(dist.Distribution):
 
 
 class UnsurePoisson(dist.Distribution):
-    """Poisson counts whose rate has this mean and variance: negative binomial, or Poisson without variance."""
+    """Poisson counts whose rate has this mean and this variance; with a variance, negative binomial."""
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.nonnegative_integer
@@ -160,7 +160,9 @@ class UnsurePoisson(dist.Distribution):
     @property
     def _size(self) -> jax.Array:
         """The shape of the Gamma law of the rate; 1 where the rate is known."""
-        return jnp.where(self.spread > 0, self.rate**2 / jnp.where(self.spread > 0, self.spread, 1), 1)
+        return jnp.where(
+            self.spread > 0, self.rate**2 / jnp.where(self.spread > 0, self.spread, 1), 1
+        )
 
     def log_prob(self, value: Any) -> jax.Array:
         y, m, r = value, self.rate, self._size
@@ -225,6 +227,6 @@ class WeightedTable(CellwiseLaw):
 def weighted_error(
     cells: Cells, y: jax.Array, weight: jax.Array, U: jax.Array, V: jax.Array
 ) -> jax.Array:
-    """sum_ij c_ij (y_ij - u_i . v_j)^2 over all cells: c = `weight` where a cell is listed, else c = 1, y = 0."""
+    """sum_ij c_ij (y_ij - u_i . v_j)^2 over all cells; where a cell is not listed, c = 1 and y = 0."""
     x = inner(U, V, cells)
     return jnp.sum(weight * (y - x) ** 2 - x**2) + jnp.sum((U.T @ U) * (V.T @ V))

@@ -22,8 +22,8 @@ and has no mode, but E is finite and convex for any shape. Its mode, a / r, is t
 so each step of EM puts theta, beta, xi and eta at the means of their conditionals, as the paper's updates do.
 
 Where nothing is set, b' = d' = sqrt(K a c / mean of the table): with these rates x_ui is the mean count.
-A user or item without training data is one of the prior whose rate is at its mean, b' or d'. The prior mean of
-1/xi, and so of such a user's counts, is infinite for the paper's a' = 0.3. Gauge: the order of the components.
+A user or item without training data is one of the prior whose rate is at its mean, b' or d': over all of the
+prior, the mean of 1/xi and so of the counts is infinite for a' = 0.3. Gauge: the order of the components.
 """
 
 from typing import NamedTuple
@@ -101,7 +101,9 @@ def objective(p: Params, data: Counts, hyper: Hyper) -> jax.Array:
     fit = jnp.sum(data.y * safe_log(inner(theta, beta, data.cells)))
     fit -= jnp.sum(jax.scipy.special.gammaln(data.y + 1)) + theta.sum(0) @ beta.sum(0)
     a, c = hyper.shape_rate_user, hyper.shape_rate_item
-    prior = energy(p.log_theta, hyper.shape_user, xi[:, None]) + energy(p.log_xi, a, a / hyper.rate_user)
+    prior = energy(p.log_theta, hyper.shape_user, xi[:, None]) + energy(
+        p.log_xi, a, a / hyper.rate_user
+    )
     prior += energy(p.log_beta, hyper.shape_item, eta[:, None])
     return prior + energy(p.log_eta, c, c / hyper.rate_item) - fit
 
@@ -114,7 +116,7 @@ def expected(p: Params, data: Counts) -> Sums:
 
 
 def update(p: Params, data: Counts, hyper: Hyper) -> Params:
-    """One EM iteration: with the expected counts of one pass over the data, each block to its mode in turn."""
+    """One EM iteration: the expected counts of one pass over the data, then each block to its mode."""
     z = expected(p, data)
     for site, conditional in CONDITIONALS.items():
         p = p._replace(**{site: conditional(p, data, hyper, z).mode})
@@ -159,7 +161,9 @@ def model(data: Counts, hyper: Hyper) -> None:
         law = LogGamma(h.shape_user, jnp.exp(xi)[:, None] * one)
         theta = numpyro.sample("log_theta", law.to_event(1))
     with numpyro.plate("item", m):
-        eta = numpyro.sample("log_eta", LogGamma(h.shape_rate_item, h.shape_rate_item / h.rate_item))
+        eta = numpyro.sample(
+            "log_eta", LogGamma(h.shape_rate_item, h.shape_rate_item / h.rate_item)
+        )
         law = LogGamma(h.shape_item, jnp.exp(eta)[:, None] * one)
         beta = numpyro.sample("log_beta", law.to_event(1))
     numpyro.sample("rating", PoissonTable(jnp.exp(theta), jnp.exp(beta), data.cells), obs=data.y)

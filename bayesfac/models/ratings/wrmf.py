@@ -10,14 +10,20 @@ p_ui = 0, with the confidence 1.
     x_u, y_i   U, V        users x K, items x K
     p, c       data.y, data.weight   listed pairs
     r          -           the counts: `ready` makes p and c of them
-    alpha      alpha       None: the listed pairs weigh as much as all others
+    alpha      alpha       one number
     lambda     (noise / scale_user)^2, (noise / scale_item)^2
 
 The sum runs over all pairs, but zeros are not listed. sum_ui (u_u.v_i)^2 = trace(U'U V'V), so the normal
 equations of a user are V'V, the same for all users, and the sum of (c - 1) v v' over the user's own pairs.
 The twin is p_ui ~ N(u_u.v_i, s^2 / c_ui), for all pairs, with the confidences as given. Preferences are
 zeros and ones, so intervals of single cells say little; the posterior of u.v shows how sure a ranking is.
-The paper has lambda alone; here s is `noise`, by default the spread of p by c, and the scales follow.
+The paper has lambda alone, which decides the point; s sets the width of the posterior.
+
+Where nothing is set, with a share d of the pairs listed, alpha times the mean count is sqrt((1 - d) / d):
+midway, by ratio, between pairs of equal confidence and two kinds of pairs of equal total confidence. s is the
+standard deviation of p by c. A table of independent c p with this density has a largest singular value of
+about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)); lambda is e / 2, as the ridge takes lambda from every
+singular value. Both rules were judged by pairs held out of the training pairs of MovieLens-100K and -1M.
 """
 
 from typing import NamedTuple
@@ -43,27 +49,29 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int = 20
-    alpha: float | None = None  # None: the listed pairs weigh as much as all others
+    n_components: int = 50  # at most: lambda switches off components that are not above the noise
+    alpha: float | None = None  # None: by how few pairs are listed
     noise: float | None = None  # None: the standard deviation of the preferences, by confidence
-    scale_user: float | None = None  # None: K s_u^2 s_v^2 is 5 % of the variance of the noise
+    scale_user: float | None = None  # None: lambda is half the largest singular value of noise
     scale_item: float | None = None
 
 
 def prepare(data: Counts, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    listed, total = len(data), float(data.n_users * data.n_items)
-    alpha = max(total - 2 * listed, total / 10) / abs(data.value).sum()
-    alpha = alpha if hyper.alpha is None else hyper.alpha
-    sure = listed + alpha * abs(data.value).sum()  # the confidences of the listed pairs
-    share = sure / (sure + total - listed)
+    total = float(data.n_users * data.n_items)
+    density, count = len(data) / total, np.maximum(data.value, 0)
+    odds = max(1 - density, 0.5 / total) / density
+    alpha = odds**0.5 / (count.mean() or 1.0) if hyper.alpha is None else hyper.alpha
+    c = 1 + alpha * count
+    share = c.sum() / (c.sum() + total - len(data))
     noise = max(share * (1 - share), 0.01) ** 0.5 if hyper.noise is None else hyper.noise
-    scale = (noise**2 / 20 / hyper.n_components) ** 0.25
+    edge = (density * np.mean(c**2)) ** 0.5 * (data.n_users**0.5 + data.n_items**0.5)
+    scale = noise / (edge / 2) ** 0.5
     hyper = hyper._replace(
-        alpha=alpha,
-        noise=noise,
-        scale_user=scale if hyper.scale_user is None else hyper.scale_user,
-        scale_item=scale if hyper.scale_item is None else hyper.scale_item,
+        alpha=float(alpha),
+        noise=float(noise),
+        scale_user=float(scale) if hyper.scale_user is None else hyper.scale_user,
+        scale_item=float(scale) if hyper.scale_item is None else hyper.scale_item,
     )
     checks.positive(hyper, "alpha", "noise", "scale_user", "scale_item")
     return hyper
