@@ -140,7 +140,7 @@ def _listed(data: Any, items: Any, counts: Any, columns: Columns | None) -> tupl
         data = (data, items, counts)
     if isinstance(data, pd.DataFrame) and not (columns is None and is_wide(data)):
         data = _long(data, columns)
-    if isinstance(data, tuple | list) and len(data) in (2, 3, 4) and np.ndim(data[0]) == 1:
+    if isinstance(data, tuple) and len(data) in (2, 3, 4):
         return _pairs(*data)
     csr, users, names = reading.matrix(data, "counts")
     coo = sp.coo_matrix(csr)

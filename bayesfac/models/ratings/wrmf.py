@@ -1,6 +1,6 @@
 r"""Weighted matrix factorization of implicit feedback, by alternating least squares.
 
-Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 2-5. A pair
+Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 3-5. A pair
 that was counted is preferred, p_ui = 1, with the confidence c_ui = 1 + alpha r_ui; any other pair is not,
 p_ui = 0, with the confidence 1.
 
@@ -16,7 +16,8 @@ p_ui = 0, with the confidence 1.
 The sum runs over all pairs, but zeros are not listed. sum_ui (u_u.v_i)^2 = trace(U'U V'V), so the normal
 equations of a user are V'V, the same for all users, and the sum of (c - 1) v v' over the user's own pairs.
 The twin is p_ui ~ N(u_u.v_i, s^2 / c_ui), for all pairs, with the confidences as given. Preferences are
-zeros and ones, so intervals of single cells say little; the posterior of u.v shows how sure a ranking is.
+zeros and ones, so intervals of single cells say little. Every zero is an observation: the posterior of a user
+of few pairs is no wider than that of others (in `hpf` it is, relative to the rates).
 The paper has lambda alone, which decides the point; s sets the width of the posterior.
 
 Where nothing is set, with a share d of the pairs listed, alpha times the mean count is sqrt((1 - d) / d):

@@ -29,7 +29,7 @@ def test_the_parts_are_multinomial(backend):
     np.testing.assert_array_equal(by_row.sum(1), by_col.sum(1))
     assert (by_row == np.rint(by_row)).all() and (by_row >= 0).all()
     share = np.asarray(A[ROW] * G[COL])
-    share /= share.sum(1, keepdims=True)
+    share = share / share.sum(1, keepdims=True)
     each, spread = Y[:, None] * share, Y[:, None] * share * (1 - share)
     for place, sums, n in ((ROW, by_row, 3), (COL, by_col, 2)):
         mean, variance = np.zeros((2, n, 3))
