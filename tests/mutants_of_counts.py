@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import inner
-from bayesfac.models.ratings import hpf, wrmf
+from bayesfac.models.counts import hpf, wrmf
 from tests.mutants import plant
 
 F, W = hpf.METHOD, wrmf.METHOD

@@ -211,9 +211,9 @@ def cells_of(
     """{site: rows and columns} of random cells, and the values of the data in these cells."""
     if isinstance(data, Counts):  # zeros too
         at = _some(data.n_users * data.n_items, rng)
-        where = np.divmod(at, data.n_items)
+        user, item = np.divmod(at, data.n_items)
         table = sp.csr_matrix((data.value, (data.user, data.item)), data.shape)
-        return {"rating": where}, np.asarray(table[where]).ravel()
+        return {"rating": (user, item)}, np.asarray(table[user, item]).ravel()
     if isinstance(data, Ratings):
         at = _some(len(data), rng)
         return {"rating": (data.user[at], data.item[at])}, data.value[at]
