@@ -128,7 +128,7 @@ def popular(train: bf.Counts) -> tuple[np.ndarray, float, str]:
 def methods(quick: bool, threads: int) -> dict[str, Callable[[bf.Counts], Any]]:
     """{name: function of the training pairs}."""
     K = 3 if quick else 20
-    sweeps = 20 if quick else 200
+    sweeps = 20 if quick else 100
     plain, draws = bf.FixedPoint(SWEEPS, tol=0, accelerate=False), bf.Gibbs(sweeps, sweeps, 1)
     found: dict[str, Callable[[bf.Counts], Any]] = {
         "popularity": popular,
