@@ -28,6 +28,8 @@ def data_of(kind: str) -> tuple[Any, dict[str, int]]:
 
     if kind == "Ratings":
         return bf.datasets.load("movielens-100k"), {}
+    if kind == "Counts":
+        return bf.Counts(bf.datasets.load("movielens-100k")), {}
     if kind == "Tasks":
         from default_labels import load
 

@@ -247,6 +247,11 @@ DATA = {
 ratings = bf.datasets.make_ratings(60, 40, 3, density=0.5, seed=0){likes}
 train, test = bf.split.holdout(ratings, 0.2, seed=0)
 """,
+    "Counts": """\
+ratings = bf.datasets.make_ratings(60, 40, 3, density=0.5, seed=0).frame()
+likes = bf.Counts(ratings.loc[ratings["rating"] >= 4, ["user", "item"]])
+train, test = bf.split.holdout(likes, 0.2, seed=0)
+""",
     "Views": """\
 train = bf.datasets.load("digits").take(range(200)){one}
 """,
@@ -255,7 +260,10 @@ data, truth = bf.datasets.make_tasks(90, 1, {{"words": 30}}, labelled=1.0, seed=
 train, test = bf.split.holdout(data, 0.3, seed=0)
 """,
 }
-ASK = {"Views": "print(bf.clusters(fit).head())"}
+ASK = {
+    "Views": "print(bf.clusters(fit).head())",
+    "Counts": "print(fit.recommend(train.users[:2], 3, exclude=train))",
+}
 ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # the method takes one view'
 
 

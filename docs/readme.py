@@ -15,6 +15,7 @@ from bayesfac.core.method import REGISTRY
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = {  # family of methods -> its section in docs/choosing.md
     "ratings": "## Ratings",
+    "counts": "## Seen, bought, played",
     "topics": "## Clusters and topics",
     "labels": "## Labels",
     "tasks": "## Tasks and views",

@@ -65,7 +65,15 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def scaled(key, p, data, hyper):
         return stretch(p, 0.3 * jax.random.normal(key, (p.U.shape[1],)))  # ignores the prior
 
+    hpf, wrmf = REGISTRY["hpf"], REGISTRY["wrmf"]
+
+    def halved_rate(p, data, hyper, z):
+        right = hpf.conditionals["log_theta"](p, data, hyper, z)
+        return type(right)(right.shape_, right.rate / 2)
+
     return {
+        "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
+        "wrmf: confidences forgotten": (wrmf, rows(wrmf, "U", weight=jnp.ones_like)),
         "gibbs_mmmf: thresholds without their prior": (
             margin,
             with_block(margin, "theta", no_prior),

@@ -30,6 +30,7 @@ OPTIONS = {
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
     "quick": ["--parts", "--seeds"],
+    "implicit_feedback": ["--sets", "--methods", "--seeds"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "first_calls": ["--only"],
     "gradients": ["--cells", "--parts", "--draws"],

@@ -20,6 +20,7 @@ from bayesfac.api import fit as run_fit
 from bayesfac.automatic.candidates import listed
 from bayesfac.automatic.search import Search
 from bayesfac.core import checks
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
@@ -110,7 +111,7 @@ def _container(data: Any) -> Ratings | Tasks | Views:
         data = Tasks(*data)
     elif isinstance(data, Mapping):
         data = Views(data)
-    if not isinstance(data, Ratings | Tasks | Views):
+    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Counts):
         raise TypeError(
             "Expected Ratings, Tasks or Views, a table of ratings, a pair (views, labels) or a mapping of "
             f"views, got {type(data).__name__}"

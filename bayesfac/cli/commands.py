@@ -289,6 +289,10 @@ def _data(
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
 
+    if kind == "counts":  # a table of pairs with their counts reads like one of ratings
+        from bayesfac.core.data.counts import Counts
+
+        return Counts(_data(name, "ratings", args, ids)).named(name)
     columns = _columns(args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:

@@ -25,6 +25,8 @@ TRAITS = {
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
 
+CONTAINERS = ("Counts", "Ratings", "Tasks", "Views")
+MATRICES = {"Counts", "Ratings"}  # what is not listed: a zero, or missing
 COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
 
 
@@ -62,7 +64,7 @@ class Method:
     """A published method: its objective, its solver and its generative model.
 
     Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container that the method takes: Ratings, Views or Tasks
+    data                              the container that the method takes: Ratings, Counts, Views or Tasks
     init(key, data, hyper)            -> Params
     objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
@@ -213,13 +215,18 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
 
 def contain(method: Method, data: Any) -> Any:
     """Put data into the container that the method takes."""
-    if isinstance(data, method.data):
+    found, wanted = _container(type(data)), _container(method.data)
+    if isinstance(data, method.data) and found == wanted:
         return data
-    if type(data).__name__ in ("Ratings", "Tasks", "Views"):
-        raise TypeError(
-            f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
-        )
+    if found:
+        hint = f": bf.{wanted}(data) reads them as such" if {found, wanted} == MATRICES else ""
+        raise TypeError(f"Expected {wanted} for {method.name}, got {found}{hint}")
     return method.data(data)
+
+
+def _container(kind: type) -> str:
+    """The container that a type is or extends; empty for other types."""
+    return next((c.__name__ for c in kind.__mro__ if c.__name__ in CONTAINERS), "")
 
 
 def sites(params: Any) -> dict[str, Any]:

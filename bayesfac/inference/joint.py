@@ -15,6 +15,7 @@ import numpyro.distributions as dist
 from numpyro.handlers import seed, substitute, trace
 
 from bayesfac.core.data.cells import full_table
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
@@ -62,6 +63,8 @@ def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> An
     held = seed(substitute(method.model, data=sites(p)), key)
     found = trace(held).get_trace(hidden(method, data), hyper)
     drawn = {name: site["value"] for name, site in found.items() if observed(name)}
+    if isinstance(data, Counts):
+        return data.with_table(drawn["rating"])
     if isinstance(data, Ratings):
         return with_values(data, drawn["rating"])
     cells, y = dict(data.cells), dict(data.y)

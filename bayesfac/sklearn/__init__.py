@@ -4,6 +4,7 @@ The data of the method decide the kind of the estimator:
 
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
               `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
+    Counts    a transformer: X has a row for every user, zeros where nothing was counted
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
     Tasks     a classifier with several labels, or with several classes
 
@@ -23,8 +24,11 @@ array([-9., -6.])
 
 from bayesfac.sklearn.base import shelf
 from bayesfac.sklearn.classifiers import Labels
-from bayesfac.sklearn.transformers import Cells, Imputer, Topics
+from bayesfac.sklearn.transformers import Cells, Imputer, Topics, Visits
 
 __getattr__, __dir__ = shelf(
-    __name__, globals(), {"Ratings": Cells, "Views": Topics, "Tasks": Labels}, [Imputer.__name__]
+    __name__,
+    globals(),
+    {"Ratings": Cells, "Counts": Visits, "Views": Topics, "Tasks": Labels},
+    [Imputer.__name__],
 )

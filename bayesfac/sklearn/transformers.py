@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesfac import split
 from bayesfac.core.data.cells import Grid
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, from_sites, site_dims
@@ -170,6 +171,24 @@ class NewCells(NewRows, Cells):
         given, held = split.weak_generalisation(self._data(X, reset=False), seed=self.fit_.seed)
         mean = self.fit_.fold_in(given).predict(held).mean
         return -float(np.sqrt(np.mean((mean - held.value) ** 2)))
+
+
+class Visits(NewRows):
+    """A transformer of counts: rows are users, columns items, and a zero is a count like any other.
+
+    X is dense or scipy sparse, without negative numbers. `fit_` is the `bf.Fit`, `embedding_` the factors of
+    the training rows, `components_` the factors of the columns. `transform` fits the factors of any rows to
+    their counts with all other parameters fixed.
+    """
+
+    axes = ("user", "item")
+
+    def _data(self, X: Any, reset: bool) -> Counts:
+        table = self._read(X, reset)
+        (x,), (items,) = table.views.values(), table.columns.values()
+        data = Counts(x)
+        data.host = replace(data.host, users=table.rows, items=items)
+        return data
 
 
 class Topics(Rows):

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesfac.core.data.cells import Rows
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
@@ -23,7 +24,7 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
     """The parameters of a user and of an item without ratings change neither likelihood nor fit."""
     case = example(method, key)
     data, hyper, (p, other) = case.data, case.hyper, case.points[:2]
-    if not isinstance(data, Ratings):
+    if not isinstance(data, Ratings) or isinstance(data, Counts):
         return f"{type(data).__name__} have no missing cells: a cell that is not stored is zero"
     data = data.take((data.user != 0) & (data.item != 0))
     spoiled = {}
@@ -109,6 +110,9 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
     """The data with the order[k]-th user, item, row or feature in place k."""
     if isinstance(data, Ratings):
         user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
+        if isinstance(data, Counts):
+            moved_to = user[data.user], item[data.item], data.value
+            return data._part(*moved_to, data.users, data.items, slice(None))
         cells = (data.value, (user[data.user], item[data.item]))
         return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels)
     rows = orders["row"]

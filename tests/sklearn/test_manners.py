@@ -97,7 +97,9 @@ def test_the_facade_does_not_load_it():
 
 def test_tags_say_what_the_record_says():
     tags = {name: get_tags(getattr(estimators, name)()) for name in REGISTRY}
-    assert {n for n, t in tags.items() if t.input_tags.positive_only} == {"plsa", "mvplsa"}
+    assert {n for n, t in tags.items() if t.input_tags.positive_only} == {
+        "hpf", "mvplsa", "plsa", "wrmf"
+    }  # fmt: skip
     assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(pairs))
     assert is_classifier(estimators.leml()) and tags["leml"].classifier_tags.multi_label
     assert is_regressor(pairs.pmf()) and not is_regressor(estimators.pmf())

@@ -9,6 +9,7 @@ import pandas as pd
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.columns import find
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.scaling import Scale
@@ -27,7 +28,7 @@ COLUMNS = {
 class Card:
     """The identity of a training set.
 
-    kind        "Ratings", "Views" or "Tasks"
+    kind        "Ratings" (also for `Counts`), "Views" or "Tasks"
     coords      {axis: labels}
     summary     {what: number}
     levels      the ordinal scale, or None
@@ -96,9 +97,9 @@ def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
 
     A card keeps no values, so different values with equal sums are not detected.
     """
-    if type(data).__name__ != card.kind:
-        raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
     new = describe(data)
+    if new.kind != card.kind:
+        raise TypeError(f"Expected the {card.kind} of training, got {type(data).__name__}")
     for axis, labels in card.coords.items():
         if not same_labels(labels, new.coords.get(axis, pd.Index([]))):
             mine, others = len(labels), len(new.coords.get(axis, ()))
@@ -120,7 +121,9 @@ def _ratings_card(data: Ratings) -> Card:
     n = len(data)
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
-    summary |= {"sd": float(data.value.std()), "lowest": float(data.value.min())}
+    zeros = isinstance(data, Counts)
+    summary |= {"sd": data.spread if zeros else float(data.value.std())}
+    summary |= {"lowest": float(0 if zeros else data.value.min())}
     summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
     summary |= {"most per user": int(rows.max())}
     rng = np.random.default_rng(0)

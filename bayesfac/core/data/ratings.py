@@ -213,7 +213,7 @@ class Ratings(Container):
     def _part(
         self, user: Any, item: Any, value: Any, users: Any, items: Any, kept: Any
     ) -> "Ratings":
-        part = object.__new__(Ratings)
+        part = object.__new__(type(self))
         time = None if self.time is None else self.time[kept]
         part._fill(user, item, value, users, items, self.levels, time)
         part.host = replace(part.host, name=self.name)

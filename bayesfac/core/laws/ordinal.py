@@ -32,7 +32,7 @@ def levelled(data: Any, hyper: Any, name: str) -> Any:
     if (data.value == data.value[0]).all():
         raise ValueError(
             f"Expected ratings of at least two levels for {name}, got {data.value[0]:g} everywhere: "
-            "data that only record what a user chose (implicit feedback) do not rank the items"
+            "data that only record what a user chose (implicit feedback) do not rank the items; see bf.Counts"
         )
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     return hyper._replace(levels=data.levels)

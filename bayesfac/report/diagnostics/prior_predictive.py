@@ -10,10 +10,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pandas as pd
+import scipy.sparse as sp
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
@@ -153,7 +155,7 @@ def prior_predictive(
     data = method.ready(data, settled)
     where, seen = cells_of(data, np.random.default_rng(seed))
     hidden = joint.hidden(method, data)
-    if isinstance(data, Ratings):
+    if isinstance(data, Ratings) and not isinstance(data, Counts):
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = Ratings.tree_unflatten(data.host, (query, None))
     factors = _check_proper(method, data, settled)
@@ -207,6 +209,11 @@ def cells_of(
     data: Any, rng: np.random.Generator
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """{site: rows and columns} of random cells, and the values of the data in these cells."""
+    if isinstance(data, Counts):  # zeros too
+        at = _some(data.n_users * data.n_items, rng)
+        user, item = np.divmod(at, data.n_items)
+        table = sp.csr_matrix((data.value, (data.user, data.item)), data.shape)
+        return {"rating": (user, item)}, np.asarray(table[user, item]).ravel()
     if isinstance(data, Ratings):
         at = _some(len(data), rng)
         return {"rating": (data.user[at], data.item[at])}, data.value[at]

@@ -1,0 +1,110 @@
+"""The Numba version of the loop in splitting.py: counts divided at random among components."""
+
+from typing import Any
+
+import numpy as np
+
+from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
+from bayesfac.core.kernels.numba_loops import _bound
+
+SMALL = 8  # counts up to this are divided one by one, larger ones by a binomial for each component
+MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not vanish
+
+
+@compiled
+def _mixed(z):
+    """A bijection of 64-bit words whose values look independent (Steele, Lea & Flood 2014)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def _uniform(state):
+    """The next number of [0, 1) from a state of one word."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    return (_mixed(state[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@compiled
+def _binomial(state, n, p):
+    """A binomial number by inversion of its distribution, in parts whose means are at most MEAN."""
+    if p >= 1:
+        return n
+    if p > 0.5:
+        return n - _binomial_below_half(state, n, 1 - p)
+    return _binomial_below_half(state, n, p)
+
+
+@compiled
+def _binomial_below_half(state, n, p):
+    total = np.int64(0)
+    if p <= 0:
+        return total
+    while n > 0:
+        part = n if n * p <= MEAN else np.int64(MEAN / p)
+        n -= part
+        mass, odds, x = np.exp(part * np.log1p(-p)), p / (1 - p), np.int64(0)
+        u = _uniform(state)
+        while u >= mass and x < part:
+            u -= mass
+            x += 1
+            mass *= odds * (part - x + 1) / x
+        total += x
+    return total
+
+
+@compiled
+def _divide(state, count, tail, row, column):
+    """Add the parts of one count to its row and column; tail[k] is the sum of the shares from k on."""
+    K = len(row)
+    if count <= SMALL:
+        for _ in range(count):
+            u, k = _uniform(state) * tail[0], 0
+            while k < K - 1 and tail[k + 1] > u:
+                k += 1
+            row[k] += 1
+            column[k] += 1
+        return
+    for k in range(K):
+        if count == 0:
+            return
+        share = (tail[k] - tail[k + 1]) / tail[k] if tail[k + 1] > 0 else 1.0
+        part = _binomial(state, count, share)
+        row[k] += part
+        column[k] += part
+        count -= part
+
+
+@compiled
+def _split_counts(f, T, problem, block, blocks):
+    key = vector(f, argument(f, 0), np.int32, problem)
+    ptr = vector(f, argument(f, 1), np.int32, problem)
+    index = vector(f, argument(f, 2), np.int32, problem)
+    y = vector(f, argument(f, 3), T, problem)
+    A, G = matrix(f, argument(f, 4), T, problem), matrix(f, argument(f, 5), T, problem)
+    by_row, K = matrix(f, result(f, 0), T, problem), A.shape[1]
+    # a copy of the columns for each share: no two threads write to one column
+    by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
+    seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
+    state, tail = np.zeros(1, np.uint64), np.zeros(K + 1)
+    for j in range(len(G)):
+        for k in range(K):
+            by_col[j, k] = 0
+    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+        for k in range(K):
+            by_row[i, k] = 0
+        for p in range(ptr[i], ptr[i + 1]):
+            j = index[p]
+            for k in range(K - 1, -1, -1):
+                tail[k] = tail[k + 1] + np.float64(A[i, k]) * G[j, k]
+            # the numbers of a cell depend on the key and its place alone, not on threads
+            state[0] = _mixed(seed + _mixed(np.uint64(p) + np.uint64(1)))
+            _divide(state, np.int64(y[p] + 0.5), tail, by_row[i], by_col[j])
+
+
+_run_split_counts = runner(_split_counts, axes=2)
+
+
+def split_counts(T: Any, slot: int) -> Any:
+    return lambda frame: _run_split_counts(frame, T, slot)

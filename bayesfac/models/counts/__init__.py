@@ -1,0 +1,1 @@
+"""Methods for counts: users times items, where what is not listed is a zero."""

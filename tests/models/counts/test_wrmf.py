@@ -1,0 +1,113 @@
+"""WRMF: one sweep on a whole table with its zeros, and what the paper and the library promise."""
+
+import jax
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.data.cells import Query
+from bayesfac.core.method import REGISTRY
+
+WRMF = REGISTRY["wrmf"]
+
+
+def case():
+    """The example, a start, and the whole tables of preferences and confidences."""
+    data, h = WRMF.example(jax.random.key(3))
+    p = WRMF.init(jax.random.key(4), data, h)
+    wanted, sure = np.zeros(data.shape), np.ones(data.shape)
+    wanted[data.user, data.item] = 1
+    sure[data.user, data.item] += h.alpha * data.value
+    return data, h, p, wanted, sure
+
+
+def golden(method):
+    """One sweep of ALS, row by row, with every zero in its place."""
+    data, h, p, wanted, sure = case()
+    U, V = np.array(p.U), np.array(p.V)
+    for i in range(len(U)):  # (V' C V + lambda I) u = V' C p
+        gram = (V.T * sure[i]) @ V + (h.noise / h.scale_user) ** 2 * np.eye(2)
+        U[i] = np.linalg.solve(gram, (V.T * sure[i]) @ wanted[i])
+    for j in range(len(V)):
+        gram = (U.T * sure[:, j]) @ U + (h.noise / h.scale_item) ** 2 * np.eye(2)
+        V[j] = np.linalg.solve(gram, (U.T * sure[:, j]) @ wanted[:, j])
+    new = method.update(p, data, h)
+    np.testing.assert_allclose(new.U, U, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(new.V, V, rtol=1e-5, atol=1e-7)
+
+
+def test_golden_step():
+    with jax.enable_x64(True):
+        golden(WRMF)
+
+
+def test_the_objective_and_the_rows_of_a_table_whose_zeros_are_listed():
+    """Where every pair is listed nothing is left to the sum over zeros."""
+    with jax.enable_x64(True):
+        data, h, p, wanted, sure = case()
+        listed = data.with_table(data.dense(data.y))
+        by_hand = (sure * (wanted - np.asarray(p.U @ p.V.T)) ** 2).sum() / h.noise**2
+        by_hand += (p.U**2).sum() / h.scale_user**2 + (p.V**2).sum() / h.scale_item**2
+        for each in (data, listed):
+            np.testing.assert_allclose(WRMF.objective(p, each, h), by_hand / 2, rtol=1e-12)
+        for one, other in zip(WRMF.update(p, data, h), WRMF.update(p, listed, h), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_confidence_has_the_spread_of_the_twin():
+    """A pair that was not counted: the law of `predict` is that of the model."""
+    data, h, p, _, sure = case()
+    i, j = np.argwhere(sure == 1)[0]
+    law = WRMF.predict(p, Query(np.array([i]), np.array([j])), h)
+    np.testing.assert_allclose(law.mean[0], p.U[i] @ p.V[j], rtol=1e-6)
+    np.testing.assert_allclose(law.variance, h.noise**2, rtol=1e-6)
+
+
+def groups(seed=0):
+    """Users of four groups: each sees a third of the items of its group, and few of all others."""
+    rng = np.random.default_rng(seed)
+    group, kind = np.arange(120) % 4, np.arange(80) % 4
+    chance = np.where(group[:, None] == kind, 0.35, 0.02)
+    return bf.Counts(rng.random(chance.shape) < chance), group, kind
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_it_recommends_from_the_users_group():
+    """By chance one in four recommended items would be; with nothing set at least nine in ten are."""
+    counts, group, kind = groups()
+    fit = bf.fit("wrmf", counts, bf.FixedPoint(50), progress=False)
+    found = fit.recommend(n=5, exclude=counts)
+    right = kind[found["item"].to_numpy(int)] == group[found["user"].to_numpy(int)]
+    assert right.mean() > 0.9
+    used = np.linalg.svd(np.asarray(fit.params.U @ fit.params.V.T), compute_uv=False)
+    assert used[3] > 10 * used[5]  # lambda has switched off what is no group
+
+
+def test_new_users_are_their_row_of_a_sweep():
+    counts, *_ = groups()
+    fit = bf.fit("wrmf", counts, bf.FixedPoint(400, tol=1e-12), n_components=4, progress=False)
+    again = fit.fold_in(counts.of_users(0, 5))
+    np.testing.assert_allclose(again.params.U, fit.params.U[:5], atol=2e-3)
+    assert again.data.shape == (5, 80)
+
+
+def test_zeros_are_data_of_the_posterior_too():
+    """A user of few pairs has as many zeros as any other: the draws are no wider, as the header says."""
+    counts, group, _ = groups()
+    few = counts.take((counts.user > 0) | (counts.item % 16 == 0))
+    fit = bf.fit("wrmf", few, bf.Gibbs(50, 100, 1), n_components=4, progress=False)
+    sd = fit.everywhere().sd_mean
+    assert 0.5 < sd[0].mean() / sd[group == 0][1:].mean() < 1.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"alpha": 0.0}, "alpha to be"),
+        ({"noise": -1.0}, "noise to be"),
+        ({"n_components": 90}, "80"),
+    ],
+)
+def test_what_is_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        bf.fit("wrmf", groups()[0], progress=False, **settings)

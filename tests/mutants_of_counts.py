@@ -1,0 +1,41 @@
+"""Known mistakes in methods of counts, each with the check that has to find it."""
+
+import jax.numpy as jnp
+
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.math import inner
+from bayesfac.models.counts import hpf, wrmf
+from tests.mutants import plant
+
+F, W = hpf.METHOD, wrmf.METHOD
+
+
+@plant(F, "objective", "joint")
+def zeros_of_counts_are_missing(p, data, h):
+    x = inner(jnp.exp(p.log_theta), jnp.exp(p.log_beta), data.cells)
+    every = jnp.exp(p.log_theta).sum(0) @ jnp.exp(p.log_beta).sum(0)
+    return hpf.objective(p, data, h) + jnp.sum(x) - every
+
+
+@plant(F, "update", "optimum")
+def the_mode_of_theta_and_not_of_its_logarithm(p, data, h):
+    return hpf.update(p, data, h._replace(shape_user=h.shape_user - 1))
+
+
+@plant(F, "conditionals.log_xi", "conditionals")
+def activity_of_one_component(p, data, h, z):
+    return hpf.conditional_log_xi(p, data, h._replace(n_components=1), z)
+
+
+@plant(W, "objective", "joint")
+def zeros_are_as_sure_as_ones(p, data, h):
+    zeros = jnp.sum((p.U.T @ p.U) * (p.V.T @ p.V)) - jnp.sum(inner(p.U, p.V, data.cells) ** 2)
+    return wrmf.objective(p, data, h) + 0.5 * h.alpha * zeros / h.noise**2
+
+
+@plant(W, "conditionals.U", "conditionals")
+def own_pairs_count_in_both_sums(p, data, h):
+    right = wrmf.conditional_U(p, data, h)
+    return GaussianRows(
+        right.rows, right.target, right.V, right.weight + h.noise**-2, right.precision, right.shift
+    )
