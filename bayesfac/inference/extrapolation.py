@@ -8,6 +8,7 @@ algorithm", Scandinavian Journal of Statistics 2008, scheme S3. From x0, x1 = F(
 and the cycle ends at F(x') if its objective is not above that of x2, else at x2. With a = -1, x' is x2.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,19 +21,20 @@ from bayesfac.inference.result import Job, replace_sites
 from bayesfac.inference.unconstrained import supports
 
 Value = tuple[jax.Array, jax.Array]
-Bounds = tuple[tuple[str, float], ...]
+Bounds = tuple[tuple[str, float, float], ...]
 
 
-def lower_bounds(job: Job, p: Any) -> Bounds:
-    """The sites whose entries have a lower bound, such as probabilities, and the bound."""
+def bounds_of(job: Job, p: Any) -> Bounds:
+    """The sites whose entries are bounded, such as probabilities, and the bounds."""
     bounds = {}
     for site, transform in supports(job.method, job.data, job.hyper, p).items():
         support = getattr(transform.codomain, "base_constraint", transform.codomain)
         if support is constraints.simplex:
-            bounds[site] = 0.0
+            bounds[site] = 0.0, math.inf
         elif hasattr(support, "lower_bound"):
-            bounds[site] = float(support.lower_bound)
-    return tuple(bounds.items())
+            high = getattr(support, "upper_bound", math.inf)
+            bounds[site] = float(support.lower_bound), float(high)
+    return tuple((site, *ends) for site, ends in bounds.items())
 
 
 def extrapolated(
@@ -87,7 +89,10 @@ def _squares(tree: Any) -> jax.Array:
 
 
 def _inside(far: Any, near: Any, bounds: Bounds) -> Any:
-    """The far point; an entry at or beyond the lower bound of its site is taken from the near point."""
-    here, there = sites(far), sites(near)
-    moved = {s: jnp.where(here[s] > low, here[s], there[s]) for s, low in bounds if s in here}
+    """The far point; an entry at or beyond a bound of its site is taken from the near point."""
+    here, there, moved = sites(far), sites(near), {}
+    for site, low, high in bounds:
+        if site in here:
+            inside = (here[site] > low) & (here[site] < high)
+            moved[site] = jnp.where(inside, here[site], there[site])
     return replace_sites(far, moved)

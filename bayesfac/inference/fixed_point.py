@@ -13,7 +13,7 @@ from bayesfac.core import events
 from bayesfac.core.method import Method, sites
 from bayesfac.core.precision import cast
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.extrapolation import Bounds, extrapolated, lower_bounds
+from bayesfac.inference.extrapolation import Bounds, bounds_of, extrapolated
 from bayesfac.inference.result import (
     Job,
     Result,
@@ -88,7 +88,7 @@ class FixedPoint:
     def _descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
         at, interrupted = _begin(job, p, point), False
-        bounds = lower_bounds(job, at.p) if self._accelerated else None
+        bounds = bounds_of(job, at.p) if self._accelerated else None
         block = program(_block, job.data, job.method, job.hyper, bounds, self.tol)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:

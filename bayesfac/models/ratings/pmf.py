@@ -34,6 +34,8 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, Rotation, register
 
+SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
+
 
 class Params(NamedTuple):
     U: jax.Array
@@ -55,7 +57,7 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     scale = (data.spread**2 / 20 / hyper.n_components) ** 0.25
-    default = {"noise": 0.8 * data.spread, "scale_user": scale, "scale_item": scale}
+    default = {"noise": SHARE * data.spread, "scale_user": scale, "scale_item": scale}
     default |= {"scale_bias": 0.5 * data.spread, "offset": data.mean}
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
     checks.positive(hyper, "noise", "scale_user", "scale_item", "scale_bias")
@@ -216,6 +218,16 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
     return dist.Normal(hyper.offset + mean, jnp.sqrt(hyper.noise**2 + variance))
 
 
+def remarks(p: Params, data: Ratings, hyper: Hyper) -> list[str]:
+    """A note where nothing chose the noise."""
+    if hyper.noise != SHARE * data.spread:
+        return []
+    return [
+        f"noise={hyper.noise:.4g} is {SHARE} standard deviations of the ratings, as nothing chose it "
+        "(`bf.fit` needs 500 ratings for that): intervals and log scores depend on it; noise= sets it"
+    ]
+
+
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, about three in four cells observed; with biases, to have all blocks."""
     data = few_ratings(key)
@@ -227,7 +239,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="pmf", cite="salakhutdinov2007pmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, choices=choices,
+    update=update, prepare=prepare, start=start, choices=choices, remarks=remarks,
     conditionals=CONDITIONALS,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={

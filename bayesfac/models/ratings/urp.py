@@ -15,6 +15,9 @@ Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.SV
 posterior here. The solver finds the mode of the NumPyro model's joint by exact EM, from the posterior
 A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the least
 expected absolute error. Gauge: the order of the attitudes.
+
+The groups are what the model is for: it predicts worse than regularised biases on MovieLens-100K (figures in
+docs/ratings.md), as nothing that one attitude learns of an item helps the others.
 """
 
 from typing import NamedTuple

@@ -7,8 +7,9 @@ import pytest
 from scipy import integrate
 
 import bayesfac as bf
+from bayesfac.core.laws.losses import BINARY, SMOOTH
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.ratings.ipmmmf import Membership, kl_bernoulli
+from bayesfac.models.ratings.ipmmmf import Membership, bends, kl_bernoulli, sticks
 
 IP = REGISTRY["ipmmmf"]
 
@@ -35,6 +36,30 @@ def test_golden_objective():
     golden(IP)
 
 
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_the_parabolas_touch_the_loss_and_are_nowhere_below_it(loss):
+    at, z = jnp.linspace(-6, 2, 33)[:, None], jnp.linspace(-40, 40, 4001)
+    value, slope = BINARY[loss].value, BINARY[loss].slope
+
+    def least_gap(share):
+        step = z - at
+        parabola = value(at) + slope(at) * step + share * bends(at, loss) / 2 * step**2
+        return jnp.min(parabola - value(z), 1)
+
+    assert (least_gap(1.0) >= -1e-9).all()
+    assert (least_gap(0.9) < -1e-9).all()  # no smaller bend would do
+
+
+def test_the_sticks_go_to_the_optimum_of_their_factors():
+    """Repeated steps end where the slope of J in nu is zero."""
+    data, h = IP.example(jax.random.key(3))
+    p, step = IP.init(jax.random.key(4), data, h), jax.jit(lambda p: sticks(p, h))
+    for _ in range(300):
+        p = p._replace(nu=step(p))
+    slope = jax.grad(lambda nu: IP.objective(p._replace(nu=nu), data, h))(p.nu)
+    np.testing.assert_allclose(slope, 0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "pi",
     [pytest.param(0.02, marks=pytest.mark.slow), 0.4, pytest.param(0.97, marks=pytest.mark.slow)],
@@ -59,7 +84,7 @@ def test_features_that_do_not_pay_are_switched_off():
     """A rank-2 matrix: beyond a few features, memberships stay at their falling prior."""
     ratings = bf.datasets.make_ratings(60, 50, 2, density=0.5, seed=0)
     given = {"n_components": 15, "scale_item": 0.3, "progress": False}
-    fit = bf.fit("ipmmmf", ratings, bf.LBFGS(1000, tol=1e-6), **given)
+    fit = bf.fit("ipmmmf", ratings, **given)
     strength = np.asarray(fit.params.Z).std(0) * np.abs(np.asarray(fit.params.V)).max(0)
     assert (strength > 0.05).sum() < 12
     pi = np.cumprod(np.asarray(fit.params.nu))

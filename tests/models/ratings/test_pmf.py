@@ -92,3 +92,11 @@ def test_the_start_is_not_near_a_poor_minimum():
     )
     assert max(from_start) < 1.01 * min(from_random)
     assert max(from_random) > 10 * min(from_random)
+
+
+def test_a_point_whose_noise_nothing_chose_says_so():
+    few = bf.datasets.make_ratings(8, 6, 1, seed=0)
+    options = {"n_components": 1, "progress": False}
+    by_rule, given = bf.fit("pmf", few, **options), bf.fit("pmf", few, noise=0.5, **options)
+    assert [note for note in by_rule.notes if note.startswith("noise=")]
+    assert not given.notes
