@@ -74,10 +74,9 @@ print(scores[["RMSE", "MAE of level", "RPS", "covers 50 %", "covers 90 %", "widt
 
 # %% [markdown]
 # RMSE, the error of the nearest level, and RPS, which judges the probabilities of all five levels, hardly
-# differ; the point is even slightly better. The intervals differ: 90 % of the held-out ratings should lie
-# within the 90 % interval, and fewer lie within the intervals of the point. The point adds the noise of a
-# single rating to its prediction but leaves out the uncertainty of the factors, so its intervals are too
-# narrow, and all have the same width.
+# differ. The intervals differ: 90 % of the held-out ratings should lie within the 90 % interval, and fewer lie
+# within the intervals of the point. The point adds the noise of a single rating to its prediction but leaves
+# out the uncertainty of the factors, so its intervals are too narrow, and all have the same width.
 #
 # ## Users with few ratings
 
@@ -149,8 +148,8 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 #   The posterior's intervals are wider for these users, and contain about 90 %.
 # - So rank items by either fit. To decide between "show this item" and "ask the user first", use the
 #   probability of the posterior and the flag.
-# - Read the verdict on the chains first. "Usable with care" means here: predictions agree to a small fraction
-#   of their uncertainty, while the spectrum of the factors mixes slowly and wants a longer run.
+# - Read the verdict on the chains first: it says what the draws may be used for, and how many draws the rest
+#   would take.
 #
 # Next: your own ratings by `bf.Ratings(frame)`, every method in `bf.methods()`, and all of this on one
 # page by `comparison.to_html("report.html")`.
