@@ -125,7 +125,10 @@ def scored(
     for measure, count in MEASURES.items():
         each = {name: count(rows, liked, PLACES) for name, rows in lists.items()}
         for name, values in each.items():
-            for what, numbers in {measure: values, f"{measure} gained": values - each[MEAN]}.items():
+            for what, numbers in {
+                measure: values,
+                f"{measure} gained": values - each[MEAN],
+            }.items():
                 found[name] |= {what: numbers.mean(), f"se of {what}": error(numbers)}
     for name, rows in lists.items():
         found[name]["catalogue shown"] = metrics.catalogue_coverage(rows, n_items, PLACES)

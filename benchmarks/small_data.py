@@ -32,7 +32,9 @@ SIZES = (250, 500, 1000, 2000)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", nargs="+", choices=["iris", "ratings"], default=["iris", "ratings"])
+    parser.add_argument(
+        "--parts", nargs="+", choices=["iris", "ratings"], default=["iris", "ratings"]
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore", bf.ConvergenceWarning)

@@ -288,8 +288,8 @@ for name in ("Gibbs", "NUTS"):
 
 # %% [markdown]
 # The contract checks that a sampler is right, not that it is quick. This Gibbs sampler mixes slowly: its
-# draws are worth few independent ones, those of NUTS more, though they are fewer. The verdict reports this, and
-# says what to do.
+# draws are worth few independent ones, those of NUTS more, though they are fewer. The verdict reports this,
+# and says what to do.
 
 # %%
 levels = np.linspace(0.1, 0.95, 18)

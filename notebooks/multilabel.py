@@ -257,10 +257,10 @@ plt.show()
 # Right: how often the central interval of a document's number of labels holds the true number; on the dotted
 # line as often as it says.*
 #
-# Both put most of the errors into the last fifth; the posterior expects most of them, the point few. The number
-# of labels is more uncertain than the point says, and about as uncertain as the posterior says. How careful the
-# tuned point is depends on its penalty, which few rows chose: the losses printed beside the candidates differ
-# little. This is the document that the posterior is least certain of:
+# Both put most of the errors into the last fifth; the posterior expects most of them, the point few. The
+# number of labels is more uncertain than the point says, and about as uncertain as the posterior says. How
+# careful the tuned point is depends on its penalty, which few rows chose: the losses printed beside the
+# candidates differ little. This is the document that the posterior is least certain of:
 
 # %%
 least = certainty(answer["posterior"]).mean(1).argmin()
@@ -289,9 +289,9 @@ print(rarest[["", "log loss", "F1"]].round(3))
 # *The three rarest labels: how many training documents have it; log loss if its share among these is all that
 # is ever said; log loss and F1 of each method.*
 #
-# With so few documents to learn from, nobody finds the rarest reliably; the tree finds them as well as any. As
-# probabilities its votes are worse there than the bare share, and those of the draws and of the tuned point
-# are the best.
+# With so few documents to learn from, nobody finds the rarest reliably; the tree finds them as well as any.
+# As probabilities its votes are worse there than the bare share, and those of the draws and of the tuned
+# point are the best.
 #
 # ## When labels are missing
 #
@@ -325,8 +325,8 @@ plt.show()
 # %% [markdown]
 # *The tuned point, fitted to fewer and fewer labels and asked for all labels of the held-out documents.*
 #
-# With some of its labels unknown the fit is hardly worse. Taken for false they teach it to say little: it then
-# expects fewer labels of a document than the document has (last column).
+# With some of its labels unknown the fit is hardly worse. Taken for false they teach it to say little: it
+# then expects fewer labels of a document than the document has (last column).
 #
 # ## Which method, then?
 #
@@ -376,7 +376,8 @@ plt.show()
 #
 # One bar joins them all: three data sets tell no two of these methods apart, and on each set the folds
 # scatter by as much as the methods differ. The table of log loss has no entry for BSVM, whose scores are no
-# probabilities; and hard votes, the default of MLC-HMF, cost it much log loss, good as its decisions are. More methods are more lines, such as `"GroPLE": "grople"`.
+# probabilities; and hard votes, the default of MLC-HMF, cost it much log loss, good as its decisions are.
+# More methods are more lines, such as `"GroPLE": "grople"`.
 #
 # ## What was learned
 #

@@ -66,8 +66,8 @@ wrong = found.table["zero-one"]
 print(f"chosen: {found.best:g}; the candidates differ by {wrong.max() - wrong.min():.3f} at most")
 
 # %% [markdown]
-# The two repeats differ by about as much as the best penalty does from its neighbours, so this says
-# "about so much", no more. The penalties of HMF and PMMMF are given below, not chosen, so theirs is no contest.
+# The two repeats differ by about as much as the best penalty does from its neighbours, so this says "about
+# so much", no more. The penalties of HMF and PMMMF are given below, not chosen, so theirs is no contest.
 #
 # ## Six fits
 #

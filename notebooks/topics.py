@@ -146,9 +146,9 @@ plt.show()
 # *Every mark is a row: how probable the point finds its likeliest cluster, and what share of the
 # posterior's draws are of one mind about theirs. Crosses: another class than most of their cluster.*
 #
-# Where the point is sure, the draws nearly always agree, whatever the class. Where it is not, it says less than
-# it seems to: of rows with the same probability, some are agreed on by all draws and some by half of them. And
-# the crosses lie to the left and low, so either axis knows something.
+# Where the point is sure, the draws nearly always agree, whatever the class. Where it is not, it says less
+# than it seems to: of rows with the same probability, some are agreed on by all draws and some by half of
+# them. And the crosses lie to the left and low, so either axis knows something.
 #
 # ## Doubtful rows
 #
@@ -272,8 +272,8 @@ print(pd.DataFrame(scores).T.round(3))
 #
 # ## What was learned
 #
-# - A probability beside the cluster is most of what one needs to know where to look: of the digits' least sure
-#   fifth many are wrong, of the surest hardly any. It costs nothing beyond the point.
+# - A probability beside the cluster is most of what one needs to know where to look: of the digits' least
+#   sure fifth many are wrong, of the surest hardly any. It costs nothing beyond the point.
 # - Whether it is to be believed as a number is another question, and there point and posterior differ: the
 #   point's were too large for the documents and too small for the digits. The posterior moved towards caution
 #   in both, rightly once. It is a generalised one: what counts as a word (`scale`) decides how wide it is.
