@@ -22,7 +22,7 @@ from bayesfac.metrics.top_n import top
 if TYPE_CHECKING:
     from bayesfac.api import Fit
 
-RULES = ("mean", "lower", "draw")
+RULES = ("mean", "lower", "draw", "in_top")
 FROM_DRAWS = (
     "the share of the draws in which the item's expected rating is among the user's n largest"
 )
@@ -54,9 +54,10 @@ def recommend(
         A user with fewer items left has fewer rows; a warning names the users with none left.
     exclude : Ratings or table with columns user and item, optional
         Pairs not to recommend. Pass the training data here: a fit does not keep them.
-    by : {"mean", "lower", "draw"}
+    by : {"mean", "lower", "draw", "in_top"}
         Rank by the expected rating; by the lower end of its central interval, so that an item needs
-        evidence; or by one draw for each user, so that unsure items are tried too (Thompson sampling).
+        evidence; by one draw for each user, so that unsure items are tried too (Thompson sampling); or
+        by the probability that the item is among the user's n best.
     level : float
         The level of this interval.
     seed : int
@@ -70,7 +71,7 @@ def recommend(
         user, rank, item, score (ranked by it), mean and sd_mean of the expected rating, in_top (the
         probability), flagged. `attrs["in_top"]` says what the probability rests on: for draws it is the
         share of the draws; for a point fit, whose parameters have no spread, the share of ratings
-        simulated with its noise. "lower" and "draw" of a point fit use these ratings too.
+        simulated with its noise. All rules but "mean" use these ratings of a point fit too.
 
     Examples
     --------
@@ -92,8 +93,8 @@ def recommend(
     closed = _closed(fit, labels, exclude)
     tables = []
     for at, values, mean in _samples(fit, rows, seed, memory):
-        score = _score(values, mean, by, level, np.random.default_rng((seed, int(at[0]))))
-        shut = closed(at)
+        shut, rng = closed(at), np.random.default_rng((seed, int(at[0])))
+        score = _shares(values, n, shut) if by == "in_top" else _score(values, mean, by, level, rng)
         best = top(score, n, shut, mean)
         own, place = np.nonzero(best >= 0)
         item = best[own, place]
@@ -240,6 +241,12 @@ def _score(
     if by == "lower":
         return np.quantile(values, (1 - level) / 2, axis=0)
     return values[rng.integers(len(values), size=len(mean)), np.arange(len(mean))]
+
+
+def _shares(values: np.ndarray, n: int, closed: np.ndarray) -> np.ndarray:
+    """`_membership` of every pair, (user, item)."""
+    own, item = np.indices(closed.shape).reshape(2, -1)
+    return _membership(values, n, closed, own, item).reshape(closed.shape)
 
 
 def _membership(

@@ -281,11 +281,14 @@ print(comparison)
 
 # %%
 for name in ("Gibbs", "NUTS"):
-    print(repr(fits[name].diagnostics()).partition("\n\n")[0], "\n")
+    diagnosis = fits[name].diagnostics()
+    worth = diagnosis.worst.loc["prediction", "ess_bulk"]
+    print(repr(diagnosis).partition("\n\n")[0])
+    print(f"{fits[name].stats['lp'].size} draws of {name}, worth {worth:.0f} independent ones\n")
 
 # %% [markdown]
-# The contract checks that a sampler is right, not that it is quick. This Gibbs sampler mixes slowly:
-# in a full run its 4,000 draws are worth some 30; the 1,000 of NUTS are worth 300. The verdict reports this,
+# The contract checks that a sampler is right, not that it is quick. This Gibbs sampler mixes slowly: its
+# draws are worth few independent ones, those of NUTS more, though they are fewer. The verdict reports this,
 # and says what to do.
 
 # %%

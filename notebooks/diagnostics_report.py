@@ -150,12 +150,12 @@ fits["patient"].to_netcdf(folder / "patient.nc")
 # ## What was learned
 #
 # - Read the verdict first, then the scores, then the pictures.
-# - "Usable with care" names its reason and the number of draws that would be enough. R-hat of raw
-#   factors is never a reason.
+# - "Usable in part" says for what, why, and how many draws would be enough. R-hat of raw factors is never a
+#   reason.
 # - Point and posterior often have the same RMSE, but the coverage of their intervals differs.
 # - A report, a saved fit or a NetCDF file is never left half written, and loading runs no code.
 
 # %%
 assert (again.predict(test).mean == fits["patient"].predict(test).mean).all()
-assert fits["hasty"].diagnostics().level == "bad"
+assert fits["hasty"].diagnostics().uses["single"] == "bad"
 assert sorted(p.name for p in folder.iterdir()) == ["patient", "patient.nc", "report.html"]

@@ -138,9 +138,9 @@ shown = ["hamming_loss", "micro_f1", "log_loss", "brier", "expected_calibration_
 print(pd.DataFrame(measures).T[shown])
 
 # %% [markdown]
-# The decisions differ little; the probabilities do. Those of the draws cost a fifth less log loss than those
-# of the point that they started from, and have less than half of its error of calibration. Tuning lowers the
-# point's log loss as much. The tree decides as well as any of them, but its probabilities are votes.
+# The decisions differ little; the probabilities do. Those of the draws cost less log loss than those of the
+# point that they started from, and are better calibrated. Tuning lowers the point's log loss too. The tree
+# decides as well as any of them, but its probabilities are votes.
 #
 # ## Are the probabilities calibrated?
 #
@@ -199,7 +199,7 @@ for name, p in answer.items():
 print(pd.DataFrame(told).T)
 
 # %% [markdown]
-# The point is sure of two labels in three, and there it is wrong several times as often as it expects. Who
+# Where the point is sure, it is wrong more than twice as often as it expects. Who
 # can tell which of these are wrong? Here they are in fifths from the least to the most doubtful, once by the
 # point's own probability, once by the posterior's. Then a question about whole documents: how many labels has
 # it? (Simulated draw by draw; a point is one draw.)
@@ -257,11 +257,10 @@ plt.show()
 # Right: how often the central interval of a document's number of labels holds the true number; on the dotted
 # line as often as it says.*
 #
-# Both put most of the errors into the last fifth, the posterior three in four; and it expects most of them,
-# where the point expects hardly any. The number of labels is more uncertain than the point says, and about as
-# uncertain as the posterior says. The tuned point is too careful: on the few rows that chose its penalty, 10
-# did hardly better than 3. (From documents of seeds 1, 2 and 3 the choice is 3, and the tuned point is as
-# true as the posterior.) This is the document that the posterior is least certain of:
+# Both put most of the errors into the last fifth; the posterior expects most of them, the point few. The
+# number of labels is more uncertain than the point says, and about as uncertain as the posterior says. How
+# careful the tuned point is depends on its penalty, which few rows chose: the losses printed beside the
+# candidates differ little. This is the document that the posterior is least certain of:
 
 # %%
 least = certainty(answer["posterior"]).mean(1).argmin()
@@ -290,9 +289,9 @@ print(rarest[["", "log loss", "F1"]].round(3))
 # *The three rarest labels: how many training documents have it; log loss if its share among these is all that
 # is ever said; log loss and F1 of each method.*
 #
-# With 13 documents to learn from, nobody finds the rarest reliably; the tree finds them as well as any. As
-# probabilities its votes are worse there than the bare share, and those of the draws and of the tuned point
-# are the best.
+# With so few documents to learn from, nobody finds the rarest reliably; the tree finds them as well as any.
+# As probabilities its votes are worse there than the bare share, and those of the draws and of the tuned
+# point are the best.
 #
 # ## When labels are missing
 #
@@ -326,8 +325,8 @@ plt.show()
 # %% [markdown]
 # *The tuned point, fitted to fewer and fewer labels and asked for all labels of the held-out documents.*
 #
-# With 30 % of its labels unknown the fit is hardly worse. Taken for false they teach it to say little: of
-# three labels that a document has it expects two, then one.
+# With some of its labels unknown the fit is hardly worse. Taken for false they teach it to say little: it
+# then expects fewer labels of a document than the document has (last column).
 #
 # ## Which method, then?
 #
@@ -377,14 +376,14 @@ plt.show()
 #
 # One bar joins them all: three data sets tell no two of these methods apart, and on each set the folds
 # scatter by as much as the methods differ. The table of log loss has no entry for BSVM, whose scores are no
-# probabilities; and hard votes, the default of MLC-HMF, cost it twice the log loss of the others, good as its
-# decisions are. More methods are more lines, such as `"GroPLE": "grople"`.
+# probabilities; and hard votes, the default of MLC-HMF, cost it much log loss, good as its decisions are.
+# More methods are more lines, such as `"GroPLE": "grople"`.
 #
 # ## What was learned
 #
 # - *Which labels?* It hardly matters here whom one asks: point, draws, tree and plain classifiers decide
 #   alike, and three sets of data rank nobody.
-# - *When not to believe?* Not the point where it is sure: it is wrong several times as often as it expects.
+# - *When not to believe?* Not the point where it is sure: it is wrong more than twice as often as it expects.
 #   The posterior of the same model with the same penalty says nearly how often, for single labels and for
 #   their number, and no row had to be held out for that.
 # - A penalty chosen on held-out rows does about as much for a point. But few rows choose loosely, and one too

@@ -46,8 +46,7 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # Digits: three hundred of the UCI numerals in five views where they are at hand (`bayesfac data fetch
 # handwritten` gets them), otherwise scikit-learn's digits in four. Documents: three languages of three
 # hundred Reuters stories where the folder `BAYESFAC_DATA` has `reuters_multilingual_1200.npz`, otherwise
-# made-up ones. The numbers in the text are from the first data set of each kind (about ten minutes on two
-# busy cores); the text does not describe the results on other data.
+# made-up ones. The text describes the first data set of each kind (some ten minutes), not other data.
 
 
 # %%
@@ -147,9 +146,9 @@ plt.show()
 # *Every mark is a row: how probable the point finds its likeliest cluster, and what share of the
 # posterior's draws are of one mind about theirs. Crosses: another class than most of their cluster.*
 #
-# Two things meet the eye. Above two thirds the draws nearly always agree, whatever the class; below, the
-# point says less than it seems to: of digits that it gives .5 to .6, some are agreed on by all draws and
-# some by half of them. And the crosses lie to the left and low, so either axis knows something.
+# Where the point is sure, the draws nearly always agree, whatever the class. Where it is not, it says less
+# than it seems to: of rows with the same probability, some are agreed on by all draws and some by half of
+# them. And the crosses lie to the left and low, so either axis knows something.
 #
 # ## Doubtful rows
 #
@@ -162,6 +161,8 @@ for name, table in tables.items():
     shrugs[name] = table[table["probability"] > 0.5].nsmallest(8, "agreement")
     print(f"\n{name}, the point above one half:")
     print(shrugs[name])
+    odd = (~shrugs[name]["right"]).sum()
+    print(f"of another class: {odd} of these, and {(~table['right']).mean():.0%} of all rows")
     fifths = {
         by: [
             table["right"].iloc[rows].mean()
@@ -186,12 +187,9 @@ plt.show()
 # %% [markdown]
 # *The eight digits of the list, as they were written.*
 #
-# Of the eight documents five are of another class than their cluster, where half of all documents are;
-# of the eight digits one is: they are odd, not wrong.
-#
-# But the fifths say where most of this comes from. Of the least sure fifth of the documents 28 % are
-# right by the point's probability, 25 % by the posterior's and 25 % by agreement; of the digits it is 63,
-# 68 and 68 %. The point's own probability ranks the rows as well as the posterior does.
+# These digits are odd rather than wrong, and the documents of the list are of another class about as often as
+# all documents are. The fifths say that the point's own probability ranks the rows as well as the posterior
+# does: whichever column sorts them, about as many rows of the least sure fifth are right.
 #
 # ## Does another start say the same?
 #
@@ -251,8 +249,10 @@ for panel, (name, shares) in zip(axes, pairs.items(), strict=True):
         kept = [g for g in range(len(edges) - 1) if (group == g).sum() >= 30]
         points_of = [(said[group == g].mean(), same[group == g].mean()) for g in kept]
         panel.plot(*np.transpose(points_of), look[what], ms=4, label=what)
+        high = (0.7 <= said) & (said < 0.9)
         scores[name, what] = {"Brier score": np.mean((said - same) ** 2), "mean said": said.mean(),
-                              "of one class": same.mean()}  # fmt: skip
+                              "of one class": same.mean(), "said .7 to .9": said[high].mean(),
+                              "of these, one class": same[high].mean()}  # fmt: skip
     panel.set(xlabel="probability said, or share of restarts", xlim=(0, 1), ylim=(0, 1))
     panel.set_title(name, loc="left")
 axes[0].set_ylabel("pairs that are of one class (share)")
@@ -265,22 +265,22 @@ print(pd.DataFrame(scores).T.round(3))
 # are of one class. A class is no cluster: nobody told the model about classes, so the dotted line is a
 # yardstick, not a promise. Groups of less than 30 pairs are left out.*
 #
-# Of documents the point is too sure: of the pairs that it has together with probability .8, half are of
-# one class, and five more starts, agreeing with each other, say the same. The posterior claims less, and
-# about rightly. Of digits it is the other way round. The point claims too little already, and the
+# Of documents the point is too sure: far fewer of the pairs that it has together with .7 to .9 are of one
+# class (last two columns), and five more starts, agreeing with each other, say the same. The posterior claims
+# less, and about rightly. Of digits it is the other way round. The point claims too little already, and the
 # posterior, which spreads every row over more clusters, still less.
 #
 # ## What was learned
 #
-# - A probability beside the cluster is most of what one needs to know where to look: a third of the
-#   digits' least sure fifth are wrong, and none of the surest. It costs nothing beyond the point.
-# - Whether it is to be believed as a number is another question, and there point and posterior differ: .8
-#   was too much for the documents and too little for the digits. The posterior moved towards caution in
-#   both, rightly once. It is a generalised one: what counts as a word (`scale`) decides how wide it is.
+# - A probability beside the cluster is most of what one needs to know where to look: of the digits' least
+#   sure fifth many are wrong, of the surest hardly any. It costs nothing beyond the point.
+# - Whether it is to be believed as a number is another question, and there point and posterior differ: the
+#   point's were too large for the documents and too small for the digits. The posterior moved towards caution
+#   in both, rightly once. It is a generalised one: what counts as a word (`scale`) decides how wide it is.
 # - Restarts measure the start: of the digits, five poor ones had next to nothing to say about single
 #   rows.
-# - The guide is a mean field about the point, still moving a little after 4000 steps; NUTS on a few dozen
-#   rows would tell how much of its caution is its own.
+# - The guide is a mean field about the point; NUTS on a few dozen rows would tell how much of its caution is
+#   its own.
 #
 # Next: a graph that you have (`bf.Views(..., graphs={"citations": sparse})`) in place of neighbours, and
 # what `scale`, `start` and `penalty` do, in `docs/graphs.md`.

@@ -152,7 +152,8 @@ print(right.sensitivity(train, alpha=(0.98, 1 / 0.98)))
 # ## What was learned
 #
 # - Factors may switch and rotate: judge predictions, and read factors only after alignment.
-# - Every verdict says what to do next. "Usable with care" allows some uses; "bad" allows none.
+# - Every verdict says what to do next. "Usable in part" names the uses that it allows; "not usable yet"
+#   allows none.
 # - R-hat does not show the error of SVI; Pareto's k does, and calibration measures the error.
 # - The library refuses to sample an improper posterior.
 # - LOO, calibration, prior predictive and sensitivity need no test set. None of these checks

@@ -69,6 +69,15 @@ def test_lower_ranks_by_the_end_of_the_interval(draws):
     np.testing.assert_allclose(table["score"], np.sort(low)[::-1], rtol=1e-5)
 
 
+def test_in_top_ranks_by_the_probability_among_open_items(draws, ratings):
+    table = draws.recommend("user 3", 3, by="in_top", exclude=ratings.take(ratings.item < 4))
+    values = pd.DataFrame(expected(draws, "user 3"), columns=NAMES)
+    rated = ratings.take(ratings.item < 4).frame().query("user == 'user 3'")["item"]
+    share = (values.drop(columns=rated).rank(axis=1, ascending=False) <= 3).mean()
+    np.testing.assert_allclose(table["score"], share.nlargest(3))
+    np.testing.assert_allclose(table["score"], table["in_top"])
+
+
 def test_draw_ranks_by_one_draw_of_each_user_and_repeats_by_seed(draws):
     one = draws.recommend(["user 3", "user 4"], 10, by="draw", seed=1)
     values = expected(draws, "user 3")

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _said(error: Exception) -> str:
     """The message of an error in one line, with the type of an unexpected error."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    text = re.sub(r"\b(bad|duplicates)='(\w+)'", r"--\1 \2", " ".join(text.split()))
+    text = re.sub(r"\b(bad|duplicates|decimal)='([\w,]+)'", r"--\1 \2", " ".join(text.split()))
     foreseen = ValueError | TypeError | LookupError | OSError | ImportError | MemoryError
     if text and (isinstance(error, foreseen) or type(error).__module__.startswith("bayesfac.")):
         return text

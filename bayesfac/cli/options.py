@@ -181,9 +181,9 @@ def _recommend_options(parser: Parser) -> None:
     parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
     parser.add_argument(
         "--by",
-        choices=["mean", "lower", "draw"],
+        choices=["mean", "lower", "draw", "in_top"],
         default="mean",
-        help="rank by the mean, the lower end of the interval, or one draw (%(default)s)",
+        help="rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)",
     )
     parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
     _out(parser)

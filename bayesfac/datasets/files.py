@@ -50,8 +50,9 @@ def read(
         Text (.csv, .tsv, .txt, .dat; comma, semicolon, tab or "::"), .parquet or .npz. Text may be
         compressed (.csv.gz, or .zip with one table or one table named ratings). Ratings are a long
         table user, item, rating; views a long table row, view, feature, value. Text without a header
-        (a number in the last of these columns of line 1) is read by position. An NPZ holds user, item
-        and rating, or view_NAME matrices, or one matrix (scipy's `save_npz` included).
+        (a number in the last of these columns of line 1) is read by position; of four columns with "::"
+        the last is the time, as MovieLens writes it. An NPZ holds user, item and rating, or view_NAME
+        matrices, or one matrix (scipy's `save_npz` included).
     kind : {"ratings", "views"}
     columns : sequence of str or mapping, optional
         The names of these columns in the file, all in order or some as {"rating": "stars"}. By default
@@ -211,6 +212,8 @@ def _table(
 def _by_position(path: Path, frame: pd.DataFrame, wanted: tuple[str, ...]) -> list[Any]:
     """The first columns of a text without header; a warning if there are more."""
     width = len(wanted)
+    if list(frame.columns[:-1]) == list(wanted):
+        return list(wanted)
     if more := frame.shape[1] - width:
         names = ", ".join(wanted)
         left = f"columns 1 to {width} are read as {names}; {more} more left aside"
@@ -279,7 +282,8 @@ def _text(
 ) -> tuple[pd.DataFrame, int]:
     """All cells as text, and the number of the first line with data (2 after a header, else 1)."""
     first, width = text.split("\n", 1)[0].rstrip("\r"), len(wanted)
-    if first.count("::") >= width - 1:
+    doubled = first.count("::") >= width - 1
+    if doubled:
         text, first = text.replace("::", "\t"), first.replace("::", "\t")
     separator = max(";\t" if decimal == "," else ",;\t", key=first.count)
     head = [cell.strip().strip('"') for cell in first.split(separator)]
@@ -293,7 +297,10 @@ def _text(
         )  # fmt: skip
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
-    return frame.rename(columns=str), 1 if bare else 2
+    frame = frame.rename(columns=str)
+    if bare and doubled and wanted == RATINGS and frame.shape[1] == width + 1:
+        frame = frame.set_axis([*wanted, "timestamp"], axis=1)  # as MovieLens writes its ratings
+    return frame, 1 if bare else 2
 
 
 def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
@@ -330,9 +337,11 @@ def _numbers(path: Path, raw: pd.Series) -> np.ndarray:
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         got = raw.iloc[int(np.flatnonzero(wrong)[0])]
+        commas = isinstance(got, str) and "," in got and _is_number(got.replace(",", ".", 1))
+        advice = "decimal=',' reads decimal commas" if commas else "bad='skip' leaves such rows out"
         raise ValueError(
             f"Expected a finite number as {raw.name} in {path}, got {got!r} in "
-            f"{_place(wrong, raw.index)}; bad='skip' leaves such rows out"
+            f"{_place(wrong, raw.index)}; {advice}"
         )
     return numbers
 

@@ -60,7 +60,7 @@ def check_observed(method: Method, key: jax.Array) -> str | None:
     def ask(p: Any) -> tuple[dict[str, tuple[jax.Array, jax.Array]], jax.Array]:
         p = derived(case, p)
         outcome = method.predict(p, query, case.hyper)
-        return compared(case, p, query, outcome), missed(outcome, key)
+        return compared(case, p, query, outcome, key), missed(outcome, key)
 
     pairs, errors = ask(case.points[0])
     for what, (ours, theirs) in pairs.items():
@@ -77,7 +77,7 @@ def derived(case: Example, p: Any) -> Any:
 
 
 def compared(
-    case: Example, p: Any, query: Query, outcome: dist.Distribution
+    case: Example, p: Any, query: Query, outcome: dist.Distribution, key: jax.Array
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
     """{what: what predict says, what the observed site says} of the training cells."""
     method, data, hyper = case.method, case.data, case.hyper
@@ -100,11 +100,21 @@ def compared(
         values = jnp.broadcast_to(outcome.scale[:, None], (len(outcome.scale), len(query.row)))
     else:
         sd = jnp.where(jnp.isfinite(outcome.variance), outcome.variance, 1) ** 0.5
-        values = outcome.mean + jnp.asarray(STEPS)[:, None] * sd
+        values = possible(outcome, outcome.mean + jnp.asarray(STEPS)[:, None] * sd, key)
     # a loss stands for a density up to a factor of the cell: differences between values are compared
     tables = (jax.vmap(law)(values) for law in (outcome.log_prob, observed))
     ours, theirs = (table - table.mean(0) for table in tables)
     return {"log densities": (ours, theirs)}
+
+
+def possible(outcome: dist.Distribution, values: jax.Array, key: jax.Array) -> jax.Array:
+    """The values, those of counts rounded, and a simulated one for each that the law cannot have."""
+    support = outcome.support
+    if support is None:
+        return values
+    values = jnp.round(values) if support.is_discrete else values
+    drawn = simulated(outcome, key, len(values))
+    return jnp.where(support(values), values, jnp.reshape(drawn, values.shape))
 
 
 def missed(outcome: dist.Distribution, key: jax.Array) -> jax.Array:

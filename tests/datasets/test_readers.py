@@ -65,9 +65,24 @@ def test_the_time_of_a_file_is_kept(tmp_path):
 
 
 def test_columns_without_header_are_read_by_position(tmp_path):
-    path = written(tmp_path, "196::242::3::881250949\n186::302::4::891717742\n", "ratings.dat")
+    path = written(tmp_path, "196\t242\t3\t881250949\n186\t302\t4\t891717742\n", "u.data")
     with pytest.warns(DataWarning, match="columns 1 to 3 are read as user, item, rating; 1 more"):
         assert datasets.read(path).frame().to_numpy().tolist() == [[196, 242, 3], [186, 302, 4]]
+
+
+def test_files_of_movielens_have_their_times(tmp_path):
+    path = written(tmp_path, "196::242::3::881250949\n186::302::4::891717742\n", "ratings.dat")
+    read = datasets.read(path)
+    rows = [[196, 242, 3, 881250949], [186, 302, 4, 891717742]]
+    assert read.frame().to_numpy().tolist() == rows
+
+
+def test_decimal_commas_are_suggested_where_they_would_help(tmp_path):
+    path = written(tmp_path, "user;item;rating\nann;x;3,5\n")
+    with pytest.raises(ValueError, match="got '3,5' in line 2; decimal=',' reads decimal commas"):
+        datasets.read(path)
+    with pytest.raises(ValueError, match="got 'nan' in line 2; bad='skip' leaves"):
+        datasets.read(written(tmp_path, "user;item;rating\nann;x;nan\n"))
 
 
 def test_a_wide_file_is_not_read_by_position(tmp_path):

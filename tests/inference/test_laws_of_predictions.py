@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import bayesfac as bf
 from bayesfac.models.ratings import pmf
+from bayesfac.testing import check_observed
 from tests import student
 
 
@@ -60,3 +64,21 @@ def test_the_pit_of_a_law_without_a_cdf_comes_from_its_draws(ratings):
     exact = stats.norm.cdf(ratings.value, plain.mean, plain.sd)
     # the share of 2,000 draws has an sd of at most .011; 300 cells: five of them
     np.testing.assert_allclose(plain.scores(ratings.value)["pit"], exact, atol=0.06)
+
+
+def test_the_contract_asks_laws_of_counts_for_counts():
+    def law(normal):
+        return dist.Poisson(jnp.exp(normal.mean / 9))
+
+    def model(data, h):
+        draws = {site: numpyro.sample(site, of) for site, of in student.priors(data, h).items()}
+        with numpyro.plate("cell", len(data.cells.row)):
+            numpyro.sample("rating", law(student.law(pmf.Params(**draws), data, h)), obs=data.y)
+
+    def wrong(p, query, h):
+        return dist.Poisson(2 * law(pmf.predict(p, query, h)).rate)
+
+    count = replace(student.METHOD, model=model, predict=lambda *a: law(pmf.predict(*a)))
+    assert check_observed(count, jax.random.key(0)) is None
+    with pytest.raises(AssertionError, match="log densities"):
+        check_observed(replace(count, predict=wrong), jax.random.key(0))

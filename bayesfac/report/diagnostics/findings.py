@@ -260,7 +260,7 @@ def judge_widths(share: float | None) -> list[Finding]:
         return [Finding("good", f"{text}, as far as exact conditional updates can tell.")]
     text = f"Intervals about {share:.0%} too narrow here, by exact conditional updates."
     limits = to("care", "hyper") | {"single": "care" if share < NARROW[1] else "bad"}
-    return [Finding("care", text, "Take more sweeps, or a long Gibbs run.", limits)]
+    return [Finding("care", text, "Where widths matter, take a long Gibbs run.", limits)]
 
 
 def _elbo(fit: Any) -> Finding:

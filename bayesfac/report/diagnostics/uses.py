@@ -24,7 +24,8 @@ def uses(kind: str, findings: Sequence[Finding]) -> dict[str, str]:
 
     The finding "averages" of a comparison is the Monte Carlo error of its scores. It replaces what R-hat of
     single predictions says about averages, unless draws are broken. A point fit has two uses: its
-    hyper-parameters and factors have no uncertainty. A fit without a finding on factors has no such use.
+    hyper-parameters and factors have no uncertainty. A fit without a finding on factors has no such use;
+    otherwise factors may be used as far as single predictions may, at most.
     """
     levels = {"averages": "good", "single": "good"}
     if kind != "point":
@@ -34,6 +35,8 @@ def uses(kind: str, findings: Sequence[Finding]) -> dict[str, str]:
         for use, level in finding.limits.items():
             if use in levels or use == "factors":
                 levels[use] = max(levels.get(use, "good"), level, key=LEVELS.index)
+    if "factors" in levels:  # predictions are functions of factors, which cannot be known better
+        levels["factors"] = max(levels["factors"], levels["single"], key=LEVELS.index)
     if measured and not any(f.fatal for f in findings):
         levels["averages"] = measured[-1]
     return {use: levels[use] for use in USES if use in levels}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONTENTS = {
     "verdict": "Verdict",
     "data": "Data",
-    "scores": "Point beside posterior",
+    "scores": "Held-out scores",
     "ranking": "Recommendations",
     "calibration": "Held-out quality",
     "convergence": "Convergence",

@@ -77,8 +77,8 @@ def _environment() -> Environment:
 def cell(value: Any, column: str) -> str:
     """A number in the format of its column: R-hat with three decimals, coverage in per cent.
 
-    >>> cell(1.0, "r_hat"), cell(0.9, "covers 90 %"), cell(612.3, "ess_tail"), cell(3.14159, "RMSE")
-    ('1.000', '90.0 %', '612', '3.142')
+    >>> cell(1.0, "r_hat"), cell(0.9, "covers 90 %"), cell(612.3, "ess_tail"), cell(0.178, "MAP@10")
+    ('1.000', '90.0 %', '612', '0.1780')
     """
     if isinstance(value, str) or not np.isfinite(value):
         return number(value)
@@ -86,6 +86,8 @@ def cell(value: Any, column: str) -> str:
         return percent(value)
     if column == "r_hat":
         return f"{value:.3f}"
+    if column.endswith("@10") or column == "catalogue shown":
+        return f"{value:.4f}"
     whole = column in ("count", "n") or column.startswith("ess")
     return f"{value:,.0f}" if whole else number(value, 4)
 

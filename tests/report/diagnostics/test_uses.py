@@ -21,6 +21,13 @@ def test_the_worst_finding_decides_each_use():
     assert uses("point", findings) == {"averages": "good", "single": "bad"}
 
 
+def test_factors_are_not_known_better_than_predictions():
+    aligned = Finding("good", "one mode", limits={"factors": "good"})
+    few = Finding("bad", "few draws", limits={"single": "bad"})
+    assert uses("sampler", [aligned])["factors"] == "good"
+    assert uses("sampler", [aligned, few])["factors"] == "bad"
+
+
 def test_a_measured_error_says_more_of_averages_than_rhat_unless_draws_are_broken():
     apart = Finding("bad", "chains disagree", limits=to("bad", "averages", "single"))
     measured = Finding("good", "error", limits={"averages": "good"}, measured=True)

@@ -1,0 +1,91 @@
+"""Where methods of this library are not worth their price: few features that are no counts, few ratings.
+
+python benchmarks/small_data.py                writes results/small_data.json
+
+iris      the four measurements of 150 flowers as two views (sepals, petals), three clusters: the share of the
+          rows that are right (AC) by k-means, as scikit-learn has it, on standardised columns, and by topic
+          models with nothing set. For ten seeds: the mean.
+ratings   the 50 users and 50 films of MovieLens-100K with the most ratings, of which N ratings are kept at
+          random; a fifth is held out. The RMSE of regularised biases of users and items, and of points with
+          nothing set. For five seeds: the mean, and the standard error of the difference from biases.
+"""
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from default_ratings import biases
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
+
+import bayesfac as bf
+
+RESULTS = Path(__file__).parent / "results" / "small_data.json"
+TOPICS = ("plsa", "mvplsa", "concat_ltm", "mggm")
+POINTS = ("pmf", "bpmf", "ordinal_mf")
+SIZES = (250, 500, 1000, 2000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--parts", nargs="+", choices=["iris", "ratings"], default=["iris", "ratings"]
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore", bf.ConvergenceWarning)
+    facts = json.loads(chosen.out.read_text("utf-8")) if chosen.out.exists() else {}
+    for part in chosen.parts:
+        facts[part] = {"iris": iris, "ratings": ratings}[part]()
+        print(json.dumps(facts[part], indent=1))
+    chosen.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def iris(seeds: int = 10) -> dict[str, float]:
+    """The share of flowers in the right one of three clusters."""
+    x, y = load_iris(return_X_y=True)
+    parts = {"sepals": x[:, :2], "petals": x[:, 2:]}
+    found: dict[str, list[float]] = {name: [] for name in ("k-means", *TOPICS)}
+    for seed in range(seeds):
+        own = KMeans(3, n_init=10, random_state=seed).fit_predict(StandardScaler().fit_transform(x))
+        found["k-means"].append(bf.metrics.clustering_accuracy(y, own))
+        for name in TOPICS:
+            views = bf.Views({"all": x} if name == "plsa" else parts)
+            size: dict[str, Any] = {"n_components": 3, "seed": seed, "progress": False}
+            told = bf.clusters(bf.fit(name, views, **size))["cluster"]
+            found[name].append(bf.metrics.clustering_accuracy(y, told))
+    return {name: round(float(np.mean(each)), 3) for name, each in found.items()}
+
+
+def ratings(seeds: int = 5) -> dict[str, dict[str, Any]]:
+    """RMSE by the number of ratings: of biases, and of points as differences from it."""
+    every = bf.datasets.load("movielens-100k")
+    most = [np.argsort(np.bincount(code))[-50:] for code in (every.user, every.item)]
+    inside = np.isin(every.user, most[0]) & np.isin(every.item, most[1])
+    dense = bf.Ratings(every.take(inside).frame(), levels=5)
+    found: dict[str, dict[str, Any]] = {}
+    for size in SIZES:
+        errors = np.array([rmse(dense, size, seed) for seed in range(seeds)])
+        apart = errors[:, 1:] - errors[:, :1]
+        row: dict[str, Any] = {"biases": round(float(errors[:, 0].mean()), 3)}
+        for name, gap in zip(POINTS, apart.T, strict=True):
+            row[name] = f"{gap.mean():+.3f} ± {gap.std(ddof=1) / seeds**0.5:.3f}"
+        found[str(size)] = row
+    return found
+
+
+def rmse(dense: bf.Ratings, size: int, seed: int) -> list[float]:
+    """RMSE of biases and of each point, for one random part and split."""
+    kept = np.random.default_rng(seed).choice(len(dense), size, replace=False)
+    train, test = bf.split.holdout(dense.take(np.sort(kept)), 0.2, seed=seed)
+    means = [biases(train, test)]
+    means += [bf.fit(n, train, seed=seed, progress=False).predict(test).mean for n in POINTS]
+    return [float(bf.metrics.rmse(mean, test.value)) for mean in means]
+
+
+if __name__ == "__main__":
+    main()
