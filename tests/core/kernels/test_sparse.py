@@ -214,12 +214,12 @@ def sparse_example(method):
     rng = np.random.default_rng(0)
     cells = np.repeat(np.arange(n), 3), np.concatenate([rng.choice(m, 3, False) for _ in range(n)])
     levels = method.example(jax.random.key(0))[0].levels if method.data is bf.Ratings else None
-    value = rng.choice(levels, 3 * n) if levels else 1.0 + rng.random(3 * n)
+    value = rng.choice(levels or [1.0, 2.0, 3.0], 3 * n)
     x = sp.csr_matrix((value, cells), shape=(n, m))
     if method.data is bf.Tasks:
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:
-        data = bf.Ratings(x, levels=levels) if method.data is bf.Ratings else bf.Views(x)
+        data = method.data(x, levels=levels) if levels else method.data(x)
     sizes = {"n_components": 2, "layers": ((3, 2), (2, 2)), "pretraining": 1}
     if method.data is bf.Views:
         sizes |= {"start": "random", "penalty": 1.0}  # nothing is to be chosen by fits
