@@ -20,15 +20,20 @@ With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge i
 
 so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
 C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
-with g at E[g] = 1/|z|; the extrapolation of the engine carries it over the bends of hinges. J never
-rises. The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
+with g at E[g] = 1/|z|. J never rises. Where a hinge bends, g is large and holds its cell, so that EM stops
+far above the mode. A point fit therefore starts with sweeps in which |z| counts as C s at least, where s
+falls from 1 to `SHARP`.
+
+The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
 zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
-`scales="joint"` it descends in all sites. Gibbs draws all sites either way. The posterior is a *generalised*
-one: exp(-J) does not sum to one over the levels.
+`scales="joint"` it descends in all sites. Cost and penalty times the same number leave the mode of U and V
+nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty. Gibbs
+draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +51,8 @@ from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
-BLUNT = 20  # sweeps of a start
+COST = 0.5  # where nothing chooses
+BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
 
 
 class Params(NamedTuple):
@@ -61,7 +67,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    cost: float = 0.5
+    cost: float | None = None  # None: chosen by held-out ratings; 0.5 where nothing chooses
     scale_theta: float = 2.0
     beta0: float = 2.0
     scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
@@ -71,6 +77,8 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
+    if hyper.cost is None:
+        hyper = hyper._replace(cost=COST)
     checks.positive(hyper, "cost", "scale_theta", "beta0")
     checks.one_of(hyper, "scales", ("held", "joint"))
     hyper = margins.penalised(hyper)
@@ -85,28 +93,36 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The penalty by which a point fit holds the precisions; a joint mode has none."""
-    return [] if hyper.scales == "joint" else margins.choices(data, hyper, chosen)
+    """Penalties by which a point fit holds the precisions; then costs, with the penalty in proportion."""
+    if hyper.scales == "joint":
+        return []
+    if first := margins.choices(data, hyper, chosen):
+        return first
+    if hyper.cost is not None or "cost" in chosen:
+        return []
+    free = {"penalty": chosen["penalty"]} if hyper.penalty is None else {}
+    steps = [2.0**-step for step in range(-1, 4)]
+    return [{"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps]
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit, which holds mu at zero and Lambda at penalty I.
+    """The start of a point fit: sweeps with hinges that get sharper; `scales="held"` sets Lambda."""
+    numbers = {name: getattr(hyper, name) for name in ("cost", "scale_theta", "beta0", "penalty")}
+    words = hyper._replace(**dict.fromkeys(numbers))
+    return _sharpened(init(key, data, hyper), data, words, numbers)
 
-    From small factors EM hardly moves, as every hinge is sharp. So sweeps with blunt hinges come first:
-    |z| is at least C s, where s falls from 1 to 0.03.
-    """
-    p = init(key, data, hyper)
-    if hyper.scales == "joint":
-        return p
-    precision = hyper.penalty * jnp.eye(hyper.n_components, dtype=p.U.dtype)
 
-    def step(state: tuple) -> tuple:
-        count, p = state
-        blunt = hyper.cost * 0.03 ** (count / BLUNT)
-        return count + 1, update(p, data, hyper, blunt)
+@partial(jax.jit, static_argnums=2)  # one program for all numbers
+def _sharpened(p: Params, data: Ratings, words: Hyper, numbers: dict[str, Any]) -> Params:
+    hyper = words._replace(**numbers)
+    if hyper.scales == "held":
+        precision = hyper.penalty * jnp.eye(hyper.n_components, dtype=p.U.dtype)
+        p = p._replace(Lambda_U=precision, Lambda_V=precision)
 
-    first = (jnp.zeros((), p.U.dtype), p._replace(Lambda_U=precision, Lambda_V=precision))
-    return jax.lax.while_loop(lambda state: state[0] < BLUNT, step, first)[1]
+    def step(count: jax.Array, p: Params) -> Params:
+        return update(p, data, hyper, hyper.cost * SHARP ** (count / BLUNT))
+
+    return jax.lax.fori_loop(0, BLUNT, step, p)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
@@ -130,7 +146,7 @@ def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     """|z| = C |1 - T (theta - x)|, at least eps^0.6: a smaller |z| is too large a precision for Cholesky."""
     x = inner(p.U, p.V, data.cells)
     z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
-    return jnp.maximum(hyper.cost * jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
+    return hyper.cost * jnp.maximum(jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:

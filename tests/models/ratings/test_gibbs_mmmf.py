@@ -91,13 +91,14 @@ def test_golden_step():
     "ignore::bayesfac.core.errors.ConvergenceWarning"
 )  # kinks: Adam rattles
 def test_em_never_rises_and_ends_near_what_adam_finds():
-    """Block by block a function with kinks can stall above its mode: a tenth is what is asked."""
+    """From blunt hinges to sharp ones, EM gets past the bends: a hundredth of the whole fall is allowed."""
     ratings = bf.datasets.make_ratings(30, 25, 2, density=0.6, seed=0, noise=0.5)
     options = {"n_components": 2, "scales": "joint", "progress": False}  # Adam moves all sites too
     em = bf.fit("gibbs_mmmf", ratings, bf.FixedPoint(3000, tol=1e-6), **options)
     adam = bf.fit("gibbs_mmmf", ratings, bf.MAP(2000), init=em, **options)
     assert np.diff(em.trace).max() <= 1e-8 * abs(em.trace[-1])
-    assert em.trace[-1] - adam.trace[-1] < 0.1 * (em.trace[0] - em.trace[-1])
+    begin = GIBBS.objective(GIBBS.init(jax.random.key(0), ratings, em.hyper), ratings, em.hyper)
+    assert em.trace[-1] - adam.trace[-1] < 0.01 * (begin - em.trace[-1])
 
 
 def test_likes_and_dislikes_too():
