@@ -346,12 +346,14 @@ def fit(
             widths = None
             if method.conditionals and getattr(engine, "check", False):
                 widths = against_conditionals(job, found.draws, card.locate(card.probe)[0])
+        reasons = list(result.notes)
         if result.params is not None:
-            result.notes.extend(method.remarks(result.params, data, settled))
-            result.notes.extend(collapse.remarks(method, result.params, settled, card, data))
+            collapsed = collapse.remarks(method, result.params, settled, card, data)
+            result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])
+            reasons += [note for note in result.notes if note.startswith(COLLAPSED)]
         seconds = time.perf_counter() - begun
     if result.converged is False:
-        why = "; ".join(result.notes) or "more iterations or a looser tol may help"
+        why = "; ".join(reasons) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
     told = [*reduced(method, chosen.hyper, settled), *chosen.how]
     info = about(result.notes) | {"chosen": told, "widths": widths}

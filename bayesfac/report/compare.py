@@ -271,7 +271,7 @@ def compare(
     >>> train, test = bf.split.holdout(bf.datasets.make_ratings(30, 20, 2, seed=0), 0.2, seed=0)
     >>> point = bf.fit("pmf", train, n_components=2, progress=False)
     >>> compare({"point": point}, test).table["verdict"].item()
-    'usable'
+    'usable in part'
     """
     if not isinstance(fits, Mapping) or not fits:
         raise TypeError(
