@@ -23,6 +23,7 @@ ONE_LEVEL = "without its zeros X of this check is 1 everywhere: nothing is ranke
 TWO_LEVELS = "two levels only, X of this check has more: hmf is a bmmmf for each cut between levels"
 NEIGHBOURS = "one row has no neighbours"
 TWO_COLUMNS = "this check sets n_components to 1, and HSIC divides by one less"
+FRACTIONS = "X of this check has fractions, and the Poisson law of hpf takes whole numbers"
 ORDINAL = {
     "check_estimator_sparse_tag": ONE_LEVEL,
     "check_estimator_sparse_array": ONE_LEVEL,
@@ -49,6 +50,23 @@ EXPECTED["bmmmf"] = dict.fromkeys(
         "check_n_features_in", "check_fit2d_predict1d",
     ),
     TWO_LEVELS,
+)  # fmt: skip
+EXPECTED["hpf"] = dict.fromkeys(
+    (
+        "check_dict_unchanged", "check_dont_overwrite_parameters", "check_dtype_object",
+        "check_estimator_sparse_array", "check_estimator_sparse_matrix",
+        "check_estimator_sparse_tag", "check_estimators_dtypes",
+        "check_estimators_fit_returns_self", "check_estimators_nan_inf",
+        "check_estimators_overwrite_params", "check_estimators_pickle",
+        "check_f_contiguous_array_estimator", "check_fit2d_1feature", "check_fit2d_1sample",
+        "check_fit2d_predict1d", "check_fit_check_is_fitted", "check_fit_idempotent",
+        "check_fit_score_takes_y", "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance", "check_n_features_in",
+        "check_n_features_in_after_fitting", "check_pipeline_consistency",
+        "check_readonly_memmap_input", "check_transformer_data_not_an_array",
+        "check_transformer_general", "check_transformer_preserve_dtypes",
+    ),
+    FRACTIONS,
 )  # fmt: skip
 LOOSE = "users are found together by descent: to some 1e-6 of their numbers, where 1e-7 is asked"
 
