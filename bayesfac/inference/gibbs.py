@@ -102,16 +102,16 @@ class Gibbs:
                     else:
                         count, sweeps = min(size, pace, self.draws - first // each), self.thin
                     p, draws, values = block(p, job.data, walks, done, count, sweeps)
-                    _check(draws, count, done, sweeps)
+                    # on the host: JAX would compile a slice for every new count
+                    kept = {site: np.asarray(x)[:, :count] for site, x in draws.items()}
+                    _check(kept, done, sweeps)
                     if done >= self.warmup:
                         for chain in range(self.chains):
-                            kept = {
-                                site: x[chain, :count].reshape(-1, *x.shape[3:])
-                                for site, x in draws.items()
-                            }
-                            writer.write(chain, first, kept)
-                        new = np.repeat(values[:, :count], each, 1)
-                        lp[:, first : first + count * each] = new
+                            rows = {s: x[chain].reshape(-1, *x.shape[3:]) for s, x in kept.items()}
+                            writer.write(chain, first, rows)
+                        lp[:, first : first + count * each] = np.repeat(
+                            np.asarray(values)[:, :count], each, 1
+                        )
                     done += count * sweeps
                     shown.update(count * sweeps)
                     if point.due():
@@ -138,10 +138,10 @@ class Gibbs:
         return Result(draws=kept, trace=-lp.ravel(), stats=stats, notes=[note], partial=True)
 
 
-def _check(draws: dict[str, jax.Array], count: int, done: int, sweeps: int) -> None:
+def _check(draws: dict[str, np.ndarray], done: int, sweeps: int) -> None:
     """Stop the fit at NaN or infinity in a draw; say which parameter, and when."""
     for site, values in draws.items():
-        flat = np.asarray(values[:, :count]).reshape(len(values), count, -1)
+        flat = values.reshape(*values.shape[:2], -1)
         if not np.isfinite(flat).all():
             draw, chain = np.argwhere(~np.isfinite(flat).all(-1).T)[0]
             where = f"in chain {chain}, sweep {done + (draw + 1) * sweeps}"
