@@ -5,6 +5,7 @@ import os
 import platform
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -27,12 +28,18 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
     return digest.hexdigest()
 
 
+@cache
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that decide the numbers; read from disk once."""
+    packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
 def about(notes: list[str]) -> dict[str, Any]:
     """The time, the versions of the software, the device and the notes of a fit."""
-    packages = ("bayesfac", "jax", "numpyro", "numpy", "scipy", "numba", "arviz-base")
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "versions": dict(versions()),
         "device": f"{jax.default_backend()} x {jax.device_count()}, {os.cpu_count()} cores",
         "precision": str(jax.dtypes.canonicalize_dtype(np.float64)),
         "notes": list(notes),

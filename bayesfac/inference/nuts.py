@@ -1,14 +1,17 @@
 """The No-U-Turn sampler on a method's NumPyro model."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro.infer import NUTS as NumpyroNUTS
+from numpyro.infer.hmc import hmc
 from numpyro.infer.reparam import TransformReparam
+from numpyro.infer.util import constrain_fn, potential_energy
 
 from bayesfac.core import checks
 from bayesfac.core.gauge import random_copy
@@ -21,6 +24,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     log_joints,
+    program,
 )
 from bayesfac.inference.stored_draws import Writer
 from bayesfac.inference.unconstrained import (
@@ -53,8 +57,9 @@ class NUTS:
     jitter : float
         How far chains start from their points, in unconstrained units. With `init`, each chain starts from
         a copy of that point, turned or relabelled as the method's gauge allows.
-    chain_method : {"vectorized", "sequential"}
-        All chains in one program (the default), or one after another.
+    chain_method : {"parallel", "vectorized"}
+        A program for each chain, side by side on the cores; or one program for all chains, in which every
+        chain waits for the longest trajectory. By default "parallel" on CPUs, "vectorized" on accelerators.
     thin : int
         Transitions per kept draw.
     folder : str, optional
@@ -68,7 +73,7 @@ class NUTS:
     target_accept: float = 0.8
     max_tree_depth: int = 10
     jitter: float = 0.1
-    chain_method: str = "vectorized"
+    chain_method: str | None = None
     thin: int = 1
     folder: str | None = None
     save_every: float = SAVE_EVERY
@@ -76,86 +81,82 @@ class NUTS:
     def __post_init__(self) -> None:
         check_settings(self, warmup=1, draws=1, chains=1, max_tree_depth=1, thin=1)
         checks.between(self, "target_accept", 0, 1)
-        checks.one_of(self, "chain_method", ("vectorized", "sequential"))
+        if self.chain_method is not None:
+            checks.one_of(self, "chain_method", ("parallel", "vectorized"))
 
     def run(self, job: Job) -> Result:
-        """Warm up and sample, in blocks; the log joint of every draw afterwards."""
-        together = self.chain_method == "vectorized"
-        groups = [range(self.chains)] if together else [[chain] for chain in range(self.chains)]
+        """Warm up and sample, in blocks of transitions; the log joint of every draw afterwards."""
+        method, data, hyper = job.method, job.data, job.hyper
+        settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
+        keys = [jax.random.fold_in(job.key, chain) for chain in range(self.chains)]
+        points = [self._start(job, key) for key in keys]
+        require_proper(method, data, hyper, points[0])
+        begin = program(_begin, data, method, hyper, settings, self.jitter)
+        wanted = tuple(sites(points[0]))
+        block = program(_block, data, method, hyper, settings, wanted)
+        usual = "parallel" if jax.default_backend() == "cpu" else "vectorized"
+        size = 1 if (self.chain_method or usual) == "parallel" else self.chains
+        groups = [slice(first, first + size) for first in range(0, self.chains, size)]
+        states = [begin(stacked(points[at]), jnp.stack(keys[at]), data) for at in groups]
         writer = Writer(self.folder, (self.chains, self.draws))
-        parts: list[dict[str, np.ndarray]] = []
-        total = self.warmup + self.draws * self.thin
-        with bar(job.progress, len(groups) * total, f"{job.method.name} NUTS") as shown:
-            for number, chains in enumerate(groups):
-                folder = None if self.folder is None else f"{self.folder}/{number}"
-                point = Checkpoint(folder, f"{job.identity} group {number}", self.save_every)
-                part = self._walk(job, chains, writer, point, shown)
-                whole = part["energy"].shape[1] == self.draws
-                parts += [part] if whole or not parts else []
-                if not whole:
-                    break
-        length = min(part["energy"].shape[1] for part in parts)
+        seen, partial = self._walk(job, block, states, writer, wanted)
+        length = seen["energy"].shape[1]
         if not length:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
-        stats = {k: np.concatenate([part[k][:, :length] for part in parts]) for k in STATISTICS}
-        kept = len(stats["energy"])
-        partial = length < self.draws or kept < self.chains
-        draws = writer.view(kept, length)
-        stats = {"lp": log_joints(job, draws), **stats}
+        draws = writer.view(self.chains, length)
+        stats = {"lp": log_joints(job, draws), **seen}
         stats["tree_depth"] = np.ceil(np.log2(stats["n_steps"] + 1)).astype(int)
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
-        notes = [f"interrupted: {kept} chain(s) of {length} draws"] if partial else []
+        notes = [f"interrupted: {self.chains} chain(s) of {length} draws"] if partial else []
         return Result(
             draws=draws, trace=-stats["lp"].ravel(), stats=stats, partial=partial, notes=notes
         )
 
     def _walk(
-        self, job: Job, chains: Any, writer: Writer, point: Checkpoint, shown: Any
-    ) -> dict[str, np.ndarray]:
-        """Run some chains side by side and write their draws; {statistic: (chain, draw)}, of an interrupted
-        run with fewer draws."""
-        method, data, hyper = job.method, job.data, job.hyper
-        keys = jnp.stack([jax.random.fold_in(job.key, chain) for chain in chains])
-        points = [job.start_point(k) for k in keys]
-        if job.start:
-            apart = [jax.random.fold_in(k, 1) for k in keys]
-            points = [random_copy(k, method, p) for k, p in zip(apart, points, strict=True)]
-        require_proper(method, data, hyper, points[0])
-        free = [
-            free_start(method, data, hyper, p, k, self.jitter)
-            for p, k in zip(points, keys, strict=True)
-        ]
-        kernel = kernel_of(method, hyper, self)
-        block = _block_of(kernel, list(sites(points[0])))
-        first = jax.tree.map(lambda *x: jnp.stack(x), *free)
-        state = kernel.init(keys, self.warmup, first, (data,), {})
+        self, job: Job, block: Any, states: list, writer: Writer, wanted: tuple[str, ...]
+    ) -> tuple[dict[str, np.ndarray], bool]:
+        """Write the draws of all chains; {statistic: (chain, draw)}, and whether the run was interrupted."""
         done, total = 0, self.warmup + self.draws * self.thin
-        seen = {name: np.zeros((len(chains), 0)) for name in STATISTICS}
+        seen = {name: np.zeros((self.chains, 0)) for name in STATISTICS}
+        point = Checkpoint(self.folder, job.identity, self.save_every)
         if saved := point.load():
-            done, state = int(saved.pop("done")), thaw(saved, state)
+            done, states = int(saved.pop("done")), thaw(saved, states)
             seen = {name: saved[f"statistic {name}"] for name in STATISTICS}
-            writer.check(sites(points[0]) if seen["energy"].size else ())
-        shown.update(done)
-        try:
-            while done < total:
-                state, values, fresh = block(state, data)
-                kept = self._kept(done)
-                done += BLOCK
-                if len(kept):
-                    at = seen["energy"].shape[1]
-                    for chain, number in enumerate(chains):
-                        now = {site: np.asarray(v[chain])[kept] for site, v in values.items()}
-                        _check_finite(now)
-                        writer.write(number, at, now)
-                    fresh = {name: np.asarray(v)[:, kept] for name, v in fresh.items()}
-                    seen = {n: np.concatenate([seen[n], v], 1) for n, v in fresh.items()}
-                shown.update(BLOCK)
-                if point.due() or done >= total:
-                    counted = {f"statistic {name}": v for name, v in seen.items()}
-                    point.save({"done": done, **freeze(state), **counted})
-        except KeyboardInterrupt:
-            return seen
-        return seen
+            writer.check(wanted if seen["energy"].size else ())
+        with bar(job.progress, total, f"{job.method.name} NUTS") as shown:
+            shown.update(done)
+            try:
+                while done < total:
+                    # all are begun before the first is awaited: XLA runs them side by side
+                    ahead = [block(state, job.data) for state in states]
+                    states, kept = [state for state, _, _ in ahead], self._kept(done)
+                    done += BLOCK
+                    if len(kept):
+                        new = jax.device_get([(values, fresh) for _, values, fresh in ahead])
+                        seen = self._write(writer, seen, new, kept)
+                    shown.update(BLOCK)
+                    if point.due() or done >= total:
+                        counted = {f"statistic {name}": v for name, v in seen.items()}
+                        point.save({"done": done, **freeze(states), **counted})
+            except KeyboardInterrupt:
+                return seen, True
+        return seen, False
+
+    def _start(self, job: Job, key: jax.Array) -> Any:
+        point = job.start_point(key)
+        return random_copy(jax.random.fold_in(key, 1), job.method, point) if job.start else point
+
+    def _write(
+        self, writer: Writer, seen: dict[str, np.ndarray], blocks: list, kept: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Write the kept draws of a block; the statistics of all draws until now."""
+        first = seen["energy"].shape[1]
+        values, fresh = (stacked(part, np.concatenate) for part in zip(*blocks, strict=True))
+        for chain in range(self.chains):
+            now = {site: value[chain, kept] for site, value in values.items()}
+            _check_finite(now)
+            writer.write(chain, first, now)
+        return {n: np.concatenate([seen[n], v[:, kept]], 1) for n, v in fresh.items()}
 
     def _kept(self, done: int) -> np.ndarray:
         """Which of the next BLOCK transitions are kept as draws."""
@@ -165,47 +166,84 @@ class NUTS:
         )
 
 
-def kernel_of(method: Method, hyper: Any, engine: NUTS) -> NumpyroNUTS:
-    """NumPyro's kernel on the model as a function of the data; sites of `noncentred` are standardised."""
+class Settings(NamedTuple):
+    """What decides the transitions, beside the model."""
 
-    def model(data: Any) -> None:
+    warmup: int
+    target_accept: float
+    max_tree_depth: int
+
+
+def transitions(method: Method, data: Any, hyper: Any, settings: Settings) -> tuple[Any, Any, Any]:
+    """NumPyro's sampler of the model, whose sites of `noncentred` are standardised.
+
+    begin(key, free) -> state, step(state) -> state, values(free) -> {site: value}. All belong to one trace:
+    `begin` must be called before `step`, as it sets variables that NumPyro keeps outside of the state.
+    """
+
+    def model() -> None:
         method.model(data, hyper)
 
     config = {site: TransformReparam() for site in method.noncentred}
-    return NumpyroNUTS(
-        numpyro.handlers.reparam(model, config=config),
-        target_accept_prob=engine.target_accept,
-        max_tree_depth=engine.max_tree_depth,
-    )
+    model = numpyro.handlers.reparam(model, config=config)
+    init, step = hmc(partial(potential_energy, model, (), {}), algo="NUTS")
+
+    def begin(key: jax.Array, free: dict[str, jax.Array]) -> Any:
+        return init(
+            free,
+            settings.warmup,
+            target_accept_prob=settings.target_accept,
+            max_tree_depth=settings.max_tree_depth,
+            dense_mass=[],
+            rng_key=key,
+        )
+
+    return begin, step, partial(constrain_fn, model, (), {}, return_deterministic=True)
 
 
 def free_start(
     method: Method, data: Any, hyper: Any, p: Any, key: jax.Array, jitter: float
 ) -> dict[str, jax.Array]:
-    """One chain's start in the coordinates of `kernel_of`."""
+    """One chain's start in the coordinates of `transitions`."""
     free = unconstrain(supports(method, data, hyper, p), p)
     for site in method.noncentred:
         del free[site]
     return shaken(free | _bases(method, data, hyper, p), key, jitter)
 
 
-def _block_of(kernel: NumpyroNUTS, wanted: list[str]) -> Any:
-    """BLOCK transitions of all chains: (state, data) -> state, draws, statistics."""
+def _begin(
+    method: Method, hyper: Any, settings: Settings, jitter: float, p: Any, keys: Any, data: Any
+) -> Any:
+    """The states of all chains before the first transition."""
+    begin, _, _ = transitions(method, data, hyper, settings)
 
-    @jax.jit
-    def block(state: Any, data: Any) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
-        back = jax.vmap(kernel.postprocess_fn((data,), {}))
+    def one(p: Any, key: jax.Array) -> Any:
+        return begin(jax.random.split(key)[0], free_start(method, data, hyper, p, key, jitter))
 
-        def step(state: Any, _: None) -> tuple[Any, Any]:
-            state = kernel.sample(state, (data,), {})
-            values = back(state.z)
-            counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
-            return state, ({site: values[site] for site in wanted}, counted)
+    return jax.vmap(one)(p, keys)
 
-        state, seen = jax.lax.scan(step, state, None, length=BLOCK)
-        return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
 
-    return block
+def _block(
+    method: Method, hyper: Any, settings: Settings, wanted: tuple[str, ...], state: Any, data: Any
+) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
+    """BLOCK transitions of all chains: state, draws, statistics."""
+    begin, transition, values_of = transitions(method, data, hyper, settings)
+    # only for the variables of NumPyro: nothing of the result is used, so nothing of it is computed
+    begin(state.rng_key[0], jax.tree.map(lambda x: x[0], state.z))
+
+    def step(state: Any, _: None) -> tuple[Any, Any]:
+        state = jax.vmap(transition)(state)
+        values = jax.vmap(values_of)(state.z)
+        counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
+        return state, ({site: values[site] for site in wanted}, counted)
+
+    state, seen = jax.lax.scan(step, state, None, length=BLOCK)
+    return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
+
+
+def stacked(trees: Sequence[Any], join: Callable = jnp.stack) -> Any:
+    """Trees of arrays as one tree of joined arrays."""
+    return jax.tree.map(lambda *each: join(each), *trees)
 
 
 def _check_finite(values: dict[str, np.ndarray]) -> None:

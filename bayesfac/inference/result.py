@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from bayesfac.core import checks
 from bayesfac.core.errors import NumericalError
+from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 
 
@@ -108,11 +109,11 @@ class OneLine:
 
 def program(function: Any, data: Any, *settings: Any) -> Any:
     """The compiled function(*settings, ...) for data of this structure; equal calls get the same program."""
-    return _program(function, settings, jax.tree.structure(data))
+    return _program(function, settings, jax.tree.structure(data), sparse.chosen())
 
 
-@lru_cache(maxsize=16)  # bounded: after some thousand programs a process has no memory maps left
-def _program(function: Any, settings: tuple, structure: Any) -> Any:
+@lru_cache(maxsize=64)  # bounded: after some thousand programs a process has no memory maps left
+def _program(function: Any, settings: tuple, structure: Any, loops: str | None) -> Any:
     return jax.jit(partial(function, *settings))
 
 
@@ -158,34 +159,52 @@ def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
         more = method.derive(result.params, data, hyper)
         return replace(result, params=result.params._replace(**more))
 
-    def more_of(values: Mapping[str, Any]) -> dict[str, Any]:
-        return flattened(method.derive(from_sites(method, values), data, hyper))  # type: ignore[misc]
+    more = each_draw(_derived_of, result.draws, data, method, hyper)
+    return replace(result, draws={**result.draws, **more})
 
-    return replace(result, draws={**result.draws, **each_draw(more_of, result.draws)})
+
+def _derived_of(method: Method, hyper: Any, data: Any) -> Any:
+    return lambda draw: flattened(method.derive(from_sites(method, draw), data, hyper))  # type: ignore[misc]
 
 
 def log_joints(job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """The log joint of every draw (chain, draw) in the constrained space, so that engines compare."""
-    return each_draw(lambda values: -job.objective(from_sites(job.method, values), job.data), draws)
+    return each_draw(_log_joint_of, draws, job.data, job.method, job.hyper)
 
 
-def each_draw(function: Any, draws: Mapping[str, np.ndarray], memory: int = 256 * 2**20) -> Any:
-    """function({site: value}) of every draw, as arrays (chain, draw, ...). A block of draws takes `memory`
-    bytes."""
+def _log_joint_of(method: Method, hyper: Any, data: Any) -> Any:
+    return lambda draw: -method.objective(from_sites(method, draw), data, hyper)
+
+
+def each_draw(
+    function: Any,
+    draws: Mapping[str, np.ndarray],
+    data: Any,
+    *settings: Any,
+    memory: int = 256 * 2**20,
+) -> Any:
+    """f({site: value}) of every draw, with f = function(*settings, data), as arrays (chain, draw, ...). A
+    block of draws takes `memory` bytes."""
     chains, length = next(iter(draws.values())).shape[:2]
     one = sum(v.dtype.itemsize * int(np.prod(v.shape[2:])) for v in draws.values())
     size = -(-length // -(-length * one // memory)) if one else length
-    many = jax.jit(lambda values: jax.lax.map(function, values))
+    many = program(_mapped, data, function, *settings)
     rows = []
     for chain in range(chains):
         for start in range(0, length, size):
             # the last block is padded with the last draw, so that one program serves all
             at = np.minimum(np.arange(start, start + size), length - 1)
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
-            rows.append(jax.tree.map(lambda x, n=length - start: np.asarray(x)[:n], many(part)))
+            new = many(part, data)
+            rows.append(jax.tree.map(lambda x, n=length - start: np.asarray(x)[:n], new))
     return jax.tree.map(
         lambda *x: np.concatenate(x).reshape(chains, length, *x[0].shape[1:]), *rows
     )
+
+
+def _mapped(function: Any, *args: Any) -> Any:
+    *settings, values, data = args
+    return jax.lax.map(function(*settings, data), values)
 
 
 def require(condition: bool, message: str) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from bayesfac.inference.result import (
     check_sites,
     each_draw,
     log_joints,
+    program,
     require,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
@@ -44,7 +45,7 @@ class Flow(autoguide.AutoIAFNormal):
 
 
 GUIDES: dict[str, Callable[..., Any]] = {
-    "normal": autoguide.AutoNormal,
+    "normal": autoguide.AutoDiagonalNormal,
     "multivariate": autoguide.AutoMultivariateNormal,
     "lowrank": autoguide.AutoLowRankMultivariateNormal,
     "laplace": autoguide.AutoLaplaceApproximation,
@@ -111,16 +112,15 @@ class SVI:
             f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
             "curvature at the mode is zero in some directions and the Gaussian there has no width",
         )
-        guide, params, trace, outcome = _fit(self, job, p, key)
-        many = guide.sample_posterior(key, params, sample_shape=(self.draws,))
+        made = _fit(self, job, p, key)
+        known = method, job.hyper, settings_of(self)
+        many = program(_draws, job.data, self.draws, *known)(p, key, job.data, made.params)
         draws = {site: np.asarray(many[site])[None] for site in sites(p)}
         for site, value in draws.items():
             require(bool(np.isfinite(value).all()), f"Expected finite draws of {site}, got NaN")
-        stats = {
-            "lp": log_joints(job, draws),
-            "log_weight": log_weights(guide, params, job, draws),
-        }
-        return Result(draws=draws, trace=trace, stats=stats, **outcome)
+        weights = each_draw(_log_weight, draws, (p, job.data, made.params), *known)
+        stats = {"lp": log_joints(job, draws), "log_weight": weights}
+        return Result(draws=draws, trace=made.trace, stats=stats, **made.outcome)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,6 @@ class MAP:
     patience: bool = True
     folder: str | None = None
     save_every: float = SAVE_EVERY
-    guide = "delta"
-    batch = None
 
     def __post_init__(self) -> None:
         check_settings(self, steps=1)
@@ -153,13 +151,14 @@ class MAP:
     def run(self, job: Job) -> Result:
         """Climb the log joint from the start."""
         p = job.start_point(job.key)
-        guide, params, trace, outcome = _fit(self, job, p, job.key)
-        values = guide.median(params)
+        made = _fit(self, job, p, job.key)
+        median = program(_median, job.data, job.method, job.hyper, settings_of(self))
+        values = median(p, job.key, job.data, made.params)
         point = from_sites(job.method, {site: values[site] for site in sites(p)})
         check_sites(point, "at the end")
         # the loss is the objective plus a constant of the data: the trace shows the objective
-        trace = trace - trace[-1] + float(job.objective(point, job.data))
-        return Result(point, None, trace, **outcome)
+        trace = made.trace - made.trace[-1] + float(job.objective(point, job.data))
+        return Result(point, None, trace, **made.outcome)
 
 
 class Weighted(Messenger):
@@ -184,10 +183,36 @@ class Ordered(Trace_ELBO):
         return {**state, "loss": sum(parts[site] for site in sorted(parts))}
 
 
+class Settings(NamedTuple):
+    """What decides the steps of a fit, beside the model and the start."""
+
+    guide: str
+    steps: int
+    rate: float
+    batch: int | None
+
+
+def settings_of(engine: SVI | MAP) -> Settings:
+    """The settings of the steps of this engine."""
+    if isinstance(engine, MAP):
+        return Settings("delta", engine.steps, engine.learning_rate, None)
+    rate = engine.learning_rate or (0.001 if engine.guide == "flow" else 0.01)
+    return Settings(engine.guide, engine.steps, rate, engine.batch)
+
+
+class Made(NamedTuple):
+    """Params of a guide, the trace of -ELBO, and how the fit ended: the last fields of a Result."""
+
+    params: Any
+    trace: np.ndarray
+    outcome: dict[str, Any]
+
+
 def variational(
-    engine: SVI | MAP, method: Method, data: Any, hyper: Any, p: Any
-) -> tuple[NumpyroSVI, Any]:
-    """NumPyro's SVI over (data, weights of observed sites), and its guide, whose location begins at p."""
+    method: Method, hyper: Any, settings: Settings, p: Any, key: jax.Array, data: Any
+) -> tuple[NumpyroSVI, Any, Any]:
+    """NumPyro's SVI over (data, weights of observed sites), its guide, whose location begins at p, and the
+    state before the first step. Every compiled function makes them anew: they belong to one trace."""
 
     def model(data: Any, weights: Mapping[str, float]) -> None:
         with Weighted(None, weights):
@@ -195,40 +220,65 @@ def variational(
 
     transforms = supports(method, data, hyper, p)
     at = init_to_value(values={k: off_edge(transforms[k], v) for k, v in sites(p).items()})
-    guide = GUIDES[engine.guide](model, init_loc_fn=at)
-    rate = engine.learning_rate or (0.001 if engine.guide == "flow" else 0.01)
-    decay = optim.Adam(lambda i: rate * 0.01 ** (i / engine.steps))
-    return NumpyroSVI(model, guide, decay, Ordered(sum_sites=False)), guide
+    guide = GUIDES[settings.guide](model, init_loc_fn=at)
+    decay = optim.Adam(lambda i: settings.rate * 0.01 ** (i / settings.steps))
+    svi = NumpyroSVI(model, guide, decay, Ordered(sum_sites=False))
+    return svi, guide, svi.init(key, data, {})
 
 
-def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> tuple:
-    """The guide, its parameters, the trace of -ELBO, and how the fit ended."""
-    data = job.data
-    svi, guide = variational(engine, job.method, data, job.hyper, p)
+def _begin(*known: Any) -> Any:
+    return variational(*known)[2]
+
+
+def _block(
+    method: Method, hyper: Any, settings: Settings, p: Any, key: jax.Array, data: Any, state: Any
+) -> tuple[Any, jax.Array]:
+    """Steps of Adam and their losses."""
+    svi, _, _ = variational(method, hyper, settings, p, key, data)
+
+    def step(state: Any, _: None) -> tuple[Any, jax.Array]:
+        if settings.batch is None:
+            return svi.update(state, data, {})
+        part, weights = data.batch(jax.random.fold_in(state.rng_key, 7), settings.batch)
+        return svi.update(state, part, weights)
+
+    return jax.lax.scan(step, state, None, length=min(BLOCK, settings.steps))
+
+
+def _params(*args: Any) -> Any:
+    *known, state = args
+    return variational(*known)[0].get_params(state)
+
+
+def _median(*args: Any) -> dict[str, jax.Array]:
+    *known, params = args
+    return variational(*known)[1].median(params)
+
+
+def _draws(count: int, *args: Any) -> dict[str, jax.Array]:
+    *known, params = args
+    return variational(*known)[1].sample_posterior(known[4], params, sample_shape=(count,))
+
+
+def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
+    """Steps in a compiled loop, until the ELBO stands still."""
     blocks = max(1, -(-engine.steps // BLOCK))
-    state = svi.init(key, data, {})
-
-    @jax.jit
-    def block(state: Any, data: Any) -> tuple[Any, jax.Array]:
-        def step(state: Any, _: None) -> tuple[Any, jax.Array]:
-            if engine.batch is None:
-                return svi.update(state, data, {})
-            part, weights = data.batch(jax.random.fold_in(state.rng_key, 7), engine.batch)
-            return svi.update(state, part, weights)
-
-        return jax.lax.scan(step, state, None, length=min(BLOCK, engine.steps))
-
+    settings = settings_of(engine)
+    known = job.data, job.method, job.hyper, settings
+    start = p, key, job.data
+    begin, block, params_of = (program(each, *known) for each in (_begin, _block, _params))
+    state = begin(*start)
     point = Checkpoint(engine.folder, job.identity, engine.save_every)
     trace: list[float] = []
     if saved := point.load():
         trace = list(saved.pop("trace"))
         state = thaw(saved, state)
     converged, notes = False, []
-    with bar(job.progress, blocks * BLOCK, f"{job.method.name} {engine.guide}") as shown:
+    with bar(job.progress, blocks * BLOCK, f"{job.method.name} {settings.guide}") as shown:
         shown.update(len(trace))
         try:
             while len(trace) < blocks * min(BLOCK, engine.steps) and not converged:
-                state, losses = block(state, data)
+                state, losses = block(*start, state)
                 trace += np.asarray(losses, np.float64).tolist()
                 check_number(
                     trace[-1], "ELBO", f"in step {len(trace)}; try a smaller learning_rate"
@@ -245,7 +295,7 @@ def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> tuple:
         notes.append(f"the ELBO got worse after {len(trace)} steps: take a smaller learning_rate")
     elif not outcome["converged"]:
         notes.append(f"the ELBO was still moving after {len(trace)} steps: take more")
-    return guide, svi.get_params(state), np.asarray(trace), outcome
+    return Made(params_of(*start, state), np.asarray(trace), outcome)
 
 
 def _interrupted(trace: list[float]) -> str:
@@ -271,40 +321,36 @@ def gain(trace: list[float]) -> float:
     return float((old.mean() - new.mean()) / max(error, 1e-300))
 
 
-def log_weights(guide: Any, fitted: Any, job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(chain, draw): log joint minus log guide, both in unconstrained coordinates, up to one constant.
+def _log_weight(method: Method, hyper: Any, settings: Settings, known: tuple) -> Any:
+    p, data, params = known
+    guide = variational(method, hyper, settings, p, jax.random.key(0), data)[1]
+    return log_weight(guide, params, method, hyper, data)
+
+
+def log_weight(guide: Any, fitted: Any, method: Method, hyper: Any, data: Any) -> Any:
+    """{site: value} of one draw -> log joint minus log guide, both in unconstrained coordinates, up to one
+    constant.
 
     Draws weighted by the exponential are draws of the posterior if the guide's tails are wide enough;
     Pareto's k of the largest weights tells whether they are (Yao et al. 2018).
     """
-    first = from_sites(job.method, {site: np.asarray(v[0, 0]) for site, v in draws.items()})
-    transforms = supports(job.method, job.data, job.hyper, first)
     density = _density(guide, fitted)
 
-    def log_weight(values: dict[str, jax.Array]) -> jax.Array:
+    def of_draw(values: Mapping[str, jax.Array]) -> jax.Array:
+        p = from_sites(method, values)
+        transforms = supports(method, data, hyper, p)
         free = {site: transforms[site].inv(value) for site, value in values.items()}
         volume = sum(
             jnp.sum(transforms[site].log_abs_det_jacobian(free[site], value))
             for site, value in values.items()
         )
-        joint = -job.objective(from_sites(job.method, values), job.data)
-        return joint + volume - density(free)
+        return volume - method.objective(p, data, hyper) - density(free)
 
-    return each_draw(log_weight, {site: draws[site] for site in sites(first)})
+    return of_draw
 
 
 def _density(guide: Any, fitted: Any) -> Any:
     """The guide's log density as a function of unconstrained numbers {site: value}."""
-    if isinstance(guide, autoguide.AutoNormal):
-
-        def by_site(free: dict[str, jax.Array]) -> jax.Array:
-            laws = {
-                site: dist.Normal(fitted[f"{site}_auto_loc"], fitted[f"{site}_auto_scale"])
-                for site in free
-            }
-            return jnp.stack([law.log_prob(free[site]).sum() for site, law in laws.items()]).sum()
-
-        return by_site
     law, order = guide.get_posterior(fitted), list(guide._init_locs)
     # JAX sorts the keys of a dict; the guide's own order differs where the model has plates
-    return lambda free: law.log_prob(jnp.concatenate([jnp.ravel(free[site]) for site in order]))
+    return lambda free: jnp.sum(law.log_prob(jnp.concatenate([free[s].ravel() for s in order])))

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from bayesfac.core.method import from_sites, sites
 from bayesfac.inference.gibbs import Gibbs, sweep
-from bayesfac.inference.nuts import NUTS, free_start, kernel_of
+from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
 from bayesfac.inference.result import Job
-from bayesfac.inference.svi import SVI, variational
+from bayesfac.inference.svi import SVI, settings_of, variational
 
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 
@@ -47,14 +47,11 @@ def nuts(job: Job, engine: NUTS, length: Length) -> Posterior:
         begin, jitter, walk = jax.random.split(key, 3)
         p = method.init(begin, job.data, hyper)
         first = free_start(method, data, hyper, p, jitter, engine.jitter)
-        kernel = kernel_of(method, hyper, engine)
-        state = kernel.init(walk, length.warmup, first, (data,), {})
-
-        def step(state: Any, _: Any) -> Any:
-            return kernel.sample(state, (data,), {})
-
-        states = kept(step, state, walk, length, lambda s: (s.z, s.diverging))
-        values = jax.vmap(kernel.postprocess_fn((data,), {}))(states[0])
+        settings = Settings(length.warmup, engine.target_accept, engine.max_tree_depth)
+        start, step, values_of = transitions(method, data, hyper, settings)
+        state = start(walk, first)
+        states = kept(lambda s, _: step(s), state, walk, length, lambda s: (s.z, s.diverging))
+        values = jax.vmap(values_of)(states[0])
         draws = jax.vmap(lambda v: from_sites(method, {s: v[s] for s in sites(p)}))(values)
         return draws, {"diverging": jnp.mean(states[1])}
 
@@ -68,8 +65,7 @@ def svi(job: Job, engine: SVI, length: Length) -> Posterior:
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, fit, draw = jax.random.split(key, 3)
         p = method.init(begin, job.data, hyper)
-        svi, guide = variational(engine, method, data, hyper, p)
-        state = svi.init(fit, data, {})
+        svi, guide, state = variational(method, hyper, settings_of(engine), p, fit, data)
 
         def step(state: Any, _: None) -> tuple[Any, None]:
             return svi.update(state, data, {})[0], None

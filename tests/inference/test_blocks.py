@@ -30,7 +30,7 @@ def fit(data):
 
 ASKED = {
     "predictions": (predict, predict, "_predicted", lambda fit, data: fit.predict(data).mean),
-    "levels": (predict, level_masses, "_add", lambda fit, data: fit.predict(data).probabilities),
+    "levels": (predict, level_masses, "_tally", lambda fit, data: fit.predict(data).probabilities),
     "users": (loo_users, loo_users, "_marginal", lambda fit, data: fit.loo(data, by="user")),
     "priors": (sensitivity, sensitivity, "_by_site", lambda fit, data: fit.sensitivity(data)),
 }

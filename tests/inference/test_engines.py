@@ -234,13 +234,15 @@ def test_chains_do_not_depend_on_how_many_there_are(skeleton):
     np.testing.assert_allclose(one.draws["b"][0], two.draws["b"][0], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.slow
-def test_sequential_and_vectorised_chains_sample_the_same(skeleton):
+def test_parallel_and_vectorised_chains_make_the_same_draws(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
-    mean, _ = gaussian(data, hyper)
-    found = fit(skeleton, data, hyper, bf.NUTS(100, 200, 2, chain_method="sequential"))
-    assert found.draws["b"].shape == (2, 200, data.n_users)
-    assert np.abs(found.draws["b"].mean((0, 1)) - mean[: data.n_users]).max() < 0.2
+    one, two = (
+        fit(skeleton, data, hyper, bf.NUTS(50, 25, 2, chain_method=how))
+        for how in ("parallel", "vectorized")
+    )
+    # the paths are alike until rounding of another order of sums tells them apart
+    np.testing.assert_allclose(one.draws["b"][:, :5], two.draws["b"][:, :5], rtol=1e-5)
+    assert np.any(one.draws["b"][0] != one.draws["b"][1])
 
 
 def test_thinning_keeps_every_so_manieth_sweep(skeleton):
@@ -295,7 +297,7 @@ BAD = [
     (bf.SVI, {"batch": 0}, "SVI.batch=.*got 0"),
     (bf.NUTS, {"chains": 0}, "NUTS.chains=.*got 0"),
     (bf.NUTS, {"target_accept": 1.0}, "target_accept between 0 and 1, got 1.0"),
-    (bf.NUTS, {"chain_method": "parallel"}, "chain_method to be one of .*got 'parallel'"),
+    (bf.NUTS, {"chain_method": "sequential"}, "chain_method to be one of .*got 'sequential'"),
     (bf.Gibbs, {"draws": "many"}, "Gibbs.draws=.*got 'many'"),
     (bf.Gibbs, {"thin": 0}, "Gibbs.thin=.*got 0"),
     (bf.Gibbs, {"warmup": -1}, "Gibbs.warmup=.*from 0 on, got -1"),

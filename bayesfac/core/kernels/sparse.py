@@ -35,10 +35,15 @@ def use(backend: str) -> Iterator[None]:
         _forced.pop()
 
 
+def chosen() -> str | None:
+    """The version of the loops that `use` asks for here; None outside of its blocks."""
+    return _forced[-1] if _forced else None
+
+
 def backend() -> str:
     """The version of the loops that is traced now: "numba" or "jax"."""
-    if _forced:
-        return _forced[-1]
+    if version := chosen():
+        return version
     return "numba" if jax.default_backend() == "cpu" and _accepted() else "jax"
 
 

@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.laws.cellwise import CellwiseLaw
-from bayesfac.core.math import inner, safe_log
+from bayesfac.core.math import inner, normals, safe_log, uniforms
 
 ROUNDS = 200  # of proposals for gamma numbers: each round accepts more than nine in ten
 
@@ -63,17 +63,17 @@ def log_gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     def draw(state: tuple) -> tuple:
         log_v, done, number = state
         a, b = jax.random.split(jax.random.fold_in(walk, number))
-        x = jax.random.normal(a, d.shape, d.dtype)
+        x = normals(a, d.shape, d.dtype)
         root = jnp.maximum(1 + c * x, jnp.finfo(d.dtype).tiny)
         new = 3 * jnp.log(root)
         bound = x**2 / 2 + d * (1 - root**3 + new)
-        u = jax.random.uniform(b, d.shape, d.dtype)
+        u = uniforms(b, d.shape, d.dtype)
         accept = (jnp.log1p(-u) < bound) & (1 + c * x > 0) & ~done
         return jnp.where(accept, new, log_v), done | accept, number + 1
 
     start = jnp.zeros_like(d), jnp.zeros(d.shape, bool), 0
     log_v = jax.lax.while_loop(lambda s: ~jnp.all(s[1]) & (s[2] < ROUNDS), draw, start)[0]
-    below = jnp.log1p(-jax.random.uniform(last, d.shape, d.dtype)) / shape
+    below = jnp.log1p(-uniforms(last, d.shape, d.dtype)) / shape
     return jnp.log(d) + log_v + below
 
 
@@ -220,7 +220,7 @@ class WeightedTable(CellwiseLaw):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         mean = self.U @ self.V.T
         each = jnp.ones_like(mean).at[self.cells.row, self.cells.col].set(self.weight)
-        noise = jax.random.normal(key, (*sample_shape, *mean.shape), mean.dtype)
+        noise = normals(key, (*sample_shape, *mean.shape), mean.dtype)
         return mean + noise / jnp.sqrt(self.precision * each)
 
 

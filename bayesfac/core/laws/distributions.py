@@ -9,6 +9,7 @@ from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Rows
 from bayesfac.core.kernels import sparse
+from bayesfac.core.math import normals, uniforms
 
 
 class NormalRows(dist.Distribution):
@@ -23,12 +24,12 @@ class NormalRows(dist.Distribution):
         return self.draws(None)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.dtype)
+        noise = normals(key, (*sample_shape, *self.event_shape), self.dtype)
         return jax.vmap(self.draws)(noise) if sample_shape else self.draws(noise)
 
     def beyond(self, key: jax.Array, old: jax.Array, over: float) -> jax.Array:
         """m - over (old - m) + sqrt(1 - over^2) e, which leaves the law invariant."""
-        z = jax.random.normal(key, self.event_shape, self.dtype)
+        z = normals(key, self.event_shape, self.dtype)
         mean, new = jnp.moveaxis(self.draws(jnp.stack([jnp.zeros_like(z), z], 1)), 1, 0)
         return mean - over * (old - mean) + (1 - over**2) ** 0.5 * (new - mean)
 
@@ -40,7 +41,7 @@ class NormalRows(dist.Distribution):
         """
         found: list[jax.Array] = []
         n, K = self.event_shape
-        for z in jax.random.normal(key, (pairs, n, K), self.dtype):
+        for z in normals(key, (pairs, n, K), self.dtype):
             length, free = jnp.linalg.norm(z, axis=-1, keepdims=True), z
             for q in found[len(found) - len(found) % K :]:
                 free -= jnp.sum(free * q, -1, keepdims=True) / jnp.sum(q * q, -1, keepdims=True) * q
@@ -120,8 +121,8 @@ class InverseGaussian(dist.Distribution):
         """
         normal, uniform = jax.random.split(key)
         shape, dtype = (*sample_shape, *self.batch_shape), self.loc.dtype
-        b = self.loc * jax.random.normal(normal, shape, dtype) ** 2 / 2
+        b = self.loc * normals(normal, shape, dtype) ** 2 / 2
         ratio = 1 / (1 + b + jnp.sqrt(b * (b + 2)))  # the smaller root over the mean
-        small = jax.random.uniform(uniform, shape, dtype) * (1 + ratio) <= 1
+        small = uniforms(uniform, shape, dtype) * (1 + ratio) <= 1
         g = self.loc * jnp.where(small, ratio, 1 / ratio)
         return jnp.minimum(g, jnp.finfo(dtype).eps ** -0.6)

@@ -14,6 +14,7 @@ from scipy.stats import qmc
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.math import uniforms
 
 POINTS = 256  # at which levels are averaged over the prior of a new user or item
 
@@ -164,7 +165,7 @@ class Between(dist.Distribution):
         ndtr, a, b = jax.scipy.special.ndtr, self.low - self.x, self.high - self.x
         flip = a + b > 0  # where both ends are open, a + b is NaN and nothing is flipped
         low, high = jnp.where(flip, -b, a), jnp.where(flip, -a, b)
-        u = jax.random.uniform(key, (*sample_shape, *self.x.shape), self.x.dtype)
+        u = uniforms(key, (*sample_shape, *self.x.shape), self.x.dtype)
         part = ndtr(low) + u * (ndtr(high) - ndtr(low))
         tiny = jnp.finfo(part.dtype).tiny
         z = jnp.clip(jax.scipy.special.ndtri(jnp.maximum(part, tiny)), low, high)

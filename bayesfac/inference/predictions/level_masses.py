@@ -15,6 +15,7 @@ from bayesfac.core.laws.ordinal import Levels, log_between
 from bayesfac.core.method import Method
 
 CELLS = 2**13  # cells at a time, so that one draw's results stay in the processor's cache
+LITTLE = 1e-25  # a sum of masses above this has lost nothing that counts to underflow
 
 
 class Tally(NamedTuple):
@@ -42,24 +43,50 @@ def tally(
 ) -> Tally:
     """The tally of the cells over blocks of draws; only sums are kept."""
     shape = (len(query.row), len(levels))
-    seen = Tally(np.full(shape, -np.inf), np.zeros(shape))
+    log_mass, votes = np.full(shape, -np.inf), np.zeros(shape)
+    # in parts that XLA runs side by side; all are awaited before the next block is read
+    half = -(-shape[0] // 2)
+    parts = [Query(query.row[at], query.col[at]) for at in (slice(half), slice(half, None))]
     for params in blocks:
-        seen = jax.block_until_ready(_add(method, hyper, levels, params, query, seen))
-    log_mass, votes = (np.asarray(part, np.float64) for part in seen)
+        begun = [_tally(method, hyper, levels, params, part) for part in parts if len(part.row)]
+        new = Tally(*map(np.concatenate, zip(*jax.device_get(begun), strict=True)))
+        log_mass, votes = np.logaddexp(log_mass, new.log_mass), votes + new.votes
     return Tally(log_mass - np.logaddexp.reduce(log_mass, axis=1, keepdims=True), votes)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _add(
-    method: Method, hyper: Any, levels: tuple[float, ...], params: Any, query: Query, seen: Tally
+def _tally(
+    method: Method, hyper: Any, levels: tuple[float, ...], params: Any, query: Query
 ) -> Tally:
-    def one(before: Tally, p: Any) -> tuple[Tally, None]:
-        outcome = method.predict(p, query, hyper)
-        vote = jax.nn.one_hot(choice(outcome, levels), len(levels), dtype=before.votes.dtype)
-        mass = log_masses(outcome, levels).astype(before.log_mass.dtype)
-        return Tally(jnp.logaddexp(before.log_mass, mass), before.votes + vote), None
+    """The log of the sum of masses over draws, and the votes."""
 
-    return jax.lax.scan(one, jax.tree.map(jnp.asarray, seen), params)[0]
+    def add(seen: tuple, p: Any) -> tuple[tuple, None]:
+        outcome = method.predict(p, query, hyper)
+        vote = jax.nn.one_hot(choice(outcome, levels), len(levels), dtype=seen[1].dtype)
+        return (seen[0] + masses(outcome, levels), seen[1] + vote), None
+
+    def add_logs(seen: jax.Array, p: Any) -> tuple[jax.Array, None]:
+        return jnp.logaddexp(seen, log_masses(method.predict(p, query, hyper), levels)), None
+
+    nothing = jnp.zeros((len(query.row), len(levels)))
+    mass, votes = jax.lax.scan(add, (nothing, nothing), params)[0]
+    exact = lambda: jax.lax.scan(add_logs, nothing - jnp.inf, params)[0]  # noqa: E731
+    plain = jnp.all(mass > LITTLE)  # no level has lost a mass that counts to underflow
+    return Tally(jax.lax.cond(plain, lambda: jnp.log(mass), exact), votes)
+
+
+def masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
+    """The mass of every level, as in `log_masses`; masses below the smallest number are zero."""
+    if not isinstance(outcome, dist.Normal):
+        return jnp.exp(log_masses(outcome, levels))
+    z = (midpoints(levels) - outcome.loc[..., None]) / outcome.scale[..., None]
+    tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
+    edge = [(0, 0)] * (z.ndim - 1)
+    below = jnp.pad(jnp.where(z < 0, tail, 1 - tail), [*edge, (1, 1)], constant_values=(0, 1))
+    above = jnp.pad(jnp.where(z < 0, 1 - tail, tail), [*edge, (1, 1)], constant_values=(1, 0))
+    # on the side of the mean where nothing cancels
+    high = jnp.pad(z > 0, [*edge, (1, 0)])
+    return jnp.where(high, above[..., :-1] - above[..., 1:], below[..., 1:] - below[..., :-1])
 
 
 def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:

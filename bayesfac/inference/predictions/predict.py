@@ -10,17 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
+from jax.scipy.special import logsumexp
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
-from bayesfac.core.math import crps_of_sample
+from bayesfac.core.math import crps_of_sorted, normals, uniforms
 from bayesfac.core.method import Method, from_sites
 from bayesfac.inference.predictions.level_masses import CELLS, Tally, codes, tally
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least
 USUAL = 0.9  # level of the interval that is kept when cells are scored
+AVERAGES = ("score", "variance", "cdf", "below")
+FEW = 16  # draws that are not worth to be shared between cores
+SORTED = 128  # cells whose outcomes are sorted at a time
 
 
 @dataclass(eq=False)
@@ -77,7 +81,7 @@ class Prediction:
 
     def quantiles(self, tails: Sequence[float]) -> np.ndarray:
         """(tail, cell) quantiles of the predictive distribution, all from one pass over the draws."""
-        ends = [_quantiles(block, tails) for _, block in self._blocks()]
+        ends = [_sorted_summary(block.outcome, None, tails)[0] for _, block in self._blocks()]
         return np.concatenate(ends, 1) if ends else np.zeros((len(tails), 0))
 
     @property
@@ -107,7 +111,11 @@ class Prediction:
                 f"Expected a query whose {chains * draws} draws fit in {4 * self.memory / 2**20:.0f} MiB, "
                 f"got {len(self)} cells; ask for fewer cells at a time"
             )
-        parts = [block["mean"].T for _, block in self._blocks(simulate=False)]
+        parts = []
+        for at, query in self._cells(self._width(1)):
+            every = param_blocks(self.method, self.draws, len(query.row), self.memory)
+            means = [np.asarray(_means(self.method, self.hyper, p, query)) for p in every]
+            parts.append(np.concatenate(means)[:, : at.stop - at.start].T)
         return _joined(parts).T.reshape(chains, draws, len(self))
 
     def means_of_parts(self, count: int) -> np.ndarray:
@@ -140,11 +148,11 @@ class Prediction:
         names = ("log_score", "crps", "cdf", "below", "ends")
         parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for at, block in self._blocks(truth):
-            parts["log_score"].append(_log_mean_exp(block["log_prob"]))
-            parts["crps"].append(crps_of_sample(block["outcome"], truth[at]))
-            parts["ends"].append(_quantiles(block, _tails(USUAL)).T)
-            for name in ("cdf", "below"):
-                parts[name].append(block[name].astype(np.float64).mean(0))
+            ends, crps = _sorted_summary(block.outcome, truth[at], _tails(USUAL))
+            for name in ("log_score", "cdf", "below"):
+                parts[name].append(getattr(block, name))
+            parts["crps"].append(crps)
+            parts["ends"].append(ends.T)
         scores = {name: _joined(p) for name, p in parts.items()}
         cdf, below, ends = (scores.pop(name) for name in ("cdf", "below", "ends"))
         self._kept[USUAL] = tuple(ends.reshape(-1, 2).T)  # the interval that is asked for next
@@ -198,32 +206,39 @@ class Prediction:
             pad = (0, width - (at.stop - start))
             yield at, Query(*(np.pad(np.asarray(c)[at], pad) for c in self.query))
 
+    def _width(self, arrays: int) -> int:
+        """Cells at a time, of which so many arrays of all draws fit in the memory."""
+        total = int(np.prod(self._shape))
+        return max(1, min(len(self), self.memory // (16 * total * arrays), 2**16))
+
     def _blocks(
         self, value: np.ndarray | None = None, *, simulate: bool = True
-    ) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:
-        """Blocks of cells, for each {name: (draws, cells)}; draws are read a block at a time. The moments of
+    ) -> Iterator[tuple[slice, "Summary"]]:
+        """Blocks of cells, for each a Summary of all draws; draws are read a block at a time. The moments of
         all cells are stored when the last block has been read."""
-        total = int(np.prod(self._shape))
-        repeat = -(-OUTCOMES // total) if simulate else 0
-        width = max(1, min(len(self), self.memory // (16 * total * (4 + repeat)), 2**16))
+        repeat = -(-OUTCOMES // int(np.prod(self._shape))) if simulate else 0
         moments: dict[str, list[np.ndarray]] = {"mean": [], "score": [], "sd": [], "sd_mean": []}
-        for at, query in self._cells(width):
-            size = at.stop - at.start
+        for at, query in self._cells(self._width(4 + repeat)):
+            size, width = at.stop - at.start, len(query.row)
             truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
             key = jax.random.fold_in(jax.random.key(self.seed), at.start)
+            settings = self.method, self.hyper, repeat, value is not None
             parts = []
             every = param_blocks(self.method, self.draws, width, self.memory)
             for number, params in enumerate(every):
-                args = (params, query, jnp.asarray(truth), jax.random.fold_in(key, number))
-                seen = _predicted(self.method, self.hyper, repeat, value is not None, *args)
-                parts.append(jax.device_get(seen))
-            merged = {k: np.concatenate([p[k] for p in parts])[:, :size] for k in parts[0]}
-            mean = merged["mean"].astype(np.float64)
-            moments["mean"].append(mean.mean(0))
-            moments["score"].append(merged["score"].astype(np.float64).mean(0))
-            moments["sd_mean"].append(mean.std(0))
-            moments["sd"].append(np.sqrt(mean.var(0) + merged["variance"].mean(0)))
-            yield at, merged
+                own = jax.random.fold_in(key, number)
+                # in parts that XLA runs side by side; all are awaited before the next block is read
+                begun = [
+                    _predicted(
+                        *settings, some, query, jnp.asarray(truth), jax.random.fold_in(own, i)
+                    )
+                    for i, some in enumerate(shares(params))
+                ]
+                parts += jax.device_get(begun)
+            whole = _merged(parts, size)
+            for name, found in moments.items():
+                found.append(getattr(whole, name))
+            yield at, whole
         self._kept["moments"] = {k: _joined(p) for k, p in moments.items()}
 
 
@@ -231,9 +246,76 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _quantiles(block: Mapping[str, np.ndarray], tails: Sequence[float]) -> np.ndarray:
-    """(tail, cell); nearest: each quantile is a possible outcome."""
-    return np.quantile(block["outcome"], tails, axis=0, method="nearest")
+@dataclass(frozen=True)
+class Summary:
+    """What all draws say of some cells.
+
+    mean, sd, sd_mean, score   as in Prediction
+    outcome                    (simulated outcomes, cells)
+    log_score, cdf, below      of the observed values: log density, P(Y <= y), P(Y < y)
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    sd_mean: np.ndarray
+    score: np.ndarray
+    outcome: np.ndarray
+    log_score: np.ndarray
+    cdf: np.ndarray
+    below: np.ndarray
+
+
+def _merged(parts: list[dict[str, np.ndarray]], size: int) -> Summary:
+    """The Summary of the first `size` cells, from those of consecutive draws."""
+    draws = np.array([part["draws"] for part in parts], float)
+    cut = {
+        k: np.stack([p[k][..., :size] for p in parts])
+        for k in parts[0]
+        if k not in ("draws", "outcome")
+    }
+    exact = {k: v.astype(np.float64) for k, v in cut.items()}
+    share = draws / draws.sum()
+    mean = share @ exact["mean"]
+    # the variance within parts and between them (Chan, Golub & LeVeque 1983, eq. 2.1)
+    spread = share @ (exact["spread"] + (exact["mean"] - mean) ** 2)
+    told = {k: share @ exact[k] for k in ("score", "cdf", "below")}
+    return Summary(
+        mean=mean,
+        sd=np.sqrt(spread + share @ exact["variance"]),
+        sd_mean=np.sqrt(spread),
+        outcome=np.concatenate([p["outcome"][:, :size] for p in parts]),
+        log_score=np.logaddexp.reduce(exact["log_mean"] + np.log(share)[:, None]),
+        **told,
+    )
+
+
+def _sorted_summary(
+    outcome: np.ndarray, value: np.ndarray | None, tails: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(tail, cell) quantiles of simulated outcomes, and their CRPS at the observed values if there are any.
+
+    The quantiles are the nearest outcomes, so that each is possible.
+    """
+    count, cells = outcome.shape
+    at = np.rint((count - 1) * np.asarray(tails)).astype(int)
+    ends = np.empty((len(tails), cells), outcome.dtype)
+    crps = np.zeros(0 if value is None else cells)
+    for first in range(0, cells, SORTED):  # so few cells that their outcomes stay in the cache
+        some = slice(first, first + SORTED)
+        ordered = np.sort(outcome[:, some].T, axis=1).T
+        ends[:, some] = ordered[at]
+        if value is not None:
+            crps[some] = crps_of_sorted(ordered, value[some])
+    return ends, crps
+
+
+def shares(params: Any) -> list[Any]:
+    """Blocks of draws of like length, one for each of two cores; one block if there are few draws."""
+    draws = len(jax.tree.leaves(params)[0])
+    half = -(-draws // 2)
+    if draws % 2 or draws < FEW:
+        return [params]
+    return [jax.tree.map(lambda x: x[:half], params), jax.tree.map(lambda x: x[half:], params)]
 
 
 def param_blocks(
@@ -260,17 +342,16 @@ def param_blocks(
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _predicted(
     method: Method, hyper: Any, repeat: int, scored: bool, params: Any, query: Query, value: Any, key: Any
-) -> dict[str, jax.Array]:  # fmt: skip
-    """Mean, score for rankings, variance and simulated outcomes per draw and cell; with `scored` also log
-    density and CDF."""
+) -> dict[str, Any]:  # fmt: skip
+    """Averages over the draws for every cell, and their simulated outcomes; with `scored` also averages of
+    density and CDF at the observed values."""
 
     def one(p: Any, key: jax.Array) -> dict[str, jax.Array]:
         outcome = method.predict(p, query, hyper)
         mean = outcome.mean
         seen = {"mean": mean, "variance": jnp.broadcast_to(outcome.variance, mean.shape)}
         seen["score"] = getattr(outcome, "score", mean)
-        if repeat:
-            seen["outcome"] = simulated(outcome, key, repeat)
+        seen["outcome"] = simulated(outcome, key, repeat) if repeat else jnp.zeros((0, len(mean)))
         if scored and isinstance(outcome, dist.Delta):
             raise BayesfacError(f"{method.name} predicts probabilities, not outcomes: no scores")
         if scored:
@@ -281,9 +362,23 @@ def _predicted(
     draws = len(jax.tree.leaves(params)[0])
     # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
     seen = jax.lax.map(lambda args: one(*args), (params, jax.random.split(key, draws)))
-    if repeat:
-        seen["outcome"] = jnp.reshape(seen["outcome"], (draws * repeat, -1))
-    return seen
+    about = seen["mean"][0]  # near the mean, so that little is lost where draws hardly differ
+    mean = about + jnp.mean(seen["mean"] - about, 0)
+    nothing = jnp.zeros_like(mean)
+    averages = {k: jnp.mean(seen[k], 0) if k in seen else nothing for k in AVERAGES}
+    return averages | {
+        "draws": draws,
+        "mean": mean,
+        "spread": jnp.mean((seen["mean"] - mean) ** 2, 0),
+        "log_mean": logsumexp(seen["log_prob"], 0) - np.log(draws) if scored else nothing,
+        "outcome": jnp.reshape(seen["outcome"], (draws * repeat, len(mean))),
+    }
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _means(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
+    """(draw, cell) expected outcomes."""
+    return jax.lax.map(lambda p: method.predict(p, query, hyper).mean, params)
 
 
 def simulated(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
@@ -291,7 +386,10 @@ def simulated(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Ar
     # of other laws NumPyro has no quantiles, or only with packages that this library does not require
     if not isinstance(outcome, dist.Normal | Levels):
         return outcome.sample(key, (repeat,))
-    u = jax.random.uniform(key, (repeat, *outcome.mean.shape), outcome.mean.dtype)
+    shape, dtype = (repeat, *outcome.mean.shape), outcome.mean.dtype
+    if repeat == 1 and isinstance(outcome, dist.Normal):
+        return outcome.loc + outcome.scale * normals(key, shape, dtype)
+    u = uniforms(key, shape, dtype)
     # strata cover the whole distribution of every draw
     strata = (jnp.arange(repeat)[:, None] + u) / repeat
     return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
@@ -310,8 +408,3 @@ def _cdf(outcome: dist.Distribution, value: Any, seen: Mapping[str, Any]) -> tup
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     """The blocks of cells as one array; an empty one for an empty query."""
     return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _log_mean_exp(values: np.ndarray) -> np.ndarray:
-    top = values.max(0)
-    return top + np.log(np.exp(values - top).mean(0))
