@@ -1,0 +1,29 @@
+"""Methods that read features of users and items, with an example that has some."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.method import REGISTRY
+
+SETTINGS = {"ridge_shape": 3.0, "ridge_rate": 1.0}
+
+
+def with_features(name, sides=("user", "item")):
+    """The method, whose example has three features of users and two of items beside its ratings."""
+    method = REGISTRY[name]
+
+    def example(key):
+        data, hyper = method.example(key)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        tables = {
+            "user": rng.normal(size=(data.n_users, 3)),
+            "item": rng.normal(size=(data.n_items, 2)),
+        }
+        own = {f"{side}_features": tables[side] for side in sides}
+        data = Ratings(data, levels=data.levels, **own)
+        return data, method.prepare(data, hyper._replace(**SETTINGS))
+
+    return replace(method, example=example)
