@@ -105,7 +105,8 @@ def smurffs(data: bf.Ratings, split: str, seed: int, task: Numbers, alpha: float
     for name, at in groups.items():
         cells = [seen[pair] for pair in zip(data.user[at], data.item[at], strict=True)]
         guess = mean + np.array([p.pred_avg for p in cells])
-        sd = np.sqrt(np.array([p.var for p in cells]) + 1 / alpha)
+        # SMURFF keeps the sum of squared deviations as `var`
+        sd = np.sqrt(np.array([p.var / (p.nsamples - 1) for p in cells]) + 1 / alpha)
         away = (data.value[at] - guess) / sd
         inside = np.abs(away) <= norm.ppf(0.95)
         found[name] = judged(guess, norm.logpdf(away) - np.log(sd), inside, data.value[at])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import REGISTRY
@@ -11,7 +12,7 @@ from bayesfac.core.method import REGISTRY
 SETTINGS = {"ridge_shape": 3.0, "ridge_rate": 1.0}
 
 
-def with_features(name, sides=("user", "item")):
+def with_features(name, sparse=False):
     """The method, whose example has three features of users and two of items beside its ratings."""
     method = REGISTRY[name]
 
@@ -22,7 +23,8 @@ def with_features(name, sides=("user", "item")):
             "user": rng.normal(size=(data.n_users, 3)),
             "item": rng.normal(size=(data.n_items, 2)),
         }
-        own = {f"{side}_features": tables[side] for side in sides}
+        kind = sp.csr_matrix if sparse else np.asarray
+        own = {f"{side}_features": kind(table) for side, table in tables.items()}
         data = Ratings(data, levels=data.levels, **own)
         return data, method.prepare(data, hyper._replace(**SETTINGS))
 

@@ -102,15 +102,15 @@ class Card:
 
 def _of_new(
     code: np.ndarray, labels: pd.Series, table: Any, encoding: Encoding, side: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, Any]:
     """The codes with -2, -3, ... for unknown labels with features, and the features by code, see `Query`."""
     new = pd.Index(labels[code < 0].unique())
-    found, numbers = of_new(table, new, encoding, side)
+    found, design = of_new(table, new, encoding, side)
     own = np.full(len(new), -1)
     own[found] = -2 - np.arange(len(found))
     code = code.copy()
     code[code < 0] = own[positions_of(new, labels[code < 0])]
-    return code, np.concatenate([np.zeros((1, numbers.shape[1])), numbers])
+    return code, design
 
 
 def describe(data: Ratings | Views | Tasks) -> Card:
@@ -163,6 +163,7 @@ def _ratings_card(data: Ratings) -> Card:
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
     encodings = {side: known.encoding for side, known in data.host.features.items()}
+    summary |= {f"{side} features": x.width for side, x in data.x.items()}
     coords = data.coords()
     return Card("Ratings", coords, summary, data.levels, rows, cols, probe, encodings=encodings)
 

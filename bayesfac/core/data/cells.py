@@ -12,8 +12,8 @@ CHUNK = 64  # cells in a padded chunk; a long row has many chunks, so shapes do 
 class Query(NamedTuple):
     """Cells to predict, one by one; -1 stands for a label that training never saw.
 
-    `user` and `item` are tables of the features of labels that training never saw: such a label has the code
-    -1 - k, and its features are in row k. Row 0 has the mean features, for labels without a row.
+    `user` and `item` hold features of labels that training never saw (`features.Design`): such a label has
+    the code -1 - k, and its features are in row k. Row 0 has the mean features, for labels without a row.
     """
 
     row: jax.Array | np.ndarray

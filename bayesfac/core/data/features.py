@@ -14,17 +14,19 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
+from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.columns import is_role
+from bayesfac.core.kernels import sparse
 
-LIMIT = 5000  # columns: a Gibbs sweep factorises a matrix of this size
+LIMIT = 5000  # columns of a dense table: a Gibbs sweep factorises a matrix of this size
 NUMBER, FLAG, SPARSE = "number", "flag", "sparse"
 
 
 class Design(NamedTuple):
-    """Features on the device: X (n x F), and X'X."""
+    """Features on the device: X (n x F), and X'X, which rows to predict do not need."""
 
     table: jax.Array
-    gram: jax.Array
+    gram: jax.Array | None = None
 
     @property
     def width(self) -> int:
@@ -38,6 +40,46 @@ class Design(NamedTuple):
     def across(self, R: jax.Array) -> jax.Array:
         """X'R."""
         return self.table.T @ R
+
+
+class SparseDesign(NamedTuple):
+    """Sparse features on the device: the cells of X and their values, and the diagonal of X'X."""
+
+    cells: Cells
+    value: jax.Array
+    squares: jax.Array
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self.cells.shape[1]
+
+    def times(self, B: jax.Array) -> jax.Array:
+        """X B."""
+        return _product(self.cells, self.value, B)
+
+    def across(self, R: jax.Array) -> jax.Array:
+        """X'R."""
+        return _product(self.cells.flip(), self.value, R)
+
+
+@jax.custom_vjp
+def _product(cells: Cells, value: jax.Array, B: jax.Array) -> jax.Array:
+    return sparse.spread(cells.by_row, value, B)
+
+
+def _forward(cells: Cells, value: jax.Array, B: jax.Array) -> tuple[jax.Array, tuple]:
+    return sparse.spread(cells.by_row, value, B), (cells, value)
+
+
+def _backward(kept: tuple, slope: jax.Array) -> tuple[None, None, jax.Array]:
+    # features are no unknowns: the gradient is in B alone, by a sorted sum in place of a scatter
+    cells, value = kept
+    return None, None, sparse.spread(cells.by_col, value, slope)
+
+
+_product.defvjp(_forward, _backward)
+Features = Design | SparseDesign
 
 
 class Encoding(NamedTuple):
@@ -62,10 +104,25 @@ class Encoding(NamedTuple):
             names += some
         return pd.Index(names, dtype=object)
 
-    def numbers(self, raw: Any, labels: pd.Index, what: str) -> np.ndarray:
-        """The features of these rows, rows x features."""
+    def design(self, raw: Any, labels: pd.Index, what: str, mean_first: bool = False) -> Features:
+        """The features of these rows on the device; with `mean_first`, to predict, below a row of means."""
         if sp.issparse(raw):
-            return np.asarray(raw.toarray(), np.float64)
+            if raw.shape[1] != len(self.columns):
+                raise ValueError(
+                    f"Expected {len(self.columns)} features of {what}s, got {raw.shape[1]}"
+                )
+            more = [sp.csr_matrix((1, raw.shape[1]))] if mean_first else []
+            coo = sp.coo_matrix(sp.vstack([*more, raw], format="csr"))
+            cells = Cells(coo.row.astype(np.int32), coo.col.astype(np.int32), coo.shape)
+            squares = np.bincount(coo.col, coo.data**2, minlength=raw.shape[1])
+            return SparseDesign(cells, reading.real(coo.data), reading.real(squares))
+        table = self.numbers(raw, labels, what)
+        if mean_first:
+            return Design(reading.real(np.concatenate([np.zeros((1, table.shape[1])), table])))
+        return Design(reading.real(table), reading.real(table.T @ table))
+
+    def numbers(self, raw: Any, labels: pd.Index, what: str) -> np.ndarray:
+        """The features of the rows of a DataFrame, rows x features."""
         lost = [column for column in self.columns if column not in raw.columns]
         if lost:
             raise ValueError(
@@ -101,21 +158,21 @@ class Side:
     @classmethod
     def unknown(cls, labels: pd.Index, encoding: Encoding, what: str) -> "Side":
         """Features that all are missing."""
-        raw = pd.DataFrame(np.nan, labels, list(encoding.columns))
+        size = len(labels), len(encoding.columns)
+        sparse_ = SPARSE in encoding.kinds
+        raw = sp.csr_matrix(size) if sparse_ else pd.DataFrame(np.nan, labels, [*encoding.columns])
         return cls(labels, raw, encoding, what)
 
-    def numbers(self) -> np.ndarray:
-        """The features, rows x features."""
-        return self.encoding.numbers(self.raw, self.labels, self.what)
-
-    def design(self) -> Design:
+    def design(self) -> Features:
         """The features on the device."""
-        table = self.numbers()
-        return Design(reading.real(table), reading.real(table.T @ table))
+        return self.encoding.design(self.raw, self.labels, self.what)
 
     def digest(self) -> list[Any]:
         """What tells these features from others."""
-        return [self.encoding.names, self.numbers()]
+        if sp.issparse(self.raw):
+            return [self.raw.shape, self.raw.indptr, self.raw.indices, self.raw.data]
+        names = self.encoding.names
+        return [names, self.encoding.numbers(self.raw, self.labels, self.what)]
 
     def told(self) -> list[str]:
         """A note about missing values."""
@@ -164,9 +221,9 @@ def told(method: Any, data: Any) -> list[str]:
 
 def of_new(
     raw: Any, labels: pd.Index, encoding: Encoding, what: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, Features]:
     """Which of these labels, which training did not know, a table has; and their features, encoded as in
-    training."""
+    training, below a row of means."""
     if not isinstance(raw, Side | pd.DataFrame | pd.Series):
         raise TypeError(
             f"Expected features of new {what}s as a DataFrame with their labels as index, got "
@@ -175,12 +232,8 @@ def of_new(
     known, raw = _with_labels(raw, labels, what)
     at = reading.positions_of(known, labels)
     found = np.flatnonzero(at >= 0)
-    if sp.issparse(raw) and raw.shape[1] != len(encoding.columns):
-        raise ValueError(
-            f"Expected {len(encoding.columns)} features of {what}s, got {raw.shape[1]}"
-        )
     rows = raw[at[found]] if sp.issparse(raw) else raw.iloc[at[found]]
-    return found, encoding.numbers(rows, labels[found], what)
+    return found, encoding.design(rows, labels[found], what, mean_first=True)
 
 
 def _with_labels(raw: Any, labels: pd.Index, what: str) -> tuple[pd.Index, Any]:
@@ -200,7 +253,9 @@ def _with_labels(raw: Any, labels: pd.Index, what: str) -> tuple[pd.Index, Any]:
             f"Expected a table with one row of features for each of the {len(labels)} {what}s, in the order "
             f"of the labels, got shape {table.shape}; a DataFrame with {what}s as index is matched by label"
         )
-    return labels, sp.csr_matrix(table) if sp.issparse(table) else pd.DataFrame(table)
+    if sp.issparse(table):
+        return labels, sp.csr_matrix(table, dtype=np.float64)
+    return labels, pd.DataFrame(table)
 
 
 def _learned(raw: Any, labels: pd.Index, what: str) -> Encoding:
@@ -225,12 +280,14 @@ def _learned(raw: Any, labels: pd.Index, what: str) -> Encoding:
         count = np.maximum(seen.sum(0), 1)
         centre = np.where(seen, table, 0).sum(0) / count
         spread = np.sqrt(np.where(seen, (table - centre) ** 2, 0).sum(0) / count)
-        scaled = np.repeat([kind == NUMBER for kind in kinds], [part.shape[1] for part in parts])
+        numbers = np.array([kind == NUMBER for kind in kinds], bool)
+        scaled = np.repeat(numbers, [part.shape[1] for part in parts])
         encoding = Encoding(columns, kinds, centre, np.where(scaled & (spread > 0), spread, 1.0))
-    if not 1 <= len(encoding.centre) <= LIMIT:
+    width = len(encoding.centre)
+    if not width or (width > LIMIT and not sp.issparse(raw)):
         raise ValueError(
-            f"Expected 1 to {LIMIT} features of {what}s, got {len(encoding.centre)}: every category of a "
-            "column of text is a feature of its own"
+            f"Expected 1 to {LIMIT} features of {what}s, got {width}: every category of a column of text is "
+            "a feature of its own; a sparse matrix may have more"
         )
     return encoding
 

@@ -12,7 +12,7 @@ import pandas as pd
 from bayesfac.core.data import reading, triplets
 from bayesfac.core.data.cells import Cells, Container, Query
 from bayesfac.core.data.columns import Columns
-from bayesfac.core.data.features import Design, Encoding, Side, described
+from bayesfac.core.data.features import Encoding, Features, Side, described
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Ratings(Container):
 
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
-    x: dict[str, Design]  # features of "user" and of "item", as far as there are any
+    x: dict[str, Features]  # features of "user" and of "item", as far as there are any
     leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 

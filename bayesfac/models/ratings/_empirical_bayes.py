@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.data.features import Design
+from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.links import Links
 from bayesfac.core.math import inner
@@ -111,7 +111,7 @@ def moments(user: Side, item: Side, cells: Cells) -> tuple[jax.Array, jax.Array]
     )
 
 
-def _prior(side: Side, x: Design | None, hyper: Any, count: jax.Array) -> Side:
+def _prior(side: Side, x: Features | None, hyper: Any, count: jax.Array) -> Side:
     """mu, Lambda, B and ridge at their modes; the first two sweeps keep those of the start."""
     (n, K), beta0 = side.mean.shape, hyper.beta0
     mean, new = side.mean, side
@@ -132,7 +132,7 @@ def _prior(side: Side, x: Design | None, hyper: Any, count: jax.Array) -> Side:
 
 
 def _rows(
-    rows: Rows, target: jax.Array, weight: jax.Array, other: Side, side: Side, x: Design | None
+    rows: Rows, target: jax.Array, weight: jax.Array, other: Side, side: Side, x: Features | None
 ) -> Side:
     """The rows' normals given the other side."""
     K = side.mean.shape[1]

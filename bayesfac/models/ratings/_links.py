@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core.data.features import Design
+from bayesfac.core.data.features import Features
 from bayesfac.core.laws.links import Links
 
 SITES = ("B.user", "B.item", "ridge.user", "ridge.item")
@@ -88,7 +88,7 @@ def sample_ridge(side: str, hyper: Any) -> jax.Array:
     return numpyro.sample(f"ridge.{side}", dist.Gamma(hyper.ridge_shape, hyper.ridge_rate))
 
 
-def sample(side: str, x: Design, law: dist.Distribution, name: str = "B") -> jax.Array:
+def sample(side: str, x: Features, law: dist.Distribution, name: str = "B") -> jax.Array:
     """Sample the site B (or `name`) of a side, each of whose rows has this law; return X B."""
     with numpyro.plate(f"{side}_feature", x.width):
         return x.times(numpyro.sample(f"{name}.{side}", law))
@@ -97,7 +97,7 @@ def sample(side: str, x: Design, law: dist.Distribution, name: str = "B") -> jax
 def prior_mean(p: Any, query: Any, side: str, mu: jax.Array) -> jax.Array:
     """The prior mean of a row without training data; where the query has features, a table (`Query`)."""
     x = getattr(query, side, None)
-    return mu if x is None or not linked(p, side) else mu + x @ p.B[side]
+    return mu if x is None or not linked(p, side) else mu + x.times(p.B[side])
 
 
 def turned(p: Any, user: Any, item: Any) -> dict[str, jax.Array] | None:

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-from bayesfac.core.data.features import Design
+from bayesfac.core.data.features import Features
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import inner, metropolis
 from bayesfac.core.method import Rotation, laws_in
@@ -65,7 +65,7 @@ def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribu
 
 
 def sample_normal_wishart(
-    side: str, n: int, K: int, hyper: Any, x: Design | None = None
+    side: str, n: int, K: int, hyper: Any, x: Features | None = None
 ) -> jax.Array:
     """Sample Lambda, mu and rows (n x K) of a side, and with features B and ridge; return the rows."""
     name, mean, scale = NAMES[side]

@@ -302,7 +302,7 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
             mean, variance = mean + b + c, variance + hyper.scale_bias**2 * new
             for side, code in (("user", query.row), ("item", query.col)):
                 if (x := getattr(query, side)) is not None and links.linked(p, side):
-                    known = (x @ p.C[side])[jnp.maximum(-1 - jnp.asarray(code), 0), 0]
+                    known = x.times(p.C[side])[jnp.maximum(-1 - jnp.asarray(code), 0), 0]
                     mean += jnp.where(jnp.asarray(code) < 0, known, 0)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(hyper.noise**2 + variance))
 

@@ -46,7 +46,7 @@ def test_parts_carry_the_features_along():
         np.testing.assert_array_equal(part.x["item"].table, [[-1], [1]])
     one = data.of_users(1, 3)
     np.testing.assert_array_equal(one.x["user"].table, data.x["user"].table[1:])
-    np.testing.assert_array_equal(one.user_features, data.user_features.iloc[1:])
+    assert one.user_features.equals(data.user_features.iloc[1:])
     wide = data.on(pd.Index(["w", "x", "y"]))
     np.testing.assert_array_equal(wide.x["item"].table, [[0], [-1], [1]])
 
@@ -54,8 +54,10 @@ def test_parts_carry_the_features_along():
 def test_a_sparse_matrix_is_taken_as_it_is():
     table = sp.coo_matrix([[0.0, 2.0], [5.0, 0.0]])
     data = bf.Ratings(LONG, user_features=table)
-    np.testing.assert_array_equal(data.x["user"].table, table.toarray())
-    np.testing.assert_array_equal(data.of_users(1, 2).x["user"].table, [[5, 0]])
+    for part, want in ((data, table.toarray()), (data.of_users(1, 2), [[5, 0]])):
+        np.testing.assert_array_equal(part.x["user"].times(np.eye(2)), want)
+        np.testing.assert_array_equal(part.x["user"].across(np.eye(len(want))), np.transpose(want))
+    assert bf.Ratings(LONG, user_features=sp.eye(2, 6000)).x["user"].width == 6000
 
 
 @pytest.mark.parametrize(
