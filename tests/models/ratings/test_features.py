@@ -106,10 +106,8 @@ def test_rows_without_ratings_are_predicted_from_features_with_honest_intervals(
     train, row, col, truth, (x, z) = linked()
     engine, cells = bf.Gibbs(100, 100, 1), {"user": row, "item": col}
     fit = bf.fit("bpmf", train, engine, n_components=3, progress=False)
-    plain = bf.Ratings(train.frame(), user_features=None)
-    other = bf.fit("bpmf", plain, engine, n_components=3, progress=False)
-    mine, theirs = (bf.metrics.rmse(f.predict(cells).mean, truth) for f in (fit, other))
-    assert mine < 0.6 * theirs
+    # without features, nothing is known of these rows but the mean
+    assert bf.metrics.rmse(fit.predict(cells).mean, truth) < 0.5 * truth.std()
     inside = bf.metrics.coverage(*fit.predict(cells).interval(0.9), truth)
     assert 0.84 < inside < 0.97  # the cells belong to ten rows, whose errors they share
     # a user of the table without ratings, and one whom only the query brings, have the same law
