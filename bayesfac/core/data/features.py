@@ -186,7 +186,7 @@ class Side:
         return [f"missing features of {self.what}s stand at the mean of their column: {some}"]
 
 
-def described(raw: Any, labels: pd.Index, what: str, encoding: Encoding | None = None) -> Side:
+def described(raw: Any, labels: pd.Index, what: str) -> Side:
     """Features of these labels and of those that the table alone knows, in the order of `everyone`."""
     known, raw = _with_labels(raw, labels, what)
     again = reading.repeated(known)
@@ -206,7 +206,7 @@ def described(raw: Any, labels: pd.Index, what: str, encoding: Encoding | None =
     everyone = reading.labels(labels.append(extra), what)[1] if len(extra) else labels
     at = reading.positions_of(known, everyone)
     raw = raw[at] if sp.issparse(raw) else raw.iloc[at].set_axis(everyone)
-    return Side(everyone, raw, encoding or _learned(raw, everyone, what), what)
+    return Side(everyone, raw, _learned(raw, everyone, what), what)
 
 
 def told(method: Any, data: Any) -> list[str]:
