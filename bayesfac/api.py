@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import folding, recommending, saving
 from bayesfac.choosing import choose, reduced
+from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import ConvergenceWarning
@@ -148,13 +149,16 @@ class Fit:
 
         return with_data(self, contain(self.method, data), thin=thin, max_bytes=max_bytes)
 
-    def predict(self, query: Any) -> Prediction:
+    def predict(
+        self, query: Any, *, user_features: Any = None, item_features: Any = None
+    ) -> Prediction:
         """The predictive distribution of each cell of the query, in the order of the query.
 
         `query` is a container or a table of labels without values. The prediction for a user, item or row
-        without training data comes from the prior and is flagged.
+        without training data comes from the prior and is flagged. If training had features, tables of
+        features (by default those of the query) tell this prior what is known of new users and items.
         """
-        located = self.data.locate(query)
+        located = self.data.locate(query, {"user": user_features, "item": item_features})
         rest = (self.seed, self.data.levels)
         return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
@@ -355,7 +359,7 @@ def fit(
     if result.converged is False:
         why = "; ".join(reasons) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    told = [*reduced(method, chosen.hyper, settled), *chosen.how]
+    told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data)]
     info = about(result.notes) | {"chosen": told, "widths": widths}
     engine = result.engine or engine
     return Fit(method, settled, engine, int(seed), result, card, seconds, info)

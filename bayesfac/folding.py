@@ -82,7 +82,10 @@ def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
         return fit.method.ready(data, fit.hyper), held
     if data.levels != card.levels:
         raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
-    return fit.method.ready(data.on(card.coords["item"]), fit.hyper), held
+    data = data.on(card.coords["item"])
+    if fit.method.reads_features and card.encodings:
+        data = data.encoded(card.encodings)
+    return fit.method.ready(data, fit.hyper), held
 
 
 def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
+from bayesfac.core.data.features import Encoding
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
@@ -246,6 +247,7 @@ def _card_to_json(card: Card) -> dict[str, Any]:
         "levels": card.levels,
         "probe": {str(name): _plain(column, str(name)) for name, column in card.probe.items()},
         "scales": {view: scale._asdict() for view, scale in card.scales.items()},
+        "encodings": {side: _encoding_to_json(known) for side, known in card.encodings.items()},
     }
 
 
@@ -255,7 +257,18 @@ def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -
     probe = pd.DataFrame(saved["probe"])
     name = saved.get("name", "")  # absent in fits of earlier versions, as the scales are
     scales = {view: _scale(**parts) for view, parts in saved.get("scales", {}).items()}
-    return Card(saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name, scales)
+    encodings = {side: _encoding(**parts) for side, parts in saved.get("encodings", {}).items()}
+    whole = (saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
+    return Card(*whole, scales, encodings)
+
+
+def _encoding_to_json(known: Encoding) -> dict[str, Any]:
+    return known._asdict() | {"columns": _plain(known.columns, "feature")}
+
+
+def _encoding(columns: list, kinds: list, centre: list[float], scale: list[float]) -> Encoding:
+    plain = tuple(kind if isinstance(kind, str) else tuple(kind) for kind in kinds)
+    return Encoding(tuple(columns), plain, np.array(centre), np.array(scale))
 
 
 def _scale(centre: list[float], spread: list[float], mirrored: list[int], constant: float) -> Scale:

@@ -12,7 +12,7 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.graphs import degrees
 from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.math import normalise
-from bayesfac.core.method import REGISTRY
+from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.models.labels import leml
 from bayesfac.models.ratings import bpmf, pmf
 from bayesfac.models.ratings._normal_wishart import normal_wishart_precision, rescale
@@ -77,7 +77,7 @@ def right_value_and_wrong_gradient(p, data, h):
 
 @plant(P, "update", "descent")
 def jacobi_sweep_with_stale_factors(p, data, h):
-    return p._replace(**{site: f(p, data, h).mean for site, f in P.conditionals.items()})
+    return p._replace(**{site: f(p, data, h).mean for site, f in laws_of(P, p).items()})
 
 
 @plant(P, "update", "optimum")
@@ -117,7 +117,7 @@ def cost_of_zeros(p, data, h):
 def model_with_zeros(data, h):
     with numpyro.handlers.trace() as trace:
         pmf.model(data, h)
-    p = pmf.Params(*(trace[site]["value"] for site in pmf.Params._fields))
+    p = pmf.Params(*(trace[site]["value"] for site in pmf.Params._fields[:4]))
     numpyro.factor("rating", -cost_of_zeros(p, data, h))
 
 
@@ -168,7 +168,10 @@ MUTANTS["pmf: axes exchanged"] = (
     "structure",
     replace(P, dims={**P.dims, "U": ("item", "component")}),
 )
-MUTANTS["pmf: U turns alone"] = "gauge", replace(P, gauge=(replace(P.gauge[0], axes={"U": 1}),))
+MUTANTS["pmf: U turns alone"] = (
+    "gauge",
+    replace(P, gauge=(replace(P.gauge("UV")[0], axes={"U": 1}),)),
+)
 
 # -- bpmf -----------------------------------------------------------------------------------------
 B = bpmf.METHOD

@@ -31,6 +31,7 @@ OPTIONS = {
     "trust": ["--parts"],
     "quick": ["--parts", "--seeds"],
     "implicit_feedback": ["--sets", "--methods", "--seeds"],
+    "features": ["--sets", "--methods", "--components", "--warmup", "--draws", "--seeds"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "first_calls": ["--only"],
     "gradients": ["--cells", "--parts", "--draws"],

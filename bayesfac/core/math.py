@@ -112,13 +112,14 @@ def bilinear(
 ) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of u . v; a user or item without training data is a draw from its prior.
 
-    `user` and `item` are (mean, covariance) of the priors. The variance of a known pair is zero.
+    `user` and `item` are (mean, covariance) of the priors, where a mean may be a table with one row for each
+    label without training data (`Query`). The variance of a known pair is zero.
     """
     if isinstance(query, Grid):
         return inner(U, V, query), jnp.zeros((), U.dtype)
     new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
-    u = jnp.where(new_user[:, None], user[0], U[query.row])
-    v = jnp.where(new_item[:, None], item[0], V[query.col])
+    u = jnp.where(new_user[:, None], prior_mean(user[0], query.row), U[query.row])
+    v = jnp.where(new_item[:, None], prior_mean(item[0], query.col), V[query.col])
 
     def variance(_: None) -> jax.Array:
         by_user = jnp.where(new_user, jnp.sum((v @ user[1]) * v, -1), 0)
@@ -130,6 +131,11 @@ def bilinear(
         return jnp.zeros(u.shape[0], U.dtype)
 
     return jnp.sum(u * v, -1), jax.lax.cond(jnp.any(new_user | new_item), variance, known, None)
+
+
+def prior_mean(mean: jax.Array, code: Any) -> jax.Array:
+    """The prior mean of labels without training data: one for all, or row k for the code -1 - k."""
+    return mean if mean.ndim == 1 else mean[jnp.maximum(-1 - jnp.asarray(code), 0)]
 
 
 def products(
@@ -146,8 +152,12 @@ def products(
     new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
 
     def at(point: jax.Array) -> jax.Array:
-        u = user[0] + jnp.linalg.cholesky(user[1]) @ point[1:]
-        both = u @ item[0] + jnp.sqrt(u @ item[1] @ u) * point[0]
+        own, other = prior_mean(user[0], query.row), prior_mean(item[0], query.col)
+        u = own + jnp.linalg.cholesky(user[1]) @ point[1:]
+        if u.ndim == other.ndim == 1:
+            both = u @ other + jnp.sqrt(u @ item[1] @ u) * point[0]
+        else:
+            both = jnp.sum(u * other, -1) + jnp.sqrt(jnp.sum(u @ item[1] * u, -1)) * point[0]
         return jnp.where(new_user & new_item, both, mean + jnp.sqrt(variance) * point[0])
 
     return mean, new_user | new_item, at

@@ -156,6 +156,11 @@ class Method:
         return "FixedPoint" if self.update else "LBFGS"
 
     @property
+    def reads_features(self) -> bool:
+        """Whether features of users and items enter the model."""
+        return any("{key}_feature" in axes for axes in self.dims.values())
+
+    @property
     def engines(self) -> tuple[str, ...]:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
@@ -267,8 +272,13 @@ def site_dims(method: Method, site: str) -> tuple[str, ...]:
 
 def laws_of(method: Method, params: Any) -> dict[str, Callable[..., Any]]:
     """Map each site that has a conditional to f(params, data, hyper, *auxiliary)."""
+    return laws_in(method.conditionals, params)
+
+
+def laws_in(conditionals: Mapping[str, Callable[..., Any]], params: Any) -> dict[str, Any]:
+    """`laws_of` for conditionals without their method."""
     laws: dict[str, Callable[..., Any]] = {}
-    for name, law in method.conditionals.items():
+    for name, law in conditionals.items():
         value = getattr(params, name)
         if isinstance(value, Mapping):
             for key in value:

@@ -5,6 +5,7 @@ licence and citation. `ratings` and `digits` need no network. `read(path)` reads
 """
 
 import os
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
-from bayesfac.datasets import fetch, generators
+from bayesfac.datasets import fetch, generators, movielens
 from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
@@ -86,6 +87,7 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
     progress: bool = True,
+    features: bool = False,
 ) -> Ratings | Views:
     """A data set, ready to fit.
 
@@ -100,6 +102,9 @@ def load(
         Whether to download data that are not on this machine.
     progress : bool
         Whether to show a progress bar (only on a terminal).
+    features : bool
+        With features of users and items, for the data sets that have some: of MovieLens 100K and 1M the age,
+        sex and occupation of users and the genres of films.
 
     Examples
     --------
@@ -107,11 +112,17 @@ def load(
     Ratings(300 users x 200 items, 9000 ratings, density 0.15, levels 1..5)
     """
     record = about(name)
-    return _load(record, folder, download, progress).named(name)
+    if features and not name.startswith("movielens"):
+        raise ValueError(f"Expected features=True for movielens-100k or movielens-1m, got {name!r}")
+    return _load(record, folder, download, progress, features).named(name)
 
 
 def _load(
-    record: Record, folder: str | os.PathLike[str] | None, download: bool, progress: bool
+    record: Record,
+    folder: str | os.PathLike[str] | None,
+    download: bool,
+    progress: bool,
+    features: bool,
 ) -> Ratings | Views:
     name = record.name
     if name == "ratings":
@@ -123,7 +134,9 @@ def _load(
     arrays = fetch.arrays(record, folder, download, progress)
     if record.kind == "ratings":
         time = arrays.get("timestamp")
-        return Ratings(arrays["user"], arrays["item"], arrays["rating"], levels=LEVELS, times=time)
+        tables: dict[str, Any] = movielens.tables(arrays, name) if features else {}
+        columns = arrays["user"], arrays["item"], arrays["rating"]
+        return Ratings(*columns, levels=LEVELS, times=time, **tables)
     return views(arrays)
 
 

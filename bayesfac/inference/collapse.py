@@ -21,7 +21,7 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     two rows, because counts vary with the totals of rows and columns.
     """
     query, labels, _ = card.locate(card.probe)
-    row, col = map(np.asarray, query)
+    row, col = np.asarray(query.row), np.asarray(query.col)
     if card.kind == "Views":
         same = _same_view(labels["view"].to_numpy())
         several = getattr(hyper, "n_components", 2) > 1  # one component has one profile by design

@@ -114,7 +114,11 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
             moved_to = user[data.user], item[data.item], data.value
             return data._part(*moved_to, data.users, data.items, slice(None))
         cells = (data.value, (user[data.user], item[data.item]))
-        return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels)
+        tables: dict[str, Any] = {}
+        for side, known in data.host.features.items():
+            raw = known.raw if sp.issparse(known.raw) else known.raw.to_numpy()
+            tables[f"{side}_features"] = raw[orders[side]][:, orders[f"{side}_feature"]]
+        return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels, **tables)
     rows = orders["row"]
     if isinstance(data, Tasks):
         return reorder_tasks(data, orders)

@@ -54,7 +54,7 @@ def check_observed(method: Method, key: jax.Array) -> str | None:
     and simulated outcomes, on which intervals rest, have the mean of this law."""
     case = example(method, key)
     located = describe(case.data).locate(case.data)[0]
-    query = Query(*(jnp.asarray(column) for column in located))
+    query = Query(jnp.asarray(located.row), jnp.asarray(located.col))
 
     @jax.jit
     def ask(p: Any) -> tuple[dict[str, tuple[jax.Array, jax.Array]], jax.Array]:

@@ -26,7 +26,8 @@ def by_cost(name, quick):
 
 def statistics(p):
     """Bounded functions: first and second moments and cross products of squashed sites."""
-    flat = {name: jnp.ravel(value) for name, value in sites(p).items()}
+    # sorted: JAX sorts the keys of a field that is a mapping, a draw of the prior does not
+    flat = {name: jnp.ravel(value) for name, value in sorted(sites(p).items())}
     squashed = {name: jnp.tanh(jnp.log1p(jnp.abs(v)) * jnp.sign(v)) for name, v in flat.items()}
     seen = [f(v) for v in squashed.values() for f in (lambda v: v.mean(), lambda v: (v**2).mean())]
     if "U" in squashed:

@@ -10,6 +10,7 @@ import pandas as pd
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.counts import Counts
+from bayesfac.core.data.features import Encoding, of_new
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.scaling import Scale
@@ -36,6 +37,7 @@ class Card:
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
     name        the name of the data set, or ""
     scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
+    encodings   {"user" or "item": how its columns became features}, see `core.data.features`
     """
 
     kind: str
@@ -47,14 +49,20 @@ class Card:
     probe: pd.DataFrame
     name: str = ""
     scales: dict[str, Scale] = field(default_factory=dict)
+    encodings: dict[str, Encoding] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns), with the columns of all views side by side."""
         return len(self.row_counts), len(self.col_counts)
 
-    def locate(self, query: Any) -> tuple[Query, pd.DataFrame, np.ndarray]:
-        """The codes of a query (-1: unknown), its labels, and which cells only the prior can predict."""
+    def locate(
+        self, query: Any, tables: Mapping[str, Any] | None = None
+    ) -> tuple[Query, pd.DataFrame, np.ndarray]:
+        """The codes of a query (-1: unknown), its labels, and which cells only the prior can predict.
+
+        `tables` of features, {"user" or "item": table}, describe unknown labels; by default the query's own.
+        """
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
         labels = _labels(self.kind, query)
@@ -63,7 +71,14 @@ class Card:
         col = self._columns(labels)
         known = (row >= 0) & (col >= 0)
         seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind != "Ratings"))
-        return Query(row, col), labels, ~(known & seen)
+        codes, found = {"user": row, "item": col}, {}
+        own = query.host.features if isinstance(query, Ratings) else {}
+        for side, encoding in self.encodings.items():
+            table = (tables or {}).get(side)
+            table = own.get(side) if table is None else table
+            if table is not None and (codes[side] < 0).any():
+                codes[side], found[side] = _of_new(codes[side], labels[side], table, encoding, side)
+        return Query(codes["user"], codes["item"], **found), labels, ~(known & seen)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.kind == "Ratings":
@@ -83,6 +98,19 @@ class Card:
             col[here] = offset + _codes(index, feature, what, f"a feature of view {name!r}")
             offset += len(index)
         return col
+
+
+def _of_new(
+    code: np.ndarray, labels: pd.Series, table: Any, encoding: Encoding, side: str
+) -> tuple[np.ndarray, Any]:
+    """The codes with -2, -3, ... for unknown labels with features, and the features by code, see `Query`."""
+    new = pd.Index(labels[code < 0].unique())
+    found, design = of_new(table, new, encoding, side)
+    own = np.full(len(new), -1)
+    own[found] = -2 - np.arange(len(found))
+    code = code.copy()
+    code[code < 0] = own[positions_of(new, labels[code < 0])]
+    return code, design
 
 
 def describe(data: Ratings | Views | Tasks) -> Card:
@@ -134,7 +162,10 @@ def _ratings_card(data: Ratings) -> Card:
     item = np.concatenate([data.item[seen], items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
-    return Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
+    encodings = {side: known.encoding for side, known in data.host.features.items()}
+    summary |= {f"{side} features": x.width for side, x in data.x.items()}
+    coords = data.coords()
+    return Card("Ratings", coords, summary, data.levels, rows, cols, probe, encodings=encodings)
 
 
 def _views_card(data: Views) -> Card:

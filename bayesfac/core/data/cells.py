@@ -10,10 +10,16 @@ CHUNK = 64  # cells in a padded chunk; a long row has many chunks, so shapes do 
 
 
 class Query(NamedTuple):
-    """Cells to predict, one by one; -1 stands for a label that training never saw."""
+    """Cells to predict, one by one; -1 stands for a label that training never saw.
+
+    `user` and `item` hold features of labels that training never saw (`features.Design`): such a label has
+    the code -1 - k, and its features are in row k. Row 0 has the mean features, for labels without a row.
+    """
 
     row: jax.Array | np.ndarray
     col: jax.Array | np.ndarray
+    user: Any = None
+    item: Any = None
 
 
 class Grid(NamedTuple):
@@ -102,6 +108,11 @@ class Container:
         other = type(self).tree_unflatten(*self.tree_flatten()[::-1])
         other.host = replace(self.host, name=str(name))
         return other
+
+    def replaced(self, host: Any = None, **leaves: Any) -> Self:
+        """The same data with other leaves, and with another host unless `host` is None."""
+        old = dict(zip(self.leaves, self.tree_flatten()[0], strict=True))
+        return type(self).tree_unflatten(host or self.host, tuple((old | leaves).values()))
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         return tuple(getattr(self, name) for name in self.leaves), self.host

@@ -45,7 +45,7 @@ class Counts(Ratings):
     """
 
     weight: Any  # of each listed cell (a method's `ready` may set it), or None
-    leaves = ("cells", "y", "weight")
+    leaves = ("cells", "y", "x", "weight")
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class Counts(Ratings):
 
     def hide(self) -> "Counts":
         """The same shape without values, which the model then samples."""
-        return Counts.tree_unflatten(self.host, (self.cells, None, self.weight))
+        return self.replaced(y=None)
 
     def with_table(self, table: jax.Array) -> "Counts":
         """The same users and items with a value for every pair, each with its old weight, or 1."""
         cells, y = full_table(table)
         weight = None if self.weight is None else self.dense(self.weight - 1).ravel() + 1
-        return Counts.tree_unflatten(self.host, (cells, y, weight))
+        return self.replaced(cells=cells, y=y, weight=weight)
 
     def dense(self, values: jax.Array) -> jax.Array:
         """Values of the listed cells as a table with zeros elsewhere; for small tables."""

@@ -1,18 +1,18 @@
 """Ratings: (user, item, value) triplets, checked once, here; later code does not check them again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
-from bayesfac.core.data import reading
+from bayesfac.core.data import reading, triplets
 from bayesfac.core.data.cells import Cells, Container, Query
-from bayesfac.core.data.columns import Columns, is_role, is_wide
+from bayesfac.core.data.columns import Columns
+from bayesfac.core.data.features import Encoding, Features, Side, described
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,7 @@ class Frame:
     value: np.ndarray  # float64, in the user's order
     time: np.ndarray | None = None  # in the user's order
     name: str = ""
+    features: dict[str, Side] = field(default_factory=dict)  # of "user" and of "item"
 
 
 @jax.tree_util.register_pytree_node_class
@@ -51,6 +52,12 @@ class Ratings(Container):
     times : array, optional
         When each rating was given: numbers, dates, or text of them. A long table with a column of times
         (timestamp, date) brings them. Fits ignore times; `bf.split.holdout(by="time")` uses them.
+    user_features, item_features : DataFrame, array or sparse matrix, optional
+        What is known of users and of items beside their ratings. A DataFrame is matched by its index; the
+        rows of an array are in the order of the labels. Columns of numbers are standardised. Booleans and
+        each category of text become columns of zeros and ones less their mean. Sparse matrices are taken
+        as they are. NaN stands at the mean of its column, as `fit.notes` say; a user with ratings but without
+        a row is refused. Users and items of the table that have no ratings become users and items too.
 
     Notes
     -----
@@ -71,6 +78,8 @@ class Ratings(Container):
 
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
+    x: dict[str, Features]  # features of "user" and of "item", as far as there are any
+    leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 
     def __init__(
@@ -83,15 +92,22 @@ class Ratings(Container):
         levels: int | Sequence[float] | None = None,
         duplicates: str = "error",
         times: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
     ) -> None:
         if duplicates not in ("error", "mean"):
             raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
+        given = {"user": user_features, "item": item_features}
         if isinstance(data, Ratings):
+            given = {
+                side: data.host.features.get(side) if table is None else table
+                for side, table in given.items()
+            }
             data = data.frame()
-        user, item, value, users, items_, found = _triplets(data, items, values, columns)
+        user, item, value, users, items_, found = triplets.read(data, items, values, columns)
         if not len(value):
             raise ValueError("Expected at least one rating, got none")
-        time = _times(found if times is None else times, len(value))
+        time = triplets.times(found if times is None else times, len(value))
         levels = None if levels is None else reading.levels(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
@@ -99,9 +115,18 @@ class Ratings(Container):
                 f"Expected one of the levels {levels}, got {value[row]:g} in row {row} "
                 f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
             )
-        kept, value = _distinct(user, item, value, users, items_, duplicates, levels)
+        kept, value = triplets.distinct(user, item, value, users, items_, duplicates, levels)
         time = None if time is None else time[kept]
-        self._fill(user[kept], item[kept], value, users, items_, levels, time)
+        known = {"user": (user[kept], users), "item": (item[kept], items_)}
+        sides = {}
+        for side, table in given.items():
+            if table is not None:
+                codes, labels = known[side]
+                sides[side] = new = described(table, labels, side)
+                known[side] = reading.positions_of(new.labels, labels)[codes], new.labels
+        (user, users), (item, items_) = known.values()
+        self._fill(user, item, value, users, items_, levels, time)
+        self._describe(sides, {side: new.design() for side, new in sides.items()})
 
     def _fill(
         self,
@@ -117,6 +142,10 @@ class Ratings(Container):
         self.cells = Cells(user[origin], item[origin], (len(users), len(items)))
         self.y = reading.real(value[origin])
         self.host = Frame(users, items, levels, origin, value, time)
+        self.x = {}
+
+    def _describe(self, sides: dict[str, Side], designs: dict[str, Any]) -> None:
+        self.host, self.x = replace(self.host, features=sides), designs
 
     @property
     def users(self) -> pd.Index:
@@ -147,6 +176,18 @@ class Ratings(Container):
     def value(self) -> np.ndarray:
         """Ratings in the user's order of rows."""
         return self.host.value
+
+    @property
+    def user_features(self) -> Any:
+        """The table of the users' features as it was given, in the order of `users`, or None."""
+        side = self.host.features.get("user")
+        return side and side.raw
+
+    @property
+    def item_features(self) -> Any:
+        """The table of the items' features as it was given, in the order of `items`, or None."""
+        side = self.host.features.get("item")
+        return side and side.raw
 
     @property
     def time(self) -> np.ndarray | None:
@@ -187,9 +228,10 @@ class Ratings(Container):
     def __repr__(self) -> str:
         scale = f"levels {self.levels[0]:g}..{self.levels[-1]:g}" if self.levels else "real values"
         density = len(self) / (self.n_users * self.n_items)
+        also = "".join(f", {x.width} features of {side}s" for side, x in self.x.items())
         return (
             f"Ratings({self.n_users} users x {self.n_items} items, {len(self)} ratings, "
-            f"density {density:.3g}, {scale})"
+            f"density {density:.3g}, {scale}{also})"
         )
 
     def frame(self) -> pd.DataFrame:
@@ -200,7 +242,9 @@ class Ratings(Container):
 
     def coords(self) -> dict[str, pd.Index]:
         """The labels of the axes of parameters."""
-        return {"user": self.users, "item": self.items}
+        sides = self.host.features.items()
+        named = {f"{side}_feature": known.encoding.names for side, known in sides}
+        return {"user": self.users, "item": self.items} | named
 
     def take(self, rows: Any) -> "Ratings":
         """Some of the ratings (positions or a mask); users, items and levels stay the same."""
@@ -217,7 +261,26 @@ class Ratings(Container):
         time = None if self.time is None else self.time[kept]
         part._fill(user, item, value, users, items, self.levels, time)
         part.host = replace(part.host, name=self.name)
+        sides, designs = dict(self.host.features), dict(self.x)
+        for side, new, old in (("user", users, self.users), ("item", items, self.items)):
+            if side in sides and new is not old:
+                sides[side] = sides[side].at(reading.positions_of(old, new), new)
+                designs[side] = sides[side].design()
+        part._describe(sides, designs)
         return part
+
+    def encoded(self, encodings: Mapping[str, Encoding]) -> "Ratings":
+        """These ratings of new users, with features encoded as in training. The items are those of training,
+        whose rows stand: their features are not needed."""
+        sides, designs = dict(self.host.features), {}
+        for side, encoding in encodings.items():
+            if side not in sides:
+                if side == "user":
+                    raise ValueError("Expected user_features, as training had them, got none")
+                sides[side] = Side.unknown(self.items, encoding, side)
+            sides[side] = replace(sides[side], encoding=encoding)
+            designs[side] = sides[side].design()
+        return self.replaced(replace(self.host, features=sides), x=designs)
 
     def of_users(self, first: int, last: int) -> "Ratings":
         """The ratings of the users in the slice first:last, without other users; items and levels stay."""
@@ -241,30 +304,30 @@ class Ratings(Container):
         if self.levels is None or level not in self.levels[:-1]:
             raise ValueError(f"Expected one of {(self.levels or ())[:-1]} to cut at, got {level!r}")
         host = replace(self.host, value=np.where(self.value > level, 1.0, -1.0), levels=(-1.0, 1.0))
-        return Ratings.tree_unflatten(host, (self.cells, jnp.where(self.y > level, 1.0, -1.0)))
+        return self.replaced(host, y=jnp.where(self.y > level, 1.0, -1.0))
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
         axes = reading.as_read(self.users), reading.as_read(self.items)
-        return reading.digest([*axes, self.levels, self.user, self.item, self.value])
+        sides = [part for side in self.host.features.values() for part in side.digest()]
+        return reading.digest([*axes, self.levels, self.user, self.item, self.value, *sides])
 
     def hide(self) -> "Ratings":
         """The same cells without values, which the model then samples."""
-        return Ratings.tree_unflatten(self.host, (self.cells, None))
+        return self.replaced(y=None)
 
     def fill(self, draw: Mapping[str, Any]) -> "Ratings":
         """The same cells with the values that the model drew at the site `rating`."""
         value = _restore(np.asarray(draw["rating"], np.float64), self.host.origin)
         ordinal = self.levels is not None and np.isin(value, self.levels).all()
         host = replace(self.host, value=value, levels=self.levels if ordinal else None)
-        return Ratings.tree_unflatten(host, (self.cells, reading.real(draw["rating"])))
+        return self.replaced(host, y=reading.real(draw["rating"]))
 
     def batch(self, key: jax.Array, size: int) -> tuple["Ratings", dict[str, float]]:
         """`size` random cells, and the weight of each in the log likelihood, by observed site."""
         at = jax.random.randint(key, (size,), 0, len(self.y))
         cells = Query(self.cells.row[at], self.cells.col[at])
-        part = Ratings.tree_unflatten(self.host, (cells, self.y[at]))
-        return part, {"rating": len(self.y) / size}
+        return self.replaced(cells=cells, y=self.y[at]), {"rating": len(self.y) / size}
 
 
 def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
@@ -275,111 +338,6 @@ def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
     if levels:
         value = jax.random.randint(kx, (7, 5), 1, levels + 1)
     return Ratings(np.where(seen, value, np.nan), levels=levels)
-
-
-# -- reading ------------------------------------------------------------------------------------
-def _triplets(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
-    if items is not None or values is not None:
-        if items is None or values is None:
-            raise ValueError("Expected users, items and values together, got only some of them")
-        data = (data, items, values)
-    if isinstance(data, np.ndarray | jax.Array):
-        data = reading.array(data)
-    if sp.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
-        return _matrix_triplets(data)
-    if isinstance(data, pd.DataFrame):
-        if columns is None and is_wide(data):
-            return _wide_triplets(data)
-        data = reading.triplets(data, columns)
-    if isinstance(data, tuple | list) and len(data) == 3:
-        data = (*data, None)
-    if not isinstance(data, tuple | list) or len(data) != 4:
-        raise TypeError(
-            "Expected a long DataFrame, a sparse matrix, a dense matrix with NaN, or three arrays "
-            f"(users, items, values), got {type(data).__name__}"
-        )
-    sizes = [len(part) for part in data[:3]]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"Expected users, items and values of one length, got {sizes}")
-    user, users = reading.labels(data[0], "user")
-    item, items = reading.labels(data[1], "item")
-    return user, item, reading.numbers(data[2], "ratings"), users, items, data[3]
-
-
-def _times(raw: Any, size: int) -> np.ndarray | None:
-    """Checked times, one for each rating."""
-    if raw is None:
-        return None
-    if np.ndim(raw) != 1 or len(raw) != size:
-        raise ValueError(f"Expected {size} times, one for each rating, got shape {np.shape(raw)}")
-    return reading.times(np.asarray(raw))
-
-
-def _wide_triplets(frame: pd.DataFrame) -> tuple:
-    """Triplets of a table with users as index and items as columns; NaN is missing."""
-    if is_role(frame.index.name, "item") or is_role(frame.columns.name, "user"):
-        raise ValueError(
-            "Expected users as rows and items as columns, got items as rows: bf.Ratings(frame.T)"
-        )
-    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
-        if kind.kind not in "biuf":
-            raise TypeError(f"Expected numbers as ratings, got {kind} in column {name!r}")
-    cells = frame.to_numpy(dtype=np.float64, na_value=np.nan)
-    user, item, value, *_ = _matrix_triplets(cells)
-    user_code, users = reading.labels(frame.index, "user")
-    item_code, items = reading.labels(frame.columns, "item")
-    return user_code[user], item_code[item], value, users, items, None
-
-
-def _matrix_triplets(data: Any) -> tuple:
-    if data.dtype.kind not in "biuf":
-        raise TypeError(f"Expected real numbers as ratings, got dtype {data.dtype}")
-    if data.ndim != 2:
-        raise ValueError(f"Expected a two-dimensional matrix of ratings, got shape {data.shape}")
-    if sp.issparse(data):
-        coo = data.tocoo()
-        user, item, value = coo.row, coo.col, coo.data.astype(np.float64)
-    else:
-        user, item = np.nonzero(~np.isnan(data.astype(np.float64)))
-        value = data[user, item].astype(np.float64)
-    if not np.isfinite(value).all():
-        bad = int(np.argmin(np.isfinite(value)))
-        at = f"row {user[bad]}, column {item[bad]}"
-        raise ValueError(f"Expected finite ratings, got {value[bad]} in {at}")
-    reading.check_finite(value, "ratings")
-    users, items = (pd.RangeIndex(n) for n in data.shape)
-    return user.astype(np.int32), item.astype(np.int32), value, users, items, None
-
-
-def _distinct(
-    user: np.ndarray,
-    item: np.ndarray,
-    value: np.ndarray,
-    users: pd.Index,
-    items: pd.Index,
-    policy: str,
-    levels: tuple[float, ...] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows to keep, and their values."""
-    cell = user.astype(np.int64) * len(items) + item
-    _, first, which = np.unique(cell, return_index=True, return_inverse=True)
-    if len(first) == len(cell):
-        return np.arange(len(cell)), value
-    if policy == "error":
-        again = np.ones(len(cell), bool)
-        again[first] = False
-        row = int(np.flatnonzero(again)[0])
-        earlier = int(first[which[row]])
-        raise ValueError(
-            f"Expected one rating per user and item, got a second in row {row} "
-            f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; "
-            f"the first is row {earlier}); duplicates='mean' averages them"
-        )
-    mean = np.bincount(which, value) / np.bincount(which)
-    if levels is not None:  # the nearest level; of two, the lower
-        mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
-    keep = np.sort(first)
-    return keep, mean[which[keep]]
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:

@@ -57,12 +57,13 @@ class GaussianRows(NormalRows):
 
     `weight` is one number, or one per cell. The object stores the data, not n matrices P_i: `mean` is one
     ridge sweep (ALS) and `sample` the same sweep with noise (Gibbs). Only `log_prob`, for tests, builds P_i.
+    With a `centre` (n x K), x_i - centre_i has this law, and the caller took centre_i . v_j from the targets.
     """
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real_matrix
     reparametrized_params: list[str] = []
-    pytree_data_fields = ("rows", "target", "V", "weight", "precision", "shift")
+    pytree_data_fields = ("rows", "target", "V", "weight", "precision", "shift", "centre")
 
     def __init__(
         self,
@@ -72,9 +73,11 @@ class GaussianRows(NormalRows):
         weight: Any,
         precision: jax.Array,
         shift: jax.Array,
+        centre: jax.Array | None = None,
     ) -> None:
         self.rows, self.target, self.V = rows, target, V
         self.weight, self.precision, self.shift = jnp.asarray(weight, V.dtype), precision, shift
+        self.centre = centre
         super().__init__((), (rows.ptr.shape[0] - 1, V.shape[1]))
 
     @property
@@ -82,10 +85,14 @@ class GaussianRows(NormalRows):
         return self.V.dtype
 
     def draws(self, noise: jax.Array | None) -> jax.Array:
-        return sparse.solve_rows(*self._system, noise)
+        x = sparse.solve_rows(*self._system, noise)
+        if self.centre is None:
+            return x
+        return x + (self.centre if x.ndim == 2 else self.centre[:, None])
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         P, b = sparse.normal_equations(*self._system)
+        value = value if self.centre is None else value - self.centre
         mean = jnp.linalg.solve(P, b[..., None])[..., 0]
         return dist.MultivariateNormal(mean, precision_matrix=P).log_prob(value).sum()
 

@@ -43,7 +43,8 @@ class Told:
 
     def take(self, at: np.ndarray | slice) -> "Told":
         """These cells only."""
-        return replace(self, query=Query(*(c[at] for c in self.query)), value=self.value[at])
+        query = Query(self.query.row[at], self.query.col[at])
+        return replace(self, query=query, value=self.value[at])
 
 
 def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | None) -> Told:
@@ -53,7 +54,12 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
             f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
             "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
-    return Told(data, Query(*map(np.asarray, query)), np.asarray(data.value, float), levels)
+    return Told(
+        data,
+        Query(np.asarray(query.row), np.asarray(query.col)),
+        np.asarray(data.value, float),
+        levels,
+    )
 
 
 def refuse_entangled(method: Method, data: Any) -> None:
@@ -133,7 +139,8 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
         at = slice(start, min(start + width, len(cells)))
         pad = (0, width - (at.stop - at.start))
         row, col, value, level = (
-            np.pad(column[at], pad, mode="edge") for column in (*cells.query, cells.value, code)
+            np.pad(column[at], pad, mode="edge")
+            for column in (cells.query.row, cells.query.col, cells.value, code)
         )
         query, y = Query(jnp.asarray(row), jnp.asarray(col)), jnp.asarray(value)
         yield at, (_restricted(cells.data, query, y), query, y, level)
@@ -142,12 +149,13 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
 def only(cells: Told, at: slice) -> Any:
     """The data as if they had no other cells."""
     part = cells.take(at)
-    return _restricted(cells.data, Query(*map(jnp.asarray, part.query)), jnp.asarray(part.value))
+    query = Query(jnp.asarray(part.query.row), jnp.asarray(part.query.col))
+    return _restricted(cells.data, query, jnp.asarray(part.value))
 
 
 def _restricted(data: Any, query: Query, y: jax.Array) -> Any:
     """Ratings of these cells alone; a model of tasks needs all of the tasks."""
-    return Ratings.tree_unflatten(data.host, (query, y)) if isinstance(data, Ratings) else data
+    return data.replaced(cells=query, y=y) if isinstance(data, Ratings) else data
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -204,7 +204,8 @@ class Prediction:
         for start in range(0, len(self), width):
             at = slice(start, min(start + width, len(self)))
             pad = (0, width - (at.stop - start))
-            yield at, Query(*(np.pad(np.asarray(c)[at], pad) for c in self.query))
+            row, col = (np.pad(np.asarray(c)[at], pad) for c in (self.query.row, self.query.col))
+            yield at, self.query._replace(row=row, col=col)
 
     def _width(self, arrays: int) -> int:
         """Cells at a time, of which so many arrays of all draws fit in the memory."""

@@ -82,8 +82,7 @@ def ready(data: Counts, hyper: Hyper) -> Counts:
     """Preferences with their confidences, in the place of counts."""
     if data.weight is not None:
         return data
-    leaves = data.cells, jnp.ones_like(data.y), 1 + hyper.alpha * data.y
-    return Counts.tree_unflatten(data.host, leaves)
+    return data.replaced(y=jnp.ones_like(data.y), weight=1 + hyper.alpha * data.y)
 
 
 def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:

@@ -1,9 +1,12 @@
 """Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
-Each side has Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file
+Each side has Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1) and rows u_i ~ N(mu, Lambda^-1). This file
 has the sites, the energy and the conditionals of both sides, and moves along the scales of U against V.
+
+Features of users and items shift mu from row to row (`_links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,12 +16,15 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
+from bayesfac.core.data.features import Features
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.math import metropolis
-from bayesfac.core.method import Rotation
+from bayesfac.core.math import inner, metropolis
+from bayesfac.core.method import Rotation, laws_in
+from bayesfac.models.ratings import _links as links
 from bayesfac.models.ratings._margins import start_factors
 
 FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
+NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}
 
 
 class RowAffine(Transform):
@@ -48,19 +54,29 @@ class RowAffine(Transform):
 
 
 def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
-    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead."""
-    zero = jnp.zeros_like(mu)
-    root = dist.MultivariateNormal(zero, precision_matrix=precision).scale_tril
-    return dist.TransformedDistribution(dist.Normal(zero, 1).to_event(1), RowAffine(mu, root))
+    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead; `mu` is one
+    mean, or one for each row."""
+    root = dist.MultivariateNormal(
+        jnp.zeros_like(precision[0]), precision_matrix=precision
+    ).scale_tril
+    return dist.TransformedDistribution(
+        dist.Normal(jnp.zeros_like(mu), 1).to_event(1), RowAffine(mu, root)
+    )
 
 
-def sample_normal_wishart(name: str, plate: str, n: int, K: int, beta0: float) -> jax.Array:
-    """Sample the sites Lambda_`name`, mu_`name` and `name` (n x K); return the rows."""
+def sample_normal_wishart(
+    side: str, n: int, K: int, hyper: Any, x: Features | None = None
+) -> jax.Array:
+    """Sample Lambda, mu and rows (n x K) of a side, and with features B and ridge; return the rows."""
+    name, mean, scale = NAMES[side]
     wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K))
-    precision = numpyro.sample(f"Lambda_{name}", wishart)
-    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=beta0 * precision)
-    mu = numpyro.sample(f"mu_{name}", spread)
-    with numpyro.plate(plate, n):
+    precision = numpyro.sample(scale, wishart)
+    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=hyper.beta0 * precision)
+    mu = numpyro.sample(mean, spread)
+    if x is not None:
+        ridge = links.sample_ridge(side, hyper)
+        mu = mu + links.sample(side, x, normal_rows(jnp.zeros(K), ridge * precision))
+    with numpyro.plate(side, n):
         return numpyro.sample(name, normal_rows(mu, precision))
 
 
@@ -85,11 +101,15 @@ def normal_wishart_mean(
     return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
 
 
-def normal_wishart_precision(x: jax.Array, mu: jax.Array, beta0: float) -> dist.Wishart:
-    """Lambda | x, mu: each row of x adds one degree of freedom, and mu adds one."""
+def normal_wishart_precision(
+    x: jax.Array, mu: jax.Array, beta0: float, B: Any = None, ridge: Any = None
+) -> dist.Wishart:
+    """Lambda | x, mu, B: each row of x and of B adds one degree of freedom, and mu adds one."""
     n, K = x.shape
     rate = jnp.eye(K, dtype=x.dtype) + (x - mu).T @ (x - mu) + beta0 * jnp.outer(mu, mu)
-    return dist.Wishart(K + n + 1.0, rate_matrix=rate)
+    if B is None:
+        return dist.Wishart(K + n + 1.0, rate_matrix=rate)
+    return dist.Wishart(K + n + len(B) + 1.0, rate_matrix=rate + ridge * B.T @ B)
 
 
 def mode(conditional: dist.Distribution) -> jax.Array:
@@ -102,6 +122,115 @@ def mode(conditional: dist.Distribution) -> jax.Array:
     return conditional.mean
 
 
+# -- both sides: Params has U, mu_U, Lambda_U and V, mu_V, Lambda_V; the data depend on u.v alone -------
+def given_rows(side: str) -> dict[str, Any]:
+    """{site: conditional} of the mean, the precision and the features of a side, given its rows."""
+    _, mean, scale = NAMES[side]
+
+    def of_precision(p: Any, data: Any, h: Any, *_: Any) -> dist.Wishart:
+        link = (p.B[side], p.ridge[side]) if links.linked(p, side) else ()
+        return normal_wishart_precision(links.rest(p, data, side), getattr(p, mean), h.beta0, *link)
+
+    def of_mean(p: Any, data: Any, h: Any, *_: Any) -> dist.MultivariateNormal:
+        return normal_wishart_mean(links.rest(p, data, side), getattr(p, scale), h.beta0)
+
+    return {scale: of_precision, mean: of_mean}
+
+
+def around(p: Any, side: str, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """The rows of a side less their mean, and their precision."""
+    rows, mu, precision = (getattr(p, name) for name in NAMES[side])
+    return rows - mu, precision
+
+
+def blocks(observed: Any) -> dict[str, Any]:
+    """{site: conditional} in sweep order, eq. 11-14 of Salakhutdinov & Mnih 2008.
+
+    Given `target, weight = observed(p, data, hyper, *auxiliary)`, each cell observes u.v as a Gaussian
+    `target` with precision `weight` (one number, or one for each cell).
+    """
+
+    def rows(side: str, p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
+        target, weight = observed(p, data, h, *auxiliary)
+        _, mu, scale = (getattr(p, name) for name in NAMES[side])
+        mine, other = (data.cells.by_row, p.V) if side == "user" else (data.cells.by_col, p.U)
+        centre = links.explained(p, data, side)
+        if centre is not None:
+            u, v = (centre, other) if side == "user" else (other, centre)
+            target = target - inner(u, v, data.cells)
+        return GaussianRows(mine, target, other, weight, scale, scale @ mu, centre)
+
+    own = {"U": partial(rows, "user"), "V": partial(rows, "item")}
+    user, item = given_rows("user"), given_rows("item")
+    sides = user | {"U": own["U"]} | item | {"V": own["V"]}
+    return links.blocks(around) | sides
+
+
+def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
+    """Every site that is not held at the mode of its conditional, in turn."""
+    for site, law in laws_in(conditionals, p).items():
+        if site not in held:
+            name, dot, key = site.partition(".")
+            new = mode(law(p, *given))
+            p = p._replace(**{name: {**getattr(p, name), key: new} if dot else new})
+    return p
+
+
+def gauge(names: Any, floating: bool = False) -> tuple[Rotation, ...]:
+    """U and V turn together, and with them what describes their rows."""
+    axes = {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0} | {s: 1 for s in links.SITES[:2] if s in names}
+    return (Rotation(("U", "V"), axes, ("Lambda_U", "Lambda_V"), floating=floating),)
+
+
+DIMS = {
+    "U": ("user", "component"),
+    "mu_U": ("component",),
+    "Lambda_U": ("component", "component_"),
+    "V": ("item", "component"),
+    "mu_V": ("component",),
+    "Lambda_V": ("component", "component_"),
+} | links.DIMS
+
+
+def start(key: jax.Array, data: Any, K: int) -> dict[str, Any]:
+    """Starting values of both sides: small factors, and Lambda at the inverse of their variance."""
+    U, V = start_factors(key, data.shape, K)
+    zero, precision = jnp.zeros(K), jnp.eye(K) * 4 * K**0.5
+    user = {"U": U, "mu_U": zero, "Lambda_U": precision}
+    return user | {"V": V, "mu_V": zero, "Lambda_V": precision} | links.start(data, K)
+
+
+def sample_sides(data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """Sample the sites of both sides; return U and V."""
+    (n, m), K = data.shape, hyper.n_components
+    U = sample_normal_wishart("user", n, K, hyper, data.x.get("user"))
+    return U, sample_normal_wishart("item", m, K, hyper, data.x.get("item"))
+
+
+def energy(p: Any, data: Any, hyper: Any) -> jax.Array:
+    """`normal_wishart_energy` of both sides, and the energy of their links."""
+    user = normal_wishart_energy(links.rest(p, data, "user"), p.mu_U, p.Lambda_U, hyper.beta0)
+    both = user + normal_wishart_energy(
+        links.rest(p, data, "item"), p.mu_V, p.Lambda_V, hyper.beta0
+    )
+    for side in p.B or ():
+        both += links.energy(p.B[side], p.ridge[side], getattr(p, NAMES[side][2]))
+        both += links.ridge_energy(p.ridge[side], hyper)
+    return both
+
+
+def new_rows(p: Any, query: Any) -> tuple:
+    """(mean, covariance) of the prior of a user, and of an item, without training data; means of labels with
+    features are the rows of a table, see `Query`."""
+
+    def one(side: str) -> tuple:
+        _, mu, precision = (getattr(p, name) for name in NAMES[side])
+        return links.prior_mean(p, query, side, mu), jnp.linalg.inv(precision)
+
+    return one("user"), one("item")
+
+
+# -- moves along the scales of U against V -----------------------------------------------------------
 def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t}).
 
@@ -124,75 +253,14 @@ def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.log(a / b) / 4 + x / 2
 
 
-# -- both sides: Params has U, mu_U, Lambda_U and V, mu_V, Lambda_V; the data depend on u.v alone -------
-def blocks(observed: Any) -> dict[str, Any]:
-    """{site: conditional} in sweep order, eq. 11-14 of Salakhutdinov & Mnih 2008.
-
-    Given `target, weight = observed(p, data, hyper, *auxiliary)`, each cell observes u.v as a Gaussian
-    `target` with precision `weight` (one number, or one for each cell).
-    """
-
-    def conditional_U(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
-        target, weight = observed(p, data, h, *auxiliary)
-        return GaussianRows(data.cells.by_row, target, p.V, weight, p.Lambda_U, p.Lambda_U @ p.mu_U)
-
-    def conditional_V(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
-        target, weight = observed(p, data, h, *auxiliary)
-        return GaussianRows(data.cells.by_col, target, p.U, weight, p.Lambda_V, p.Lambda_V @ p.mu_V)
-
-    return {
-        "Lambda_U": lambda p, _, h, *auxiliary: normal_wishart_precision(p.U, p.mu_U, h.beta0),
-        "mu_U": lambda p, _, h, *auxiliary: normal_wishart_mean(p.U, p.Lambda_U, h.beta0),
-        "U": conditional_U,
-        "Lambda_V": lambda p, _, h, *auxiliary: normal_wishart_precision(p.V, p.mu_V, h.beta0),
-        "mu_V": lambda p, _, h, *auxiliary: normal_wishart_mean(p.V, p.Lambda_V, h.beta0),
-        "V": conditional_V,
-    }
-
-
-GAUGE = Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V"))
-DIMS = {
-    "U": ("user", "component"),
-    "mu_U": ("component",),
-    "Lambda_U": ("component", "component_"),
-    "V": ("item", "component"),
-    "mu_V": ("component",),
-    "Lambda_V": ("component", "component_"),
-}
-
-
-def start(key: jax.Array, shape: tuple[int, int], K: int) -> dict[str, Any]:
-    """Starting values of both sides: small factors, and Lambda at the inverse of their variance."""
-    U, V = start_factors(key, shape, K)
-    zero, precision = jnp.zeros(K), jnp.eye(K) * 4 * K**0.5
-    user = {"U": U, "mu_U": zero, "Lambda_U": precision}
-    return user | {"V": V, "mu_V": zero, "Lambda_V": precision}
-
-
-def sample_sides(shape: tuple[int, int], K: int, beta0: float) -> tuple[jax.Array, jax.Array]:
-    """Sample the sites of both sides; return U and V."""
-    U = sample_normal_wishart("U", "user", shape[0], K, beta0)
-    return U, sample_normal_wishart("V", "item", shape[1], K, beta0)
-
-
-def energy(p: Any, beta0: float) -> jax.Array:
-    """`normal_wishart_energy` of both sides."""
-    user = normal_wishart_energy(p.U, p.mu_U, p.Lambda_U, beta0)
-    return user + normal_wishart_energy(p.V, p.mu_V, p.Lambda_V, beta0)
-
-
-def new_rows(p: Any) -> tuple:
-    """(mean, covariance) of the prior of a user, and of an item, without training data."""
-    return (p.mu_U, jnp.linalg.inv(p.Lambda_U)), (p.mu_V, jnp.linalg.inv(p.Lambda_V))
-
-
 def lowest_scale(p: Any) -> jax.Array:
     """The log c_k that minimise J along `stretch`.
 
     With s = c_k^2, J is (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2 plus a constant; the minimum
-    solves Lambda_V,kk s^2 + (n - m) s = Lambda_U,kk.
+    solves Lambda_V,kk s^2 + (n - m) s = Lambda_U,kk. The rows of B count as rows.
     """
     a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
+    rows += sum(len(B) * (1 if side == "user" else -1) for side, B in (p.B or {}).items())
     return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
 
 
@@ -200,14 +268,15 @@ def stretch(p: Any, t: jax.Array) -> Any:
     """Map u_k -> c_k u_k and v_k -> v_k / c_k with c = e^t, and their priors alike; u.v does not change."""
     c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
     p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
-    return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
+    p = p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
+    return p._replace(B=links.turned(p, lambda B: B * c, lambda B: B / c))
 
 
 def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
     """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2; return t = log c and p.
 
     The caller scales its thresholds by c too: with blocks alone, thresholds and factors mix slowly. `rest(t)`
-    is the log density, with Jacobians, of all sites but the U side. The density of U and mu_U, with their
+    is the log density, with Jacobians, of all sites but the U side. The density of U, mu_U and B, with their
     Jacobians, does not change; that of Lambda_U changes by -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2.
     """
     K, trace = p.U.shape[1], jnp.trace(p.Lambda_U)
@@ -220,13 +289,14 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
     step = 2 / size**0.5 * jnp.exp(jax.random.normal(width, (), p.U.dtype))
     t = metropolis(walk, jnp.zeros((1, 1), p.U.dtype), step, density, times=2)[0, 0]
     c = jnp.exp(t)
-    return t, p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / c**2)
+    p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / c**2)
+    return t, p._replace(B=links.turned(p, lambda B: B * c, lambda B: B))
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
     """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' in several random frames Q.
 
-    The likelihood, the rows and the means keep their density, with Jacobians. With M = Q' Lambda_U Q and
+    The likelihood, the rows, the means and B keep their density, with Jacobians. With M = Q' Lambda_U Q and
     N = Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of t_k
     (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
     eigenvalues of Lambda_U would mix slowly.
@@ -245,4 +315,5 @@ def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
     begin = (p.Lambda_U, p.Lambda_V, eye, eye)
     Lambda_U, Lambda_V, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, begin)
     p = p._replace(U=p.U @ A, mu_U=p.mu_U @ A, Lambda_U=(Lambda_U + Lambda_U.T) / 2)
-    return p._replace(V=p.V @ inverse, mu_V=p.mu_V @ inverse, Lambda_V=(Lambda_V + Lambda_V.T) / 2)
+    p = p._replace(V=p.V @ inverse, mu_V=p.mu_V @ inverse, Lambda_V=(Lambda_V + Lambda_V.T) / 2)
+    return p._replace(B=links.turned(p, lambda B: B @ A, lambda B: B @ inverse))

@@ -1,7 +1,8 @@
 r"""Bayesian probabilistic matrix factorization, Normal-Wishart priors.
 
 Salakhutdinov & Mnih, "Bayesian Probabilistic Matrix Factorization using Markov Chain Monte Carlo",
-ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes it (the paper: 2).
+ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes it (the paper: 2). Features of
+users and items shift the means of their rows, as in Macau (`_links.py`).
 
     J = sum_ij [ alpha/2 (y_ij - m - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + sum over both sides of
@@ -15,6 +16,11 @@ ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes i
     Lambda_U, _V      Lambda_U, _V       K x K, positive definite
     alpha             alpha              scalar   (None where fixed)
     mu0, beta0        0, beta0;  nu0, W0 are K, I
+    Macau: beta       B.user, B.item     features x K     (None without features)
+    lambda_beta       ridge.user, .item  scalar
+
+With features x_i, u_i - mu becomes u_i - mu - B'x_i in J, and each side adds
+        1/2 ridge tr Lambda B'B - F/2 log|Lambda| - (FK/2 + a - 1) log ridge + b ridge.
 
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
@@ -36,6 +42,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _empirical_bayes as bayes
+from bayesfac.models.ratings import _links as links
 from bayesfac.models.ratings import _normal_wishart as wishart
 
 
@@ -47,6 +54,8 @@ class Params(NamedTuple):
     mu_V: jax.Array
     Lambda_V: jax.Array
     alpha: jax.Array | None = None
+    B: dict[str, jax.Array] | None = None
+    ridge: dict[str, jax.Array] | None = None
 
 
 class Hyper(NamedTuple):
@@ -57,11 +66,13 @@ class Hyper(NamedTuple):
     beta0: float = 2.0
     scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
     offset: float | None = None  # None: the mean rating
+    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
+    ridge_rate: float = 0.1
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0")
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
         checks.positive(hyper, "alpha")
@@ -76,7 +87,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     V = scale * jax.random.normal(kv, (data.n_items, K))
     zero, precision = jnp.zeros(K), jnp.eye(K) / scale**2
     alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
-    return Params(U, V, zero, precision, zero, precision, alpha)
+    return Params(U, V, zero, precision, zero, precision, alpha, **links.start(data, K))
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -94,7 +105,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha)
 
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    sides, (alpha, variance) = bayes.estimated(p._asdict(), data.cells, hyper.beta0, first, observe)
+    sides, (alpha, variance) = bayes.estimated(p._asdict(), data, hyper, first, observe)
     if p.alpha is None:
         return Params(**sides)
     # the point predicts with the noise alone, which therefore takes over the variance of u.v; the same
@@ -105,7 +116,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else (*bayes.SITES, "alpha")
+    return () if hyper.scales == "joint" else (*bayes.HELD, "alpha")
 
 
 def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -118,7 +129,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = 0.5 * alpha * jnp.sum(residual**2) - 0.5 * len(residual) * jnp.log(alpha)
     if p.alpha is not None:
         fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
-    return fit + wishart.energy(p, hyper.beta0)
+    return fit + wishart.energy(p, data, hyper)
 
 
 def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple:
@@ -137,14 +148,12 @@ CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
-    for site, conditional in CONDITIONALS.items():
-        if getattr(p, site) is not None and site not in held(hyper):
-            p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
+    p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data, hyper)
     alpha = hyper.alpha
     if alpha is None:
         alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
@@ -155,7 +164,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     """The rating; a user or item without training data is a draw from N(mu, Lambda^-1)."""
-    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p))
+    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p, query))
     noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
 
@@ -172,7 +181,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
-    gauge=(wishart.GAUGE,),
+    gauge=wishart.gauge,
     dims=wishart.DIMS | {"alpha": ()},
 ))
 # fmt: on

@@ -10,6 +10,7 @@ Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 
     U_i, V_j      U, V              users x K, items x K
     mu, Lambda    mu_U, Lambda_U, mu_V, Lambda_V
     theta         theta             users x R - 1
+    -             B, ridge          features x K, scalar   where there are features (`_links.py`)
     C, rho, s     cost, centres one apart, scale_theta
 
 With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge is a mixture of Gaussians
@@ -32,7 +33,6 @@ draws all sites either way. The posterior is a *generalised* one: exp(-J) does n
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +63,8 @@ class Params(NamedTuple):
     mu_V: jax.Array
     Lambda_V: jax.Array
     theta: jax.Array
+    B: dict[str, jax.Array] | None = None
+    ridge: dict[str, jax.Array] | None = None
 
 
 class Hyper(NamedTuple):
@@ -73,13 +75,15 @@ class Hyper(NamedTuple):
     scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
     penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     levels: tuple[float, ...] | None = None  # None: those of the data
+    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
+    ridge_rate: float = 0.1
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     if hyper.cost is None:
         hyper = hyper._replace(cost=COST)
-    checks.positive(hyper, "cost", "scale_theta", "beta0")
+    checks.positive(hyper, "cost", "scale_theta", "beta0", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("held", "joint"))
     hyper = margins.penalised(hyper)
     checks.positive(hyper, "penalty")
@@ -89,7 +93,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors and thresholds one apart."""
     theta = margins.start_thresholds(len(hyper.levels), data.n_users)
-    return Params(**wishart.start(key, data.shape, hyper.n_components), theta=theta)
+    return Params(**wishart.start(key, data, hyper.n_components), theta=theta)
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -133,7 +137,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     fit = 2 * hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, "hinge")
     fit += margins.threshold_energy(p.theta, hyper.scale_theta)
-    return fit + wishart.energy(p, hyper.beta0)
+    return fit + wishart.energy(p, data, hyper)
 
 
 # -- blocks given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
@@ -190,7 +194,10 @@ def with_level(law: GaussianRows, tau: float) -> GaussianRows:
     """Rows (x_i, d_i) where cells observe x_i.v_j - d_i = (x_i, d_i).(v_j, -1), with d_i ~ N(0, 1/tau)."""
     V = jnp.concatenate([law.V, jnp.full_like(law.V[:, :1], -1)], 1)
     prior = jax.scipy.linalg.block_diag(law.precision, jnp.full((1, 1), tau, V.dtype))
-    return GaussianRows(law.rows, law.target, V, law.weight, prior, jnp.append(law.shift, 0))
+    centre = law.centre if law.centre is None else jnp.pad(law.centre, ((0, 0), (0, 1)))
+    return GaussianRows(
+        law.rows, law.target, V, law.weight, prior, jnp.append(law.shift, 0), centre
+    )
 
 
 def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -208,9 +215,7 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
-    for site, conditional in CONDITIONALS.items():
-        if site not in held(hyper):
-            p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
+    p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper, g)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
 
 
@@ -219,7 +224,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data, hyper)
     with numpyro.plate("user", data.n_users):
         theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x = inner(U, V, data.cells)
@@ -229,7 +234,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
-    x, K = products(p.U, p.V, query, *wishart.new_rows(p)), hyper.n_components
+    x, K = products(p.U, p.V, query, *wishart.new_rows(p, query)), hyper.n_components
 
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()
@@ -251,7 +256,7 @@ METHOD = register(Method(
     update=update, prepare=prepare, start=start, held=held, choices=choices,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
-    gauge=(replace(wishart.GAUGE, floating=True),),
+    gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     traits={"no_fold_in": KINK},
     waived={

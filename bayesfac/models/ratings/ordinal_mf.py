@@ -15,6 +15,7 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's thresholds
+    -          B, ridge           features x K, scalar      where there are features (`_links.py`)
 
 With `scales="estimated"` a point fit sets mu and Lambda once, by empirical Bayes (`_empirical_bayes.py`), and
 descends J in all other sites; with `scales="joint"` it descends in all sites, and the factors often vanish.
@@ -23,7 +24,7 @@ A Gibbs sweep (probit only) draws a latent normal between the thresholds of each
 thresholds move by Metropolis steps with the latents integrated out.
 """
 
-from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -55,6 +56,8 @@ class Params(NamedTuple):
     Lambda_V: jax.Array
     centre: jax.Array
     theta: jax.Array | None = None
+    B: dict[str, jax.Array] | None = None
+    ridge: dict[str, jax.Array] | None = None
 
 
 class Hyper(NamedTuple):
@@ -66,11 +69,13 @@ class Hyper(NamedTuple):
     beta0: float = 2.0
     scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
+    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
+    ridge_rate: float = 0.1
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = ordinal.levelled(data, hyper, "ordinal_mf")
-    checks.positive(hyper, "scale_shift", "scale_gap", "beta0")
+    checks.positive(hyper, "scale_shift", "scale_gap", "beta0", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
@@ -79,7 +84,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Small factors; the population's thresholds are the normal quantiles of the levels' shares."""
-    sides, R = wishart.start(key, data.shape, hyper.n_components), len(hyper.levels)
+    sides, R = wishart.start(key, data, hyper.n_components), len(hyper.levels)
     share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
     centre = rising.inv(jax.scipy.stats.norm.ppf(share))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
@@ -105,12 +110,12 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return {site: getattr(q, site) for site in own}, x + slope / weight, weight
 
     own = {site: value for site in ("centre", "theta") if (value := getattr(p, site)) is not None}
-    sides, own = bayes.estimated(p._asdict(), data.cells, hyper.beta0, own, observe)
+    sides, own = bayes.estimated(p._asdict(), data, hyper, own, observe)
     return Params(**sides, **own)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else bayes.SITES
+    return () if hyper.scales == "joint" else bayes.HELD
 
 
 def stepped(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -170,7 +175,7 @@ def energy(p: Params, hyper: Hyper) -> jax.Array:
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = -jnp.sum(log_likelihood(p, inner(p.U, p.V, data.cells), data, hyper))
-    cost = fit + wishart.energy(p, hyper.beta0) + energy(p, hyper)
+    cost = fit + wishart.energy(p, data, hyper) + energy(p, hyper)
     return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
@@ -241,7 +246,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data, hyper)
     c, s = population(hyper)
     centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
     thresholds = rising(centre)
@@ -257,7 +262,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-    mean, new, at = products(p.U, p.V, query, *wishart.new_rows(p))
+    mean, new, at = products(p.U, p.V, query, *wishart.new_rows(p, query))
     K, sd = hyper.n_components, population(hyper)[1]
 
     def theta(shift: jax.Array | float) -> jax.Array:
@@ -285,7 +290,7 @@ METHOD = register(Method(
     prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
-    gauge=(replace(wishart.GAUGE, floating=True),),
+    gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"centre": ("threshold",), "theta": ("user", "threshold")},
     waived={"moves": "two are Metropolis steps: what they leave as it is, Geweke's test shows"},
 ))

@@ -2,6 +2,9 @@ r"""Probabilistic matrix factorization, by alternating least squares.
 
 Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4. The solver is ALS: it solves
 the ridge regression of every row exactly. With `biases`, every user and item also has its own offset.
+Features of users and items shift the prior means of their rows and biases (Macau, `_links.py`).
+
+Length: rows and biases each have their conditionals, their candidates of scales, and links to features.
 
     J(U, V) = 1/(2 s^2) sum_ij (y_ij - m - b_i - c_j - u_i.v_j)^2
             + 1/2 (|U|^2/s_u^2 + |V|^2/s_v^2) + 1/2 (|b|^2 + |c|^2)/s_b^2
@@ -9,6 +12,7 @@ the ridge regression of every row exactly. With `biases`, every user and item al
     paper      here        shape
     U^T, V^T   U, V        users x K, items x K
     -          bias_user, bias_item   users, items: b and c   (None without biases)
+    -          B, C, ridge for users and items with features: u_i - B'x_i in place of u_i, b_i - C'x_i of b_i
     sigma      noise       the standard deviation of a rating about its mean
     sigma_U/V  scale_user, scale_item
 
@@ -31,8 +35,11 @@ from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.links import Links
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.models.ratings import _links as links
+from bayesfac.models.ratings._normal_wishart import settled
 
 SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
 
@@ -42,6 +49,9 @@ class Params(NamedTuple):
     V: jax.Array
     bias_user: jax.Array | None = None
     bias_item: jax.Array | None = None
+    B: dict[str, jax.Array] | None = None
+    C: dict[str, jax.Array] | None = None
+    ridge: dict[str, jax.Array] | None = None
 
 
 class Hyper(NamedTuple):
@@ -52,6 +62,10 @@ class Hyper(NamedTuple):
     scale_item: float | None = None
     scale_bias: float | None = None  # None: half a standard deviation of the ratings
     offset: float | None = None  # None: the mean rating
+    ridge_shape: float = (
+        1.0  # ridge ~ Gamma(shape, rate): the precision of B and C, relative to their rows
+    )
+    ridge_rate: float = 0.1
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -61,6 +75,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     default |= {"scale_bias": 0.5 * data.spread, "offset": data.mean}
     hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
     checks.positive(hyper, "noise", "scale_user", "scale_item", "scale_bias")
+    checks.positive(hyper, "ridge_shape", "ridge_rate")
     return hyper
 
 
@@ -83,10 +98,12 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     n, m = data.shape
     U = hyper.scale_user * jax.random.normal(ku, (n, hyper.n_components))
     V = hyper.scale_item * jax.random.normal(kv, (m, hyper.n_components))
+    more = links.start(data, hyper.n_components)
     if not hyper.biases:
-        return Params(U, V)
+        return Params(U, V, **more)
     b, c = jax.random.normal(kb, (n,)), jax.random.normal(kc, (m,))
-    return Params(U, V, hyper.scale_bias * b, hyper.scale_bias * c)
+    C = links.start(data, 1)["B"]
+    return Params(U, V, hyper.scale_bias * b, hyper.scale_bias * c, C=C, **more)
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -101,7 +118,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 @partial(jax.jit, static_argnums=(2, 3))  # one program for all scales
 def _start(key: jax.Array, data: Ratings, K: int, biases: bool, numbers: tuple) -> Params:
     hyper = Hyper(K, biases, *numbers)
-    p = jax.tree.map(jnp.zeros_like, init(key, data, hyper))
+    begin = init(key, data, hyper)
+    p = jax.tree.map(jnp.zeros_like, begin)._replace(ridge=begin.ridge)
     if biases:
 
         def bias_step(_: int, p: Params) -> Params:
@@ -129,74 +147,140 @@ def offsets(p: Params, query: Query, hyper: Hyper) -> jax.Array | float:
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     residual = data.y - offsets(p, data.cells, hyper) - inner(p.U, p.V, data.cells)
     fit = jnp.sum(residual**2) / hyper.noise**2
-    ridge = jnp.sum(p.U**2) / hyper.scale_user**2 + jnp.sum(p.V**2) / hyper.scale_item**2
+    U, V = links.rest(p, data, "user"), links.rest(p, data, "item")
+    ridge = jnp.sum(U**2) / hyper.scale_user**2 + jnp.sum(V**2) / hyper.scale_item**2
     if hyper.biases:
-        ridge += (jnp.sum(p.bias_user**2) + jnp.sum(p.bias_item**2)) / hyper.scale_bias**2
-    return 0.5 * (fit + ridge)
+        b, c = lone_bias(p, data, "user"), lone_bias(p, data, "item")
+        ridge += (jnp.sum(b**2) + jnp.sum(c**2)) / hyper.scale_bias**2
+    return 0.5 * (fit + ridge) + link_energy(p, hyper)
 
 
+# -- features: None and nothing without them -------------------------------------------------------
+def bias_centre(p: Params, data: Ratings, side: str) -> jax.Array | float:
+    """What features say of the biases of a side."""
+    return data.x[side].times(p.C[side])[:, 0] if links.linked(p, side) else 0.0
+
+
+def lone_bias(p: Params, data: Ratings, side: str) -> jax.Array:
+    """The biases of a side, less what features explain."""
+    bias = p.bias_user if side == "user" else p.bias_item
+    return bias - bias_centre(p, data, side) if links.linked(p, side) else bias
+
+
+def precisions(p: Params, side: str, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    """The precision of a row of a side, and of its bias."""
+    scale = hyper.scale_user if side == "user" else hyper.scale_item
+    eye = jnp.eye(p.U.shape[1], dtype=p.U.dtype)
+    return eye / scale**2, eye[:1, :1] / hyper.scale_bias**2
+
+
+def of_side(p: Params, side: str, hyper: Hyper) -> list[tuple[jax.Array, jax.Array]]:
+    """The matrices B and C of a side with the precisions of their columns."""
+    row, bias = precisions(p, side, hyper)
+    return [(p.B[side], row), *([(p.C[side], bias)] if hyper.biases else [])]
+
+
+def link_energy(p: Params, hyper: Hyper) -> jax.Array | float:
+    total: Any = 0.0
+    for side in p.B or ():
+        total += links.ridge_energy(p.ridge[side], hyper)
+        total += sum(links.energy(B, p.ridge[side], L) for B, L in of_side(p, side, hyper))
+    return total
+
+
+def conditional_B(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
+    rows = p.U if side == "user" else p.V
+    return Links(data.x[side], rows, p.ridge[side], precisions(p, side, hyper)[0])
+
+
+def conditional_C(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
+    bias = p.bias_user if side == "user" else p.bias_item
+    return Links(data.x[side], bias[:, None], p.ridge[side], precisions(p, side, hyper)[1])
+
+
+def conditional_ridge(p: Params, data: Ratings, hyper: Hyper, side: str) -> dist.Gamma:
+    return links.of_ridge(hyper, *of_side(p, side, hyper))
+
+
+# -- rows and biases -------------------------------------------------------------------------------
 def ridge_rows(
-    rows: Rows, target: jax.Array, factors: jax.Array, hyper: Hyper, scale: float
+    rows: Rows, target: jax.Array, factors: jax.Array, hyper: Hyper, scale: float, centre: Any
 ) -> GaussianRows:
     """x_i | factors: precision I/scale^2 + sum_j v_j v_j'/s^2."""
     K = factors.shape[1]
     eye, zero = jnp.eye(K, dtype=factors.dtype), jnp.zeros(K, factors.dtype)
-    return GaussianRows(rows, target, factors, hyper.noise**-2, eye / scale**2, zero)
+    return GaussianRows(rows, target, factors, hyper.noise**-2, eye / scale**2, zero, centre)
 
 
 def conditional_U(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
     """u_i | rest: a ridge regression on the v_j."""
-    target = data.y - offsets(p, data.cells, hyper)
-    return ridge_rows(data.cells.by_row, target, p.V, hyper, hyper.scale_user)
+    target, centre = data.y - offsets(p, data.cells, hyper), links.explained(p, data, "user")
+    if centre is not None:
+        target -= inner(centre, p.V, data.cells)
+    return ridge_rows(data.cells.by_row, target, p.V, hyper, hyper.scale_user, centre)
 
 
 def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
-    target = data.y - offsets(p, data.cells, hyper)
-    return ridge_rows(data.cells.by_col, target, p.U, hyper, hyper.scale_item)
+    target, centre = data.y - offsets(p, data.cells, hyper), links.explained(p, data, "item")
+    if centre is not None:
+        target -= inner(p.U, centre, data.cells)
+    return ridge_rows(data.cells.by_col, target, p.U, hyper, hyper.scale_item, centre)
 
 
 def conditional_bias_user(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
     """b_i | rest: a ridge on the constant 1."""
     rest = data.y - hyper.offset - p.bias_item[data.cells.col] - inner(p.U, p.V, data.cells)
-    return bias_rows(data.cells.by_row, rest, p.V, hyper)
+    return bias_rows(data.cells.by_row, rest, p.V, hyper, bias_centre(p, data, "user"))
 
 
 def conditional_bias_item(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
     rest = data.y - hyper.offset - p.bias_user[data.cells.row] - inner(p.U, p.V, data.cells)
-    return bias_rows(data.cells.by_col, rest, p.U, hyper)
+    return bias_rows(data.cells.by_col, rest, p.U, hyper, bias_centre(p, data, "item"))
 
 
-def bias_rows(rows: Rows, rest: jax.Array, other: jax.Array, hyper: Hyper) -> dist.Distribution:
+def bias_rows(
+    rows: Rows, rest: jax.Array, other: jax.Array, hyper: Hyper, centre: jax.Array | float
+) -> dist.Distribution:
     ones = jnp.ones((other.shape[0], 1), other.dtype)
     precision = hyper.scale_bias**-2 + jnp.diff(rows.ptr) / hyper.noise**2
     mean = spread(rows, rest, ones)[:, 0] / hyper.noise**2 / precision
+    if isinstance(centre, jax.Array):
+        mean += centre / hyper.scale_bias**2 / precision
     return dist.Normal(mean, precision**-0.5).to_event(1)
 
 
-CONDITIONALS = {"U": conditional_U, "V": conditional_V}
+CONDITIONALS: dict[str, Any] = {"U": conditional_U, "V": conditional_V}
 CONDITIONALS |= {"bias_user": conditional_bias_user, "bias_item": conditional_bias_item}
+CONDITIONALS |= {"B": conditional_B, "C": conditional_C, "ridge": conditional_ridge}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """ALS: set every block in turn to the mean of its conditional."""
-    for site, conditional in CONDITIONALS.items():
-        if getattr(p, site) is not None:
-            p = p._replace(**{site: conditional(p, data, hyper).mean})
-    return p
+    """ALS: set every block in turn to the mode of its conditional."""
+    return settled(p, CONDITIONALS, (), data, hyper)
+
+
+def sample_side(side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array | None]:
+    """Sample the rows of a side and their biases, and B, C and ridge where they have features."""
+    name, scale = ("U", hyper.scale_user) if side == "user" else ("V", hyper.scale_item)
+    one, bias = jnp.ones(hyper.n_components), None
+    centre: Any = 0.0
+    centre_of_bias: Any = 0.0
+    if side in data.x:
+        x, root = data.x[side], links.sample_ridge(side, hyper) ** -0.5
+        centre = links.sample(side, x, dist.Normal(0, root * scale * one).to_event(1))
+        if hyper.biases:
+            law = dist.Normal(jnp.zeros(1), root * hyper.scale_bias).to_event(1)
+            centre_of_bias = links.sample(side, x, law, "C")[:, 0]
+    with numpyro.plate(side, data.shape[side == "item"]):
+        rows = numpyro.sample(name, dist.Normal(centre, scale * one).to_event(1))
+        if hyper.biases:
+            bias = numpyro.sample(f"bias_{side}", dist.Normal(centre_of_bias, hyper.scale_bias))
+    return rows, bias
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    n, m = data.shape
-    one = jnp.ones(hyper.n_components)
-    bias_user = bias_item = None
-    with numpyro.plate("user", n):
-        U = numpyro.sample("U", dist.Normal(0, hyper.scale_user * one).to_event(1))
-        if hyper.biases:
-            bias_user = numpyro.sample("bias_user", dist.Normal(0, hyper.scale_bias))
-    with numpyro.plate("item", m):
-        V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
-        if hyper.biases:
-            bias_item = numpyro.sample("bias_item", dist.Normal(0, hyper.scale_bias))
+    U, bias_user = sample_side("user", data, hyper)
+    V, bias_item = sample_side("item", data, hyper)
     p = Params(U, V, bias_user, bias_item)
     mean = offsets(p, data.cells, hyper) + inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
@@ -206,7 +290,8 @@ def model(data: Ratings, hyper: Hyper) -> None:
 def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
     """The rating; a user or item without training data is a draw from its prior."""
     eye, zero = jnp.eye(hyper.n_components), jnp.zeros(hyper.n_components)
-    user, item = (zero, hyper.scale_user**2 * eye), (zero, hyper.scale_item**2 * eye)
+    user = links.prior_mean(p, query, "user", zero), hyper.scale_user**2 * eye
+    item = links.prior_mean(p, query, "item", zero), hyper.scale_item**2 * eye
     mean, variance = bilinear(p.U, p.V, query, user, item)
     if hyper.biases:
         b, c = pick(p.bias_user, query.row), pick(p.bias_item, query.col)
@@ -215,6 +300,10 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
         else:
             new = (jnp.asarray(query.row) < 0) * 1 + (jnp.asarray(query.col) < 0)
             mean, variance = mean + b + c, variance + hyper.scale_bias**2 * new
+            for side, code in (("user", query.row), ("item", query.col)):
+                if (x := getattr(query, side)) is not None and links.linked(p, side):
+                    known = x.times(p.C[side])[jnp.maximum(-1 - jnp.asarray(code), 0), 0]
+                    mean += jnp.where(jnp.asarray(code) < 0, known, 0)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(hyper.noise**2 + variance))
 
 
@@ -241,10 +330,12 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, choices=choices, remarks=remarks,
     conditionals=CONDITIONALS,
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
-    dims={
+    gauge=lambda names: (
+        Rotation(("U", "V"), {s: 1 for s in ("U", "V", "B.user", "B.item") if s in names}),
+    ),
+    dims=links.DIMS | {
         "U": ("user", "component"), "V": ("item", "component"),
-        "bias_user": ("user",), "bias_item": ("item",),
+        "bias_user": ("user",), "bias_item": ("item",), "C": ("{key}_feature", "bias"),
     },
 ))
 # fmt: on

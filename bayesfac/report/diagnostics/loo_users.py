@@ -118,6 +118,7 @@ def _marginal(method: Method, hyper: Any, site: str, params: Any, part: Ratings)
         parts = (law.rows, law.target, law.V, law.weight, law.precision, law.shift)
         P, b = sparse.normal_equations(*parts)
         x = jnp.linalg.solve(P, b[..., None])[..., 0]
+        x = x if law.centre is None else x + law.centre
         laws = pointwise.laws(method, p._replace(**{site: x}), part, hyper)
         likelihood = row_sums(part.cells.by_row, laws["rating"].log_prob(part.y))
         conditional = 0.5 * (jnp.linalg.slogdet(P)[1] - x.shape[1] * jnp.log(2 * jnp.pi))

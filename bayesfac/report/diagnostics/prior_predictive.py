@@ -157,7 +157,7 @@ def prior_predictive(
     hidden = joint.hidden(method, data)
     if isinstance(data, Ratings) and not isinstance(data, Counts):
         query = Query(*map(jnp.asarray, where["rating"]))
-        hidden = Ratings.tree_unflatten(data.host, (query, None))
+        hidden = data.replaced(cells=query, y=None)
     factors = _check_proper(method, data, settled)
     keys = jax.random.split(jax.random.key(seed), draws)
     if factors:

@@ -16,7 +16,7 @@ def golden(method):
     """One sweep of ALS on the example, row by row, on a dense table with holes."""
     data, h = method.example(jax.random.key(3))
     p = method.init(jax.random.key(4), data, h)
-    U, V, b, c = (np.array(x) for x in p)
+    U, V, b, c = (np.array(x) for x in p[:4])
     y = np.full(data.shape, np.nan)
     y[data.user, data.item] = data.value - h.offset
     seen = ~np.isnan(y)
@@ -32,7 +32,7 @@ def golden(method):
     for j in range(len(V)):
         c[j] = np.nansum(y[:, j] - b - U @ V[j]) / (seen[:, j].sum() + ridge)
     new = method.update(p, data, h)
-    for mine, theirs in zip((U, V, b, c), new, strict=True):
+    for mine, theirs in zip((U, V, b, c), new[:4], strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-10)
 
 
@@ -46,7 +46,7 @@ def test_only_the_ratio_of_noise_to_scale_matters():
     scaled = {k: 3 * getattr(h, k) for k in ("noise", "scale_user", "scale_item", "scale_bias")}
     p = PMF.init(jax.random.key(1), data, h)
     one, other = PMF.update(p, data, h), PMF.update(p, data, h._replace(**scaled))
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(one[:4], other[:4], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 

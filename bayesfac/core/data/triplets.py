@@ -1,0 +1,116 @@
+"""Ratings as (user, item, value) triplets, read from the forms in which users have them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data import reading
+from bayesfac.core.data.columns import Columns, is_role, is_wide
+
+
+def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
+    """Codes of users and items, values, labels of users and items, and times or None."""
+    if items is not None or values is not None:
+        if items is None or values is None:
+            raise ValueError("Expected users, items and values together, got only some of them")
+        data = (data, items, values)
+    if isinstance(data, np.ndarray | jax.Array):
+        data = reading.array(data)
+    if sp.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
+        return _matrix_triplets(data)
+    if isinstance(data, pd.DataFrame):
+        if columns is None and is_wide(data):
+            return _wide_triplets(data)
+        data = reading.triplets(data, columns)
+    if isinstance(data, tuple | list) and len(data) == 3:
+        data = (*data, None)
+    if not isinstance(data, tuple | list) or len(data) != 4:
+        raise TypeError(
+            "Expected a long DataFrame, a sparse matrix, a dense matrix with NaN, or three arrays "
+            f"(users, items, values), got {type(data).__name__}"
+        )
+    sizes = [len(part) for part in data[:3]]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"Expected users, items and values of one length, got {sizes}")
+    user, users = reading.labels(data[0], "user")
+    item, items = reading.labels(data[1], "item")
+    return user, item, reading.numbers(data[2], "ratings"), users, items, data[3]
+
+
+def times(raw: Any, size: int) -> np.ndarray | None:
+    """Checked times, one for each rating."""
+    if raw is None:
+        return None
+    if np.ndim(raw) != 1 or len(raw) != size:
+        raise ValueError(f"Expected {size} times, one for each rating, got shape {np.shape(raw)}")
+    return reading.times(np.asarray(raw))
+
+
+def _wide_triplets(frame: pd.DataFrame) -> tuple:
+    """Triplets of a table with users as index and items as columns; NaN is missing."""
+    if is_role(frame.index.name, "item") or is_role(frame.columns.name, "user"):
+        raise ValueError(
+            "Expected users as rows and items as columns, got items as rows: bf.Ratings(frame.T)"
+        )
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if kind.kind not in "biuf":
+            raise TypeError(f"Expected numbers as ratings, got {kind} in column {name!r}")
+    cells = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    user, item, value, *_ = _matrix_triplets(cells)
+    user_code, users = reading.labels(frame.index, "user")
+    item_code, items = reading.labels(frame.columns, "item")
+    return user_code[user], item_code[item], value, users, items, None
+
+
+def _matrix_triplets(data: Any) -> tuple:
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers as ratings, got dtype {data.dtype}")
+    if data.ndim != 2:
+        raise ValueError(f"Expected a two-dimensional matrix of ratings, got shape {data.shape}")
+    if sp.issparse(data):
+        coo = data.tocoo()
+        user, item, value = coo.row, coo.col, coo.data.astype(np.float64)
+    else:
+        user, item = np.nonzero(~np.isnan(data.astype(np.float64)))
+        value = data[user, item].astype(np.float64)
+    if not np.isfinite(value).all():
+        bad = int(np.argmin(np.isfinite(value)))
+        at = f"row {user[bad]}, column {item[bad]}"
+        raise ValueError(f"Expected finite ratings, got {value[bad]} in {at}")
+    reading.check_finite(value, "ratings")
+    users, items = (pd.RangeIndex(n) for n in data.shape)
+    return user.astype(np.int32), item.astype(np.int32), value, users, items, None
+
+
+def distinct(
+    user: np.ndarray,
+    item: np.ndarray,
+    value: np.ndarray,
+    users: pd.Index,
+    items: pd.Index,
+    policy: str,
+    levels: tuple[float, ...] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows to keep, and their values."""
+    cell = user.astype(np.int64) * len(items) + item
+    _, first, which = np.unique(cell, return_index=True, return_inverse=True)
+    if len(first) == len(cell):
+        return np.arange(len(cell)), value
+    if policy == "error":
+        again = np.ones(len(cell), bool)
+        again[first] = False
+        row = int(np.flatnonzero(again)[0])
+        earlier = int(first[which[row]])
+        raise ValueError(
+            f"Expected one rating per user and item, got a second in row {row} "
+            f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; "
+            f"the first is row {earlier}); duplicates='mean' averages them"
+        )
+    mean = np.bincount(which, value) / np.bincount(which)
+    if levels is not None:  # the nearest level; of two, the lower
+        mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
+    keep = np.sort(first)
+    return keep, mean[which[keep]]

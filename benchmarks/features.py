@@ -1,0 +1,172 @@
+"""Features of users and items: bpmf with and without them, and SMURFF's Macau, same splits and sweeps.
+
+MovieLens with age, sex and occupation of users and genres of films. A random tenth of the ratings is held
+out; or, for a cold start, all ratings of a random tenth of the users and of a tenth of the films, scored
+apart: new users (of old films), new films (by old users), and both new.
+
+Shown are RMSE, the mean log score of the rating's density and the coverage of 90 % intervals, from one chain.
+SMURFF gets the posterior mean of bpmf's noise precision, since its own adaptive noise has no prior, and the
+encoded features of bpmf; its intervals are of a normal law with the variance of its draws and the noise.
+No setting was chosen by held-out ratings.
+
+python benchmarks/features.py --sets movielens-100k
+"""
+
+import tempfile
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from common import RESULTS, Cells, arguments, hold_cores, installed, report, surroundings, table
+from scipy.stats import norm
+
+import bayesfac as bf
+
+SETS = ("movielens-100k", "movielens-1m")
+SHARE = 0.1
+Numbers = dict[str, Any]
+
+
+def loaded(name: str, quick: bool, features: bool) -> bf.Ratings:
+    if not quick:
+        return bf.datasets.load(name, features=features)
+    ratings = bf.datasets.make_ratings(60, 40, 3, seed=0)
+    rng = np.random.default_rng(0)
+    tables = {
+        f"{side}_features": rng.normal(size=(n, 3))
+        for side, n in zip(("user", "item"), ratings.shape, strict=True)
+    }
+    return bf.Ratings(ratings, levels=ratings.levels, **(tables if features else {}))
+
+
+def parts(data: bf.Ratings, split: str, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The positions of the training ratings, and of each group of held-out ratings."""
+    rng = np.random.default_rng(seed)
+    if split == "random":
+        held = rng.random(len(data)) < SHARE
+        return np.flatnonzero(~held), {"random": np.flatnonzero(held)}
+    new = [np.isin(code, rng.permutation(n)[: round(SHARE * n)])
+           for code, n in zip((data.user, data.item), data.shape, strict=True)]  # fmt: skip
+    groups = {"new users": new[0] & ~new[1], "new films": new[1] & ~new[0], "both": new[0] & new[1]}
+    return np.flatnonzero(~(new[0] | new[1])), {k: np.flatnonzero(v) for k, v in groups.items()}
+
+
+def judged(mean: np.ndarray, log: np.ndarray, inside: np.ndarray, truth: np.ndarray) -> Numbers:
+    rmse = float(np.sqrt(np.mean((mean - truth) ** 2)))
+    return {"rmse": rmse, "log score": float(log.mean()), "covers 90 %": float(inside.mean())}
+
+
+def ours(data: bf.Ratings, split: str, seed: int, task: Numbers) -> Numbers:
+    train, groups = parts(data, split, seed)
+    engine = bf.Gibbs(task["warmup"], task["draws"], chains=1)
+    fit = bf.fit(
+        task["method"], data.take(train), engine, n_components=task["components"], progress=False
+    )
+    found = {}
+    for name, at in groups.items():
+        test = data.take(at)
+        asked = fit.predict(test)
+        log = asked.scores(test.value)["log_score"]
+        low, high = asked.interval(0.9)
+        inside = (low <= test.value) & (test.value <= high)
+        found[name] = judged(asked.mean, log, inside, test.value)
+    alpha = fit.draws.get("alpha") if fit.draws is not None else None
+    return {"groups": found, "alpha": None if alpha is None else float(np.mean(alpha))}
+
+
+def smurffs(data: bf.Ratings, split: str, seed: int, task: Numbers, alpha: float) -> Numbers:
+    """SMURFF's Macau where the data have features, else its BPMF."""
+    import smurff
+
+    train, groups = parts(data, split, seed)
+    mean, shape = data.value[train].mean(), data.shape
+    held = np.concatenate(list(groups.values()))
+    matrices = [
+        sp.csr_matrix((data.value[at] - mean, (data.user[at], data.item[at])), shape=shape)
+        for at in (train, held)
+    ]
+    priors = ["macau" if side in data.x else "normal" for side in ("user", "item")]
+    with tempfile.TemporaryDirectory() as folder:
+        session = smurff.TrainSession(
+            priors, task["components"], task["threads"], task["warmup"], task["draws"], seed,
+            verbose=0, save_freq=0, save_name=f"{folder}/draws.hdf5",
+        )  # fmt: skip
+        session.setTrain(matrices[0], smurff.FixedNoise(alpha))
+        session.setTest(matrices[1])
+        for mode, side in enumerate(("user", "item")):
+            if side in data.x:
+                session.addSideInfo(mode, np.asarray(data.x[side].table, float), direct=True)
+        session.init()
+        for _ in range(task["warmup"] + task["draws"]):
+            super(smurff.TrainSession, session).step()
+        seen = {tuple(p.coords): p for p in session.getTestPredictions()}
+    found = {}
+    for name, at in groups.items():
+        cells = [seen[pair] for pair in zip(data.user[at], data.item[at], strict=True)]
+        guess = mean + np.array([p.pred_avg for p in cells])
+        # SMURFF keeps the sum of squared deviations as `var`
+        sd = np.sqrt(np.array([p.var / (p.nsamples - 1) for p in cells]) + 1 / alpha)
+        away = (data.value[at] - guess) / sd
+        inside = np.abs(away) <= norm.ppf(0.95)
+        found[name] = judged(guess, norm.logpdf(away) - np.log(sd), inside, data.value[at])
+    return {"groups": found}
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--methods", nargs="+", default=["bpmf"], help="of bayesfac")
+    parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--warmup", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=2)
+    chosen = parser.parse_args()
+    hold_cores(chosen.threads)
+    warnings.simplefilter("ignore")
+    where = surroundings("smurff")
+    quick = {"components": 3, "warmup": 10, "draws": 10} if chosen.quick else {}
+    task = {k: getattr(chosen, k) for k in ("components", "warmup", "draws", "threads")} | quick
+    cells = Cells(None if chosen.quick else chosen.out or RESULTS / "features.json")
+    lines = []
+    for name in chosen.sets[:1] if chosen.quick else chosen.sets:
+        data = {more: loaded(name, chosen.quick, more) for more in (False, True)}
+        for split in ("random", "cold"):
+            for seed in range(1 if chosen.quick else chosen.seeds):
+                rows = run(cells, data, (name, split, seed), task, chosen.methods)
+                lines += [
+                    {"data": name, "held out": group, "seed": seed, "method": who} | numbers
+                    for who, found in rows.items()
+                    for group, numbers in found["groups"].items()
+                ]
+    shown = [
+        {k: f"{v:.4f}" if isinstance(v, float) else v for k, v in line.items()} for line in lines
+    ]
+    report("features", chosen, {"where": where, "results": cells.found}, table(shown))
+
+
+def run(cells: Cells, data: Numbers, at: tuple, task: Numbers, methods: list[str]) -> Numbers:
+    """{who: results} of one split."""
+    name, split, seed = at
+    rows, alpha = {}, 1.0
+    for method in methods:
+        for more in (False, True):
+            who, one = f"{method}{', features' * more}", task | {"method": method}
+            rows[who] = cells.get(
+                f"{name} {split} {seed} {who}",
+                lambda m=more, o=one: ours(data[m], split, seed, o),
+                **one,
+            )
+            alpha = rows[who]["alpha"] if rows[who]["alpha"] and not more else alpha
+    if installed("smurff"):
+        for more in (False, True):
+            who = "SMURFF, Macau" if more else "SMURFF"
+            rows[who] = cells.get(
+                f"{name} {split} {seed} {who}",
+                lambda m=more: smurffs(data[m], split, seed, task, alpha), **task,
+            )  # fmt: skip
+    return rows
+
+
+if __name__ == "__main__":
+    main()
