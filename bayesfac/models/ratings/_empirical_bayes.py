@@ -8,6 +8,8 @@ second moments of the rows, which count the uncertainty. With weights w_ij and t
     cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
     mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
 
+The sweeps begin with regularised biases of users and items (`with_biases`), which few ratings show best.
+
 A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
 that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
 """
@@ -23,6 +25,8 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner
 
 SWEEPS = 30
+SMALL = 0.1  # of the start's random factors, beside biases
+RIDGE = 5.0  # ratings: the weight of the prior of a bias in the start
 SITES = ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
 
 
@@ -39,7 +43,7 @@ Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array]
 
 
 def estimated(
-    sides: dict[str, Any], cells: Cells, beta0: float, own: Any, observe: Observe
+    sides: dict[str, Any], cells: Cells, h: Any, own: Any, observe: Observe
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own unknowns.
 
@@ -51,8 +55,8 @@ def estimated(
 
     def sweep(state: tuple) -> tuple:
         count, user, item, own, target, weight = state
-        user = _rows(cells.by_row, target, weight, item, _prior(user, beta0, count))
-        item = _rows(cells.by_col, target, weight, user, _prior(item, beta0, count))
+        user = _rows(cells.by_row, target, weight, item, _prior(user, h, count))
+        item = _rows(cells.by_col, target, weight, user, _prior(item, h, count))
         return count + 1, user, item, *observe(own, *moments(user, item, cells))
 
     first = (jnp.zeros((), jnp.int32), user, item, own, target, weight)
@@ -63,6 +67,30 @@ def estimated(
     found["Lambda_U"] = _even(found["Lambda_U"] + _doubt(cells.by_row, weight, item))
     found["Lambda_V"] = _even(found["Lambda_V"] + _doubt(cells.by_col, weight, user))
     return {"U": user.mean, "V": item.mean, **found}, own
+
+
+def with_biases(sides: dict[str, Any], cells: Cells, y: jax.Array, a: float) -> dict[str, Any]:
+    """The start with regularised biases b and c of users and items as the first of its components.
+
+    u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...), where y are centred ratings. From
+    random factors alone the sweeps end with no factors where ratings are few.
+    """
+    if sides["U"].shape[1] < 2:
+        return sides
+    ones = [jnp.ones((len(sides[name]), 1), y.dtype) for name in "UV"]
+
+    def step(_: int, biases: tuple) -> tuple:
+        def ridge(rows: Rows, rest: jax.Array, other: jax.Array) -> jax.Array:
+            return sparse.spread(rows, rest, other)[:, 0] / (jnp.diff(rows.ptr) + RIDGE)
+
+        c = ridge(cells.by_col, y - biases[0][cells.row], ones[0])
+        return ridge(cells.by_row, y - c[cells.col], ones[1]), c
+
+    zeros = tuple(jnp.zeros(len(one), y.dtype) for one in ones)
+    b, c = jax.lax.fori_loop(0, 10, step, zeros)
+    U = (SMALL * sides["U"]).at[:, 0].set(b / a).at[:, 1].set(a)
+    V = (SMALL * sides["V"]).at[:, 0].set(a).at[:, 1].set(c / a)
+    return sides | {"U": U, "V": V, "mu_U": U.mean(0), "mu_V": V.mean(0)}
 
 
 def _names() -> tuple[tuple[str, ...], ...]:
@@ -95,12 +123,13 @@ def moments(user: Side, item: Side, cells: Cells) -> tuple[jax.Array, jax.Array]
     )
 
 
-def _prior(side: Side, beta0: float, count: jax.Array) -> Side:
+def _prior(side: Side, h: Any, count: jax.Array) -> Side:
     """mu and Lambda at their modes; the first two sweeps keep those of the start."""
     n, K = side.mean.shape
-    mu = side.mean.sum(0) / (beta0 + n)
+    mu = side.mean.sum(0) / (h.beta0 + n)
     away = side.mean - mu
-    rate = jnp.eye(K, dtype=mu.dtype) + away.T @ away + side.cov.sum(0) + beta0 * jnp.outer(mu, mu)
+    own = h.rate * jnp.eye(K, dtype=mu.dtype) + h.beta0 * jnp.outer(mu, mu)
+    rate = own + away.T @ away + side.cov.sum(0)
     new = side._replace(mu=mu, precision=n * jnp.linalg.inv(rate))
     return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
 

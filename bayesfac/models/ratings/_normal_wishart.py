@@ -1,7 +1,8 @@
 """Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
-Each side has Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file
-has the sites, the energy and the conditionals of both sides, and moves along the scales of U against V.
+Each side has Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1).
+This file has the sites, the energy and the conditionals of both sides, and moves along the scales of U
+against V. `h` is a Hyper with `beta0` and `rate`.
 """
 
 from typing import Any
@@ -54,27 +55,25 @@ def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribu
     return dist.TransformedDistribution(dist.Normal(zero, 1).to_event(1), RowAffine(mu, root))
 
 
-def sample_normal_wishart(name: str, plate: str, n: int, K: int, beta0: float) -> jax.Array:
+def sample_normal_wishart(name: str, plate: str, n: int, K: int, h: Any) -> jax.Array:
     """Sample the sites Lambda_`name`, mu_`name` and `name` (n x K); return the rows."""
-    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K))
+    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K) / h.rate**0.5)
     precision = numpyro.sample(f"Lambda_{name}", wishart)
-    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=beta0 * precision)
+    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=h.beta0 * precision)
     mu = numpyro.sample(f"mu_{name}", spread)
     with numpyro.plate(plate, n):
         return numpyro.sample(name, normal_rows(mu, precision))
 
 
-def normal_wishart_energy(
-    x: jax.Array, mu: jax.Array, precision: jax.Array, beta0: float
-) -> jax.Array:
+def normal_wishart_energy(x: jax.Array, mu: jax.Array, precision: jax.Array, h: Any) -> jax.Array:
     """Minus the log density of rows, mean and precision (L), without constants.
 
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + 1/2 tr L + 1/2 log|L|; the
+    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + rate/2 tr L + 1/2 log|L|; the
     last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
     """
     logdet = jnp.linalg.slogdet(precision)[1]
     rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
-    return 0.5 * (rows + beta0 * mu @ precision @ mu + jnp.trace(precision))
+    return 0.5 * (rows + h.beta0 * mu @ precision @ mu + h.rate * jnp.trace(precision))
 
 
 def normal_wishart_mean(
@@ -85,11 +84,11 @@ def normal_wishart_mean(
     return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
 
 
-def normal_wishart_precision(x: jax.Array, mu: jax.Array, beta0: float) -> dist.Wishart:
+def normal_wishart_precision(x: jax.Array, mu: jax.Array, h: Any) -> dist.Wishart:
     """Lambda | x, mu: each row of x adds one degree of freedom, and mu adds one."""
     n, K = x.shape
-    rate = jnp.eye(K, dtype=x.dtype) + (x - mu).T @ (x - mu) + beta0 * jnp.outer(mu, mu)
-    return dist.Wishart(K + n + 1.0, rate_matrix=rate)
+    own = h.rate * jnp.eye(K, dtype=x.dtype) + h.beta0 * jnp.outer(mu, mu)
+    return dist.Wishart(K + n + 1.0, rate_matrix=own + (x - mu).T @ (x - mu))
 
 
 def mode(conditional: dist.Distribution) -> jax.Array:
@@ -141,10 +140,10 @@ def blocks(observed: Any) -> dict[str, Any]:
         return GaussianRows(data.cells.by_col, target, p.U, weight, p.Lambda_V, p.Lambda_V @ p.mu_V)
 
     return {
-        "Lambda_U": lambda p, _, h, *auxiliary: normal_wishart_precision(p.U, p.mu_U, h.beta0),
+        "Lambda_U": lambda p, _, h, *auxiliary: normal_wishart_precision(p.U, p.mu_U, h),
         "mu_U": lambda p, _, h, *auxiliary: normal_wishart_mean(p.U, p.Lambda_U, h.beta0),
         "U": conditional_U,
-        "Lambda_V": lambda p, _, h, *auxiliary: normal_wishart_precision(p.V, p.mu_V, h.beta0),
+        "Lambda_V": lambda p, _, h, *auxiliary: normal_wishart_precision(p.V, p.mu_V, h),
         "mu_V": lambda p, _, h, *auxiliary: normal_wishart_mean(p.V, p.Lambda_V, h.beta0),
         "V": conditional_V,
     }
@@ -169,16 +168,16 @@ def start(key: jax.Array, shape: tuple[int, int], K: int) -> dict[str, Any]:
     return user | {"V": V, "mu_V": zero, "Lambda_V": precision}
 
 
-def sample_sides(shape: tuple[int, int], K: int, beta0: float) -> tuple[jax.Array, jax.Array]:
+def sample_sides(shape: tuple[int, int], h: Any) -> tuple[jax.Array, jax.Array]:
     """Sample the sites of both sides; return U and V."""
-    U = sample_normal_wishart("U", "user", shape[0], K, beta0)
-    return U, sample_normal_wishart("V", "item", shape[1], K, beta0)
+    U = sample_normal_wishart("U", "user", shape[0], h.n_components, h)
+    return U, sample_normal_wishart("V", "item", shape[1], h.n_components, h)
 
 
-def energy(p: Any, beta0: float) -> jax.Array:
+def energy(p: Any, h: Any) -> jax.Array:
     """`normal_wishart_energy` of both sides."""
-    user = normal_wishart_energy(p.U, p.mu_U, p.Lambda_U, beta0)
-    return user + normal_wishart_energy(p.V, p.mu_V, p.Lambda_V, beta0)
+    user = normal_wishart_energy(p.U, p.mu_U, p.Lambda_U, h)
+    return user + normal_wishart_energy(p.V, p.mu_V, p.Lambda_V, h)
 
 
 def new_rows(p: Any) -> tuple:
@@ -186,13 +185,14 @@ def new_rows(p: Any) -> tuple:
     return (p.mu_U, jnp.linalg.inv(p.Lambda_U)), (p.mu_V, jnp.linalg.inv(p.Lambda_V))
 
 
-def lowest_scale(p: Any) -> jax.Array:
+def lowest_scale(p: Any, h: Any) -> jax.Array:
     """The log c_k that minimise J along `stretch`.
 
-    With s = c_k^2, J is (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2 plus a constant; the minimum
-    solves Lambda_V,kk s^2 + (n - m) s = Lambda_U,kk.
+    With s = c_k^2, J is (n - m)/2 log s + a/2s + b s/2 plus a constant, where a is rate Lambda_U,kk and b is
+    rate Lambda_V,kk; the minimum solves b s^2 + (n - m) s = a.
     """
-    a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
+    a, b = h.rate * jnp.diag(p.Lambda_U), h.rate * jnp.diag(p.Lambda_V)
+    rows = len(p.U) - len(p.V)
     return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
 
 
@@ -203,14 +203,14 @@ def stretch(p: Any, t: jax.Array) -> Any:
     return p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
 
 
-def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
+def swell(key: jax.Array, p: Any, h: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
     """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2; return t = log c and p.
 
     The caller scales its thresholds by c too: with blocks alone, thresholds and factors mix slowly. `rest(t)`
     is the log density, with Jacobians, of all sites but the U side. The density of U and mu_U, with their
-    Jacobians, does not change; that of Lambda_U changes by -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2.
+    Jacobians, does not change; that of Lambda_U changes by -K^2 t - rate tr Lambda_U (e^{-2t} - 1) / 2.
     """
-    K, trace = p.U.shape[1], jnp.trace(p.Lambda_U)
+    K, trace = p.U.shape[1], h.rate * jnp.trace(p.Lambda_U)
 
     def density(t: jax.Array) -> jax.Array:
         t = t[0, 0]
@@ -226,9 +226,9 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
     """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' in several random frames Q.
 
-    The likelihood, the rows and the means keep their density, with Jacobians. With M = Q' Lambda_U Q and
-    N = Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of t_k
-    (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
+    The likelihood, the rows and the means keep their density, with Jacobians. With M = rate Q' Lambda_U Q
+    and N = rate Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of
+    t_k (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
     eigenvalues of Lambda_U would mix slowly.
     """
     K = p.U.shape[1]
@@ -237,7 +237,8 @@ def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
         Lambda_U, Lambda_V, A, inverse = state
         frame, scale = jax.random.split(jax.random.fold_in(key, number))
         Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), p.U.dtype))[0]
-        t = balance(scale, jnp.diag(Q.T @ Lambda_U @ Q) / 2, jnp.diag(Q.T @ Lambda_V @ Q) / 2)
+        a, b = (hyper.rate / 2 * jnp.diag(Q.T @ L @ Q) for L in (Lambda_U, Lambda_V))
+        t = balance(scale, a, b)
         S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
         return T @ Lambda_U @ T, S @ Lambda_V @ S, A @ S, inverse @ T
 

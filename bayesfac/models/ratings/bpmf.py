@@ -7,14 +7,19 @@ ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes i
       + sum over both sides of
         1/2 sum_i (u_i - mu)' Lambda (u_i - mu) - n/2 log|Lambda|                      (eq. 3-4)
       + beta0/2 mu' Lambda mu - 1/2 log|Lambda|                                       (eq. 5-6)
-      + 1/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                            (W0 = I, nu0 = K)
+      + rate/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                  (W0 = I / rate, nu0 = K)
 
     paper             here               shape
     U_i, V_j          U, V               users x K, items x K
     mu_U, mu_V        mu_U, mu_V         K
     Lambda_U, _V      Lambda_U, _V       K x K, positive definite
     alpha             alpha              scalar   (None where fixed)
-    mu0, beta0        0, beta0;  nu0, W0 are K, I
+    mu0, beta0        0, beta0;  nu0 = K, and W0 = I / rate
+
+The paper has beta0 = 2 and rate = 1. With few rows this prior says too much: u.v is b_i + c_j if a component
+of u is constant, far from 0 beside its scatter, which beta0 = 2 makes so improbable that biases of users
+and items vanish; and every variance is rate/n at least. Here mu has ten times the standard deviation of a
+row, and `rate` follows the ratings' scale.
 
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
@@ -53,19 +58,22 @@ class Hyper(NamedTuple):
     n_components: int = 10
     alpha: float | None = None  # a number fixes the noise precision (the paper: 2)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float = 1.0
-    beta0: float = 2.0
+    alpha_rate: float | None = None  # None: the variance of the ratings
+    beta0: float = 0.01  # the paper: 2
+    rate: float | None = None  # None: a twentieth of the ratings' standard deviation (the paper: 1)
     scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
     offset: float | None = None  # None: the mean rating
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0")
+    default = {"alpha_rate": data.spread**2, "rate": data.spread / 20, "offset": data.mean}
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
         checks.positive(hyper, "alpha")
-    return hyper if hyper.offset is not None else hyper._replace(offset=data.mean)
+    return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -94,7 +102,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha)
 
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    sides, (alpha, variance) = bayes.estimated(p._asdict(), data.cells, hyper.beta0, first, observe)
+    begin = bayes.with_biases(p._asdict(), data.cells, y, data.spread**0.5)
+    sides, (alpha, variance) = bayes.estimated(begin, data.cells, hyper, first, observe)
     if p.alpha is None:
         return Params(**sides)
     # the point predicts with the noise alone, which therefore takes over the variance of u.v; the same
@@ -118,7 +127,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = 0.5 * alpha * jnp.sum(residual**2) - 0.5 * len(residual) * jnp.log(alpha)
     if p.alpha is not None:
         fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
-    return fit + wishart.energy(p, hyper.beta0)
+    return fit + wishart.energy(p, hyper)
 
 
 def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple:
@@ -140,11 +149,11 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     for site, conditional in CONDITIONALS.items():
         if getattr(p, site) is not None and site not in held(hyper):
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper))})
-    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data.shape, hyper)
     alpha = hyper.alpha
     if alpha is None:
         alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
@@ -163,7 +172,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
-    return data, prepare(data, Hyper(2, alpha_shape=2.0, scales="joint"))
+    return data, prepare(
+        data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
+    )
 
 
 # fmt: off

@@ -70,6 +70,7 @@ class Hyper(NamedTuple):
     cost: float | None = None  # None: chosen by held-out ratings; 0.5 where nothing chooses
     scale_theta: float = 2.0
     beta0: float = 2.0
+    rate: float = 1.0
     scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
     penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -79,7 +80,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     if hyper.cost is None:
         hyper = hyper._replace(cost=COST)
-    checks.positive(hyper, "cost", "scale_theta", "beta0")
+    checks.positive(hyper, "cost", "scale_theta", "beta0", "rate")
     checks.one_of(hyper, "scales", ("held", "joint"))
     hyper = margins.penalised(hyper)
     checks.positive(hyper, "penalty")
@@ -133,7 +134,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     fit = 2 * hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, "hinge")
     fit += margins.threshold_energy(p.theta, hyper.scale_theta)
-    return fit + wishart.energy(p, hyper.beta0)
+    return fit + wishart.energy(p, hyper)
 
 
 # -- blocks given g = 1/w, (cells, R - 1) ------------------------------------------------------------------
@@ -182,7 +183,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
         fit = 2 * hyper.cost * margins.total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
         return p.theta.size * t - fit - margins.threshold_energy(c * p.theta, hyper.scale_theta)
 
-    t, p = wishart.swell(key, p, len(x), rest)
+    t, p = wishart.swell(key, p, hyper, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)
 
 
@@ -211,7 +212,7 @@ def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.
     for site, conditional in CONDITIONALS.items():
         if site not in held(hyper):
             p = p._replace(**{site: wishart.mode(conditional(p, data, hyper, g))})
-    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
@@ -219,7 +220,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data.shape, hyper)
     with numpyro.plate("user", data.n_users):
         theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
     x = inner(U, V, data.cells)
@@ -240,7 +241,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, scales="joint"))
+    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, rate=1.2, scales="joint"))
 
 
 # fmt: off

@@ -63,14 +63,15 @@ class Hyper(NamedTuple):
     thresholds: str = "user"  # or "shared"
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
-    beta0: float = 2.0
+    beta0: float = 0.01
+    rate: float = 0.05
     scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = ordinal.levelled(data, hyper, "ordinal_mf")
-    checks.positive(hyper, "scale_shift", "scale_gap", "beta0")
+    checks.positive(hyper, "scale_shift", "scale_gap", "beta0", "rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
@@ -105,7 +106,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return {site: getattr(q, site) for site in own}, x + slope / weight, weight
 
     own = {site: value for site in ("centre", "theta") if (value := getattr(p, site)) is not None}
-    sides, own = bayes.estimated(p._asdict(), data.cells, hyper.beta0, own, observe)
+    begin = bayes.with_biases(p._asdict(), data.cells, (data.y - data.mean) / data.spread, 1.0)
+    sides, own = bayes.estimated(begin, data.cells, hyper, own, observe)
     return Params(**sides, **own)
 
 
@@ -170,7 +172,7 @@ def energy(p: Params, hyper: Hyper) -> jax.Array:
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = -jnp.sum(log_likelihood(p, inner(p.U, p.V, data.cells), data, hyper))
-    cost = fit + wishart.energy(p, hyper.beta0) + energy(p, hyper)
+    cost = fit + wishart.energy(p, hyper) + energy(p, hyper)
     return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
@@ -231,7 +233,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
         fit = jnp.sum(log_likelihood(q, jnp.exp(t) * x, data, hyper))
         return jacobian + fit - energy(q, hyper)
 
-    t, p = wishart.swell(key, p, len(x), rest)
+    t, p = wishart.swell(key, p, hyper, len(x), rest)
     return scaled(p, t)[0]
 
 
@@ -241,7 +243,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data.shape, hyper.n_components, hyper.beta0)
+    U, V = wishart.sample_sides(data.shape, hyper)
     c, s = population(hyper)
     centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
     thresholds = rising(centre)
@@ -275,7 +277,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, scales="joint"))
+    return data, prepare(data, Hyper(2, beta0=2.0, rate=1.2, scales="joint"))
 
 
 # fmt: off
