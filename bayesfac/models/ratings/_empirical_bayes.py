@@ -8,7 +8,8 @@ second moments of the rows, which count the uncertainty. With weights w_ij and t
     cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
     mean_i = cov_i (Lambda_U mu_U + sum_j w_ij t_ij v_j)
 
-The sweeps begin with regularised biases of users and items (`with_biases`), which few ratings show best.
+The sweeps begin twice, from random factors and from regularised biases of users and items (`starts`),
+which few ratings show best. What ends with the larger lower bound of the evidence is taken.
 
 A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
 that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
@@ -39,44 +40,59 @@ class Side(NamedTuple):
     precision: jax.Array
 
 
-Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array]]
+Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array, jax.Array]]
 
 
 def estimated(
-    sides: dict[str, Any], cells: Cells, h: Any, own: Any, observe: Observe
+    starts: list[dict[str, Any]], cells: Cells, h: Any, own: Any, observe: Observe
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own unknowns.
 
-    `sides` is the start. `observe(own, x, variance)` is called with mean and variance of u.v at the cells; it
-    returns the method's own unknowns (noise, thresholds) anew, and target and weight of every cell.
+    The sweeps run from each of the `starts`; that with the largest lower bound of the evidence counts.
+    `observe(own, x, variance)` is called with mean and variance of u.v at the cells. It returns the method's
+    own unknowns (noise, thresholds) anew, target and weight of every cell, and the expected log likelihood.
     """
-    user, item = (_begin(*(sides[name] for name in names)) for names in _names())
-    own, target, weight = observe(own, *moments(user, item, cells))
 
-    def sweep(state: tuple) -> tuple:
-        count, user, item, own, target, weight = state
-        user = _rows(cells.by_row, target, weight, item, _prior(user, h, count))
-        item = _rows(cells.by_col, target, weight, user, _prior(item, h, count))
-        return count + 1, user, item, *observe(own, *moments(user, item, cells))
+    def run(sides: dict[str, Any]) -> tuple:
+        user, item = (_begin(*(sides[name] for name in names)) for names in _names())
 
-    first = (jnp.zeros((), jnp.int32), user, item, own, target, weight)
-    _, user, item, own, _, weight = jax.lax.while_loop(
-        lambda state: state[0] < SWEEPS, sweep, first
-    )
+        def sweep(_: int, state: tuple) -> tuple:
+            count, user, item, own, target, weight, _ = state
+            user = _rows(cells.by_row, target, weight, item, _prior(user, h, count))
+            item = _rows(cells.by_col, target, weight, user, _prior(item, h, count))
+            return count + 1, user, item, *observe(own, *moments(user, item, cells))
+
+        first = (0, user, item, *observe(own, *moments(user, item, cells)))
+        _, user, item, new, _, weight, fit = jax.lax.fori_loop(0, SWEEPS, sweep, first)
+        return fit + _evidence(user, h) + _evidence(item, h), user, item, new, weight
+
+    ends = jax.lax.map(run, jax.tree.map(lambda *tables: jnp.stack(tables), *starts))
+    best = jnp.argmax(ends[0])
+    _, user, item, own, weight = jax.tree.map(lambda table: table[best], ends)
     found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
     found["Lambda_U"] = _even(found["Lambda_U"] + _doubt(cells.by_row, weight, item))
     found["Lambda_V"] = _even(found["Lambda_V"] + _doubt(cells.by_col, weight, user))
     return {"U": user.mean, "V": item.mean, **found}, own
 
 
-def with_biases(sides: dict[str, Any], cells: Cells, y: jax.Array, a: float) -> dict[str, Any]:
-    """The start with regularised biases b and c of users and items as the first of its components.
+def _evidence(side: Side, h: Any) -> jax.Array:
+    """What a side adds to the bound: the expected log density of its rows, mu and Lambda, and the entropy."""
+    n, away = len(side.mean), side.mean - side.mu
+    scatter = away.T @ away + side.cov.sum(0)
+    prior = h.beta0 * side.mu @ side.precision @ side.mu + h.rate * jnp.trace(side.precision)
+    logdets = n * jnp.linalg.slogdet(side.precision)[1] + jnp.linalg.slogdet(side.cov)[1].sum()
+    return 0.5 * (logdets - jnp.sum(side.precision * scatter) - prior)
 
-    u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...), where y are centred ratings. From
-    random factors alone the sweeps end with no factors where ratings are few.
+
+def starts(p: Any, cells: Cells, h: Any, y: jax.Array, a: float) -> list[dict[str, Any]]:
+    """The sides of p, with random factors; and with biases b and c of users and items as first components.
+
+    u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...), where y are centred ratings. mu
+    and Lambda fit these rows: under a wide prior the first sweeps would overfit, and would not come back.
     """
+    sides = {name: getattr(p, name) for name in ("U", "V", *SITES)}
     if sides["U"].shape[1] < 2:
-        return sides
+        return [sides]
     ones = [jnp.ones((len(sides[name]), 1), y.dtype) for name in "UV"]
 
     def step(_: int, biases: tuple) -> tuple:
@@ -90,7 +106,9 @@ def with_biases(sides: dict[str, Any], cells: Cells, y: jax.Array, a: float) -> 
     b, c = jax.lax.fori_loop(0, 10, step, zeros)
     U = (SMALL * sides["U"]).at[:, 0].set(b / a).at[:, 1].set(a)
     V = (SMALL * sides["V"]).at[:, 0].set(a).at[:, 1].set(c / a)
-    return sides | {"U": U, "V": V, "mu_U": U.mean(0), "mu_V": V.mean(0)}
+    user, item = (_prior(_begin(x, x[0], sides["Lambda_U"]), h, 2) for x in (U, V))
+    found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
+    return [sides, {"U": U, "V": V} | found]
 
 
 def _names() -> tuple[tuple[str, ...], ...]:
@@ -123,7 +141,7 @@ def moments(user: Side, item: Side, cells: Cells) -> tuple[jax.Array, jax.Array]
     )
 
 
-def _prior(side: Side, h: Any, count: jax.Array) -> Side:
+def _prior(side: Side, h: Any, count: jax.Array | int) -> Side:
     """mu and Lambda at their modes; the first two sweeps keep those of the start."""
     n, K = side.mean.shape
     mu = side.mean.sum(0) / (h.beta0 + n)

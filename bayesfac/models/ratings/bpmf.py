@@ -99,10 +99,13 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         if p.alpha is not None:
             misfit = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
             alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / misfit
-        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha)
+        fit = 0.5 * len(y) * jnp.log(alpha) - 0.5 * alpha * jnp.sum((y - x) ** 2 + variance)
+        if p.alpha is not None:
+            fit += (hyper.alpha_shape - 1) * jnp.log(alpha) - hyper.alpha_rate * alpha
+        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha), fit
 
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    begin = bayes.with_biases(p._asdict(), data.cells, y, data.spread**0.5)
+    begin = bayes.starts(p, data.cells, hyper, y, data.spread**0.5)
     sides, (alpha, variance) = bayes.estimated(begin, data.cells, hyper, first, observe)
     if p.alpha is None:
         return Params(**sides)

@@ -27,8 +27,9 @@ falls from 1 to `SHARP`.
 The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
 zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
 `scales="joint"` it descends in all sites. Cost and penalty times the same number leave the mode of U and V
-nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty. Gibbs
-draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty, by
+the log score. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum
+to one over the levels.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Laws, Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
@@ -102,8 +103,8 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     if hyper.cost is not None or "cost" in chosen:
         return []
     free = {"penalty": chosen["penalty"]} if hyper.penalty is None else {}
-    steps = [2.0**-step for step in range(-1, 4)]
-    return [{"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps]
+    steps = [2.0**-step for step in range(-1, 5)]
+    return Laws({"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps)
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:

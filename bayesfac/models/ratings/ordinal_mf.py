@@ -16,8 +16,9 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's thresholds
 
-With `scales="estimated"` a point fit sets mu and Lambda once, by empirical Bayes (`_empirical_bayes.py`), and
-descends J in all other sites; with `scales="joint"` it descends in all sites, and the factors often vanish.
+With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
+Bayes (`_empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends in all
+sites, and the factors often vanish.
 
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
@@ -99,20 +100,25 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     weight = jnp.full_like(data.y, 1.0 if hyper.link == "probit" else 0.5)
 
-    def observe(own: dict, x: jax.Array, _: jax.Array) -> tuple:
+    def observe(own: dict, x: jax.Array, variance: jax.Array) -> tuple:
         q = p._replace(**own)
-        slope = jax.grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
         q = stepped(q, x, data, hyper)
-        return {site: getattr(q, site) for site in own}, x + slope / weight, weight
+        return {site: getattr(q, site) for site in own}, x + slope / weight, weight, fit
 
     own = {site: value for site in ("centre", "theta") if (value := getattr(p, site)) is not None}
-    begin = bayes.with_biases(p._asdict(), data.cells, (data.y - data.mean) / data.spread, 1.0)
+    y = (data.y - data.mean) / data.spread
+    begin = bayes.starts(p, data.cells, hyper, y, 1.0)
     sides, own = bayes.estimated(begin, data.cells, hyper, own, observe)
     return Params(**sides, **own)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else bayes.SITES
+    """`centre` too: the Jacobian would pull every user's gaps, and `centre` with them, towards zero."""
+    if hyper.scales == "joint":
+        return ()
+    return bayes.SITES if hyper.thresholds == "shared" else (*bayes.SITES, "centre")
 
 
 def stepped(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> Params:
