@@ -1,4 +1,4 @@
-"""Few ratings and nothing set: no method is worse than biases of users and items, and factors do not vanish."""
+"""Few ratings and nothing set: points are no worse than biases of users and items; factors do not vanish."""
 
 import numpy as np
 import pytest
