@@ -21,7 +21,7 @@ from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.labels import best_cut
-from bayesfac.core.method import Method, settle
+from bayesfac.core.method import Laws, Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, check_number
@@ -199,7 +199,8 @@ class Search:
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
-        self.scores[number] = loss(self.method, p, self.held, settled, values)
+        by_law = isinstance(self.candidates, Laws)
+        self.scores[number] = loss(self.method, p, self.held, settled, values, by_law)
         check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
         return self.scores[number]
 
@@ -232,15 +233,18 @@ def shown(value: Any) -> str:
 
 
 def loss(
-    method: Method, p: Any, held: Any, hyper: Any, values: Mapping[str, Any] | None = None
+    method: Method, p: Any, held: Any, hyper: Any, values: Mapping[str, Any], by_law: bool = False
 ) -> float:
     """The mean loss of held-out cells: minus the log score, or the absolute error of chosen levels.
 
     A method that decides by a rule of its own (a margin) has no calibrated distribution over levels: there
-    the log score only decides between settings that choose the same levels. `values` replace settings.
+    the log score only decides between settings that choose the same levels, or if told (`by_law`). `values`
+    replace settings.
     """
-    score, error = _scores(method, hyper, p, held, dict(values or {}))
-    return -float(score) if error is None else float(error) - TIE * float(score)
+    score, error = _scores(method, hyper, p, held, dict(values))
+    if error is None or by_law:
+        return -float(score)
+    return float(error) - TIE * float(score)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -201,7 +201,7 @@ def a_block_is_frozen(p, data, h):
 
 @plant(B, "conditionals.Lambda_U", "conditionals")
 def the_mean_itself_is_no_row(p, data, h):
-    return normal_wishart_precision(p.U, p.mu_U, 0.0)
+    return normal_wishart_precision(p.U, p.mu_U, h._replace(beta0=0.0))
 
 
 @plant(B, "conditionals.alpha", "conditionals")

@@ -59,6 +59,10 @@ class Permutation:
     signed: tuple[str, ...] = ()
 
 
+class Laws(list[dict[str, Any]]):
+    """Candidates that change probabilities and hardly any chosen level: an error would decide by chance."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
     """A published method: its objective, its solver and its generative model.
@@ -92,7 +96,8 @@ class Method:
     choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
-                                      complete these settings too, for callers that choose nothing
+                                      complete these settings too, for callers that choose nothing. `Laws`
+                                      are candidates that the log score decides
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     gauge(data)                       -> the symmetries of the joint: rotations and relabellings

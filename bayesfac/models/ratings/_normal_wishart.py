@@ -1,7 +1,8 @@
 """Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
-Each side has Lambda ~ Wishart(K, I), mu ~ N(0, (beta0 Lambda)^-1) and rows u_i ~ N(mu, Lambda^-1). This file
-has the sites, the energy and the conditionals of both sides, and moves along the scales of U against V.
+Each side has Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows u_i ~ N(mu, Lambda^-1).
+This file has the sites, the energy and the conditionals of both sides, and moves along the scales of U
+against V. `hyper` has `beta0` and `rate`.
 
 Features of users and items shift mu from row to row (`_links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
 """
@@ -69,7 +70,7 @@ def sample_normal_wishart(
 ) -> jax.Array:
     """Sample Lambda, mu and rows (n x K) of a side, and with features B and ridge; return the rows."""
     name, mean, scale = NAMES[side]
-    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K))
+    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K) / hyper.rate**0.5)
     precision = numpyro.sample(scale, wishart)
     spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=hyper.beta0 * precision)
     mu = numpyro.sample(mean, spread)
@@ -80,17 +81,15 @@ def sample_normal_wishart(
         return numpyro.sample(name, normal_rows(mu, precision))
 
 
-def normal_wishart_energy(
-    x: jax.Array, mu: jax.Array, precision: jax.Array, beta0: float
-) -> jax.Array:
+def normal_wishart_energy(x: jax.Array, mu: jax.Array, precision: jax.Array, h: Any) -> jax.Array:
     """Minus the log density of rows, mean and precision (L), without constants.
 
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + 1/2 tr L + 1/2 log|L|; the
+    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + rate/2 tr L + 1/2 log|L|; the
     last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
     """
     logdet = jnp.linalg.slogdet(precision)[1]
     rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
-    return 0.5 * (rows + beta0 * mu @ precision @ mu + jnp.trace(precision))
+    return 0.5 * (rows + h.beta0 * mu @ precision @ mu + h.rate * jnp.trace(precision))
 
 
 def normal_wishart_mean(
@@ -102,11 +101,12 @@ def normal_wishart_mean(
 
 
 def normal_wishart_precision(
-    x: jax.Array, mu: jax.Array, beta0: float, B: Any = None, ridge: Any = None
+    x: jax.Array, mu: jax.Array, h: Any, B: Any = None, ridge: Any = None
 ) -> dist.Wishart:
     """Lambda | x, mu, B: each row of x and of B adds one degree of freedom, and mu adds one."""
     n, K = x.shape
-    rate = jnp.eye(K, dtype=x.dtype) + (x - mu).T @ (x - mu) + beta0 * jnp.outer(mu, mu)
+    own = h.rate * jnp.eye(K, dtype=x.dtype) + h.beta0 * jnp.outer(mu, mu)
+    rate = own + (x - mu).T @ (x - mu)
     if B is None:
         return dist.Wishart(K + n + 1.0, rate_matrix=rate)
     return dist.Wishart(K + n + len(B) + 1.0, rate_matrix=rate + ridge * B.T @ B)
@@ -129,7 +129,7 @@ def given_rows(side: str) -> dict[str, Any]:
 
     def of_precision(p: Any, data: Any, h: Any, *_: Any) -> dist.Wishart:
         link = (p.B[side], p.ridge[side]) if links.linked(p, side) else ()
-        return normal_wishart_precision(links.rest(p, data, side), getattr(p, mean), h.beta0, *link)
+        return normal_wishart_precision(links.rest(p, data, side), getattr(p, mean), h, *link)
 
     def of_mean(p: Any, data: Any, h: Any, *_: Any) -> dist.MultivariateNormal:
         return normal_wishart_mean(links.rest(p, data, side), getattr(p, scale), h.beta0)
@@ -209,10 +209,8 @@ def sample_sides(data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
 
 def energy(p: Any, data: Any, hyper: Any) -> jax.Array:
     """`normal_wishart_energy` of both sides, and the energy of their links."""
-    user = normal_wishart_energy(links.rest(p, data, "user"), p.mu_U, p.Lambda_U, hyper.beta0)
-    both = user + normal_wishart_energy(
-        links.rest(p, data, "item"), p.mu_V, p.Lambda_V, hyper.beta0
-    )
+    user = normal_wishart_energy(links.rest(p, data, "user"), p.mu_U, p.Lambda_U, hyper)
+    both = user + normal_wishart_energy(links.rest(p, data, "item"), p.mu_V, p.Lambda_V, hyper)
     for side in p.B or ():
         both += links.energy(p.B[side], p.ridge[side], getattr(p, NAMES[side][2]))
         both += links.ridge_energy(p.ridge[side], hyper)
@@ -253,13 +251,14 @@ def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.log(a / b) / 4 + x / 2
 
 
-def lowest_scale(p: Any) -> jax.Array:
+def lowest_scale(p: Any, h: Any) -> jax.Array:
     """The log c_k that minimise J along `stretch`.
 
-    With s = c_k^2, J is (n - m)/2 log s + Lambda_U,kk/2s + Lambda_V,kk s/2 plus a constant; the minimum
-    solves Lambda_V,kk s^2 + (n - m) s = Lambda_U,kk. The rows of B count as rows.
+    With s = c_k^2, J is (n - m)/2 log s + a/2s + b s/2 plus a constant, where a is rate Lambda_U,kk and b is
+    rate Lambda_V,kk; the minimum solves b s^2 + (n - m) s = a. The rows of B count as rows.
     """
-    a, b, rows = jnp.diag(p.Lambda_U), jnp.diag(p.Lambda_V), len(p.U) - len(p.V)
+    a, b = h.rate * jnp.diag(p.Lambda_U), h.rate * jnp.diag(p.Lambda_V)
+    rows = len(p.U) - len(p.V)
     rows += sum(len(B) * (1 if side == "user" else -1) for side, B in (p.B or {}).items())
     return jnp.log(2 * a / (rows + jnp.sqrt(rows**2 + 4.0 * a * b))) / 2
 
@@ -272,14 +271,15 @@ def stretch(p: Any, t: jax.Array) -> Any:
     return p._replace(B=links.turned(p, lambda B: B * c, lambda B: B / c))
 
 
-def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
+def swell(key: jax.Array, p: Any, h: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
     """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2; return t = log c and p.
 
     The caller scales its thresholds by c too: with blocks alone, thresholds and factors mix slowly. `rest(t)`
     is the log density, with Jacobians, of all sites but the U side. The density of U, mu_U and B, with their
-    Jacobians, does not change; that of Lambda_U changes by -K^2 t - tr Lambda_U (e^{-2t} - 1) / 2.
+    Jacobians, does not change; that of Lambda_U changes by
+    -K^2 t - rate tr Lambda_U (e^{-2t} - 1) / 2.
     """
-    K, trace = p.U.shape[1], jnp.trace(p.Lambda_U)
+    K, trace = p.U.shape[1], h.rate * jnp.trace(p.Lambda_U)
 
     def density(t: jax.Array) -> jax.Array:
         t = t[0, 0]
@@ -296,9 +296,9 @@ def swell(key: jax.Array, p: Any, size: int, rest: Any) -> tuple[jax.Array, Any]
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
     """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' in several random frames Q.
 
-    The likelihood, the rows, the means and B keep their density, with Jacobians. With M = Q' Lambda_U Q and
-    N = Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of t_k
-    (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
+    The likelihood, the rows, the means and B keep their density, with Jacobians. With M = rate Q' Lambda_U Q
+    and N = rate Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of
+    t_k (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
     eigenvalues of Lambda_U would mix slowly.
     """
     K = p.U.shape[1]
@@ -307,7 +307,8 @@ def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
         Lambda_U, Lambda_V, A, inverse = state
         frame, scale = jax.random.split(jax.random.fold_in(key, number))
         Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), p.U.dtype))[0]
-        t = balance(scale, jnp.diag(Q.T @ Lambda_U @ Q) / 2, jnp.diag(Q.T @ Lambda_V @ Q) / 2)
+        a, b = (hyper.rate / 2 * jnp.diag(Q.T @ L @ Q) for L in (Lambda_U, Lambda_V))
+        t = balance(scale, a, b)
         S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
         return T @ Lambda_U @ T, S @ Lambda_V @ S, A @ S, inverse @ T
 

@@ -8,19 +8,24 @@ users and items shift the means of their rows, as in Macau (`_links.py`).
       + sum over both sides of
         1/2 sum_i (u_i - mu)' Lambda (u_i - mu) - n/2 log|Lambda|                      (eq. 3-4)
       + beta0/2 mu' Lambda mu - 1/2 log|Lambda|                                       (eq. 5-6)
-      + 1/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                            (W0 = I, nu0 = K)
+      + rate/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                  (W0 = I / rate, nu0 = K)
 
     paper             here               shape
     U_i, V_j          U, V               users x K, items x K
     mu_U, mu_V        mu_U, mu_V         K
     Lambda_U, _V      Lambda_U, _V       K x K, positive definite
     alpha             alpha              scalar   (None where fixed)
-    mu0, beta0        0, beta0;  nu0, W0 are K, I
+    mu0, beta0        0, beta0;  nu0 = K, and W0 = I / rate
     Macau: beta       B.user, B.item     features x K     (None without features)
     lambda_beta       ridge.user, .item  scalar
 
 With features x_i, u_i - mu becomes u_i - mu - B'x_i in J, and each side adds
         1/2 ridge tr Lambda B'B - F/2 log|Lambda| - (FK/2 + a - 1) log ridge + b ridge.
+
+The paper has beta0 = 2 and rate = 1. With few rows this prior says too much: u.v is b_i + c_j if a component
+of u is constant, far from 0 beside its scatter, which beta0 = 2 makes so improbable that biases of users
+and items vanish; and every variance is rate/n at least. Here mu has ten times the standard deviation of a
+row, and `rate` follows the ratings' scale.
 
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
@@ -29,7 +34,7 @@ mean-field sweeps that count the uncertainty of rows. The solver then descends J
 U against V (`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,8 +67,9 @@ class Hyper(NamedTuple):
     n_components: int = 10
     alpha: float | None = None  # a number fixes the noise precision (the paper: 2)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float = 1.0
-    beta0: float = 2.0
+    alpha_rate: float | None = None  # None: the variance of the ratings
+    beta0: float = 0.01  # the paper: 2
+    rate: float | None = None  # None: a twentieth of the ratings' standard deviation (the paper: 1)
     scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
     offset: float | None = None  # None: the mean rating
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
@@ -72,11 +78,19 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "ridge_shape", "ridge_rate")
+    default: dict[str, Any] = {
+        "alpha_rate": data.spread**2,
+        "rate": data.spread / 20,
+        "offset": data.mean,
+    }
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    checks.positive(
+        hyper, "alpha_shape", "alpha_rate", "beta0", "rate", "ridge_shape", "ridge_rate"
+    )
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
         checks.positive(hyper, "alpha")
-    return hyper if hyper.offset is not None else hyper._replace(offset=data.mean)
+    return hyper
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -102,10 +116,14 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         if p.alpha is not None:
             misfit = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
             alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / misfit
-        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha)
+        fit = 0.5 * len(y) * jnp.log(alpha) - 0.5 * alpha * jnp.sum((y - x) ** 2 + variance)
+        if p.alpha is not None:
+            fit += (hyper.alpha_shape - 1) * jnp.log(alpha) - hyper.alpha_rate * alpha
+        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha), fit
 
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    sides, (alpha, variance) = bayes.estimated(p._asdict(), data, hyper, first, observe)
+    begin = bayes.starts(p, data, hyper, y, data.spread**0.5)
+    sides, (alpha, variance) = bayes.estimated(begin, data, hyper, first, observe)
     if p.alpha is None:
         return Params(**sides)
     # the point predicts with the noise alone, which therefore takes over the variance of u.v; the same
@@ -149,7 +167,7 @@ CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
     p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper)
-    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -172,7 +190,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
-    return data, prepare(data, Hyper(2, alpha_shape=2.0, scales="joint"))
+    return data, prepare(
+        data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
+    )
 
 
 # fmt: off

@@ -28,8 +28,9 @@ falls from 1 to `SHARP`.
 The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
 zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
 `scales="joint"` it descends in all sites. Cost and penalty times the same number leave the mode of U and V
-nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty. Gibbs
-draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty, by
+the log score. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum
+to one over the levels.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Laws, Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
@@ -72,6 +73,7 @@ class Hyper(NamedTuple):
     cost: float | None = None  # None: chosen by held-out ratings; 0.5 where nothing chooses
     scale_theta: float = 2.0
     beta0: float = 2.0
+    rate: float = 1.0
     scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
     penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -83,7 +85,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     if hyper.cost is None:
         hyper = hyper._replace(cost=COST)
-    checks.positive(hyper, "cost", "scale_theta", "beta0", "ridge_shape", "ridge_rate")
+    checks.positive(hyper, "cost", "scale_theta", "beta0", "rate", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("held", "joint"))
     hyper = margins.penalised(hyper)
     checks.positive(hyper, "penalty")
@@ -105,8 +107,8 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     if hyper.cost is not None or "cost" in chosen:
         return []
     free = {"penalty": chosen["penalty"]} if hyper.penalty is None else {}
-    steps = [2.0**-step for step in range(-1, 4)]
-    return [{"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps]
+    steps = [2.0**-step for step in range(-1, 5)]
+    return Laws({"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps)
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -186,7 +188,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
         fit = 2 * hyper.cost * margins.total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
         return p.theta.size * t - fit - margins.threshold_energy(c * p.theta, hyper.scale_theta)
 
-    t, p = wishart.swell(key, p, len(x), rest)
+    t, p = wishart.swell(key, p, hyper, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)
 
 
@@ -216,7 +218,7 @@ def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
     p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper, g)
-    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p))
+    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
@@ -245,7 +247,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, scales="joint"))
+    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, rate=1.2, scales="joint"))
 
 
 # fmt: off

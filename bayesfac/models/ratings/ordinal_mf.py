@@ -17,8 +17,9 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     beta       centre             R - 1                     free coordinates of the population's thresholds
     -          B, ridge           features x K, scalar      where there are features (`_links.py`)
 
-With `scales="estimated"` a point fit sets mu and Lambda once, by empirical Bayes (`_empirical_bayes.py`), and
-descends J in all other sites; with `scales="joint"` it descends in all sites, and the factors often vanish.
+With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
+Bayes (`_empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends in all
+sites, and the factors often vanish.
 
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
@@ -66,7 +67,8 @@ class Hyper(NamedTuple):
     thresholds: str = "user"  # or "shared"
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
-    beta0: float = 2.0
+    beta0: float = 0.01
+    rate: float = 0.05
     scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
@@ -75,7 +77,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = ordinal.levelled(data, hyper, "ordinal_mf")
-    checks.positive(hyper, "scale_shift", "scale_gap", "beta0", "ridge_shape", "ridge_rate")
+    checks.positive(hyper, "scale_shift", "scale_gap", "beta0", "rate", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
@@ -103,19 +105,25 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     weight = jnp.full_like(data.y, 1.0 if hyper.link == "probit" else 0.5)
 
-    def observe(own: dict, x: jax.Array, _: jax.Array) -> tuple:
+    def observe(own: dict, x: jax.Array, variance: jax.Array) -> tuple:
         q = p._replace(**own)
-        slope = jax.grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
         q = stepped(q, x, data, hyper)
-        return {site: getattr(q, site) for site in own}, x + slope / weight, weight
+        return {site: getattr(q, site) for site in own}, x + slope / weight, weight, fit
 
     own = {site: value for site in ("centre", "theta") if (value := getattr(p, site)) is not None}
-    sides, own = bayes.estimated(p._asdict(), data, hyper, own, observe)
+    y = (data.y - data.mean) / data.spread
+    begin = bayes.starts(p, data, hyper, y, 1.0)
+    sides, own = bayes.estimated(begin, data, hyper, own, observe)
     return Params(**sides, **own)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else bayes.HELD
+    """`centre` too: the Jacobian would pull every user's gaps, and `centre` with them, towards zero."""
+    if hyper.scales == "joint":
+        return ()
+    return bayes.HELD if hyper.thresholds == "shared" else (*bayes.HELD, "centre")
 
 
 def stepped(p: Params, x: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -236,7 +244,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
         fit = jnp.sum(log_likelihood(q, jnp.exp(t) * x, data, hyper))
         return jacobian + fit - energy(q, hyper)
 
-    t, p = wishart.swell(key, p, len(x), rest)
+    t, p = wishart.swell(key, p, hyper, len(x), rest)
     return scaled(p, t)[0]
 
 
@@ -280,7 +288,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, scales="joint"))
+    return data, prepare(data, Hyper(2, beta0=2.0, rate=1.2, scales="joint"))
 
 
 # fmt: off

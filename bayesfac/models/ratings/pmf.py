@@ -152,7 +152,8 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     if hyper.biases:
         b, c = lone_bias(p, data, "user"), lone_bias(p, data, "item")
         ridge += (jnp.sum(b**2) + jnp.sum(c**2)) / hyper.scale_bias**2
-    return 0.5 * (fit + ridge) + link_energy(p, hyper)
+    cost = 0.5 * (fit + ridge)
+    return cost if p.B is None else cost + link_energy(p, hyper)
 
 
 # -- features: None and nothing without them -------------------------------------------------------

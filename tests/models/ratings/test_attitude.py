@@ -110,7 +110,7 @@ def test_new_users_and_items_are_prior_draws():
     query = Query(np.array([-1, 2, -1]), np.array([1, -1, -1]))
     found = np.asarray(ATTITUDE.predict(p, query, h).probs)
     rng, n = np.random.default_rng(0), 200_000
-    for row, col, mine in zip(*query, found, strict=True):
+    for row, col, mine in zip(query.row, query.col, found, strict=True):
         a = rng.normal(size=(n, 2)) if row < 0 else np.asarray(p.A[row])[None]
         c = 3 * rng.normal(size=(n, 4)) if row < 0 else np.asarray(p.bias_user[:, row])[None]
         B = 2 * rng.normal(size=(n, 4, 2)) if col < 0 else np.asarray(p.B[:, col])[None]

@@ -19,7 +19,7 @@ def golden(method):
     U, V, mu_U, Lambda_U, mu_V, Lambda_V, alpha = (np.array(x) for x in p[:7])
     y = np.full(data.shape, np.nan)
     y[data.user, data.item] = data.value - h.offset
-    eye = np.eye(2)  # W0; nu0 = K = 2
+    eye = h.rate * np.eye(2)  # the inverse of W0; nu0 = K = 2
 
     def prior(x, mu):  # eq. 14: mode of Wishart(nu0 + n + 1), then the mean of mu
         n = len(x)
@@ -43,7 +43,7 @@ def golden(method):
 
         def J(t, k=k):
             trace = Lambda_U[k, k] * np.exp(-2 * t) + Lambda_V[k, k] * np.exp(2 * t)
-            return (len(U) - len(V)) * t + 0.5 * trace
+            return (len(U) - len(V)) * t + 0.5 * h.rate * trace
 
         c = np.exp(minimize_scalar(J, (-1, 1), tol=1e-14).x)
         U[:, k], mu_U[k], V[:, k], mu_V[k] = U[:, k] * c, mu_U[k] * c, V[:, k] / c, mu_V[k] / c

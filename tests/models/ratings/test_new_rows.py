@@ -25,7 +25,7 @@ def case(name, **settings):
 
 def products(rng, user, item, U, V):
     """Draws of u.v for each case; `user` and `item` draw rows of the priors."""
-    for row, col in zip(*CASES, strict=True):
+    for row, col in zip(CASES.row, CASES.col, strict=True):
         u = user(rng) if row < 0 else np.asarray(U[row])[None]
         v = item(rng) if col < 0 else np.asarray(V[col])[None]
         yield row, np.broadcast_to((u * v).sum(-1), N)

@@ -64,7 +64,7 @@ def golden(method):
     for x, mu, L in ((U, p.mu_U, p.Lambda_U), (V, p.mu_V, p.Lambda_V)):
         mu, L = np.asarray(mu), np.asarray(L)
         J += 0.5 * (np.einsum("ik,kl,il", x - mu, L, x - mu) - len(x) * np.linalg.slogdet(L)[1])
-        J += 0.5 * (h.beta0 * mu @ L @ mu + np.trace(L))
+        J += 0.5 * (h.beta0 * mu @ L @ mu + h.rate * np.trace(L))
     np.testing.assert_allclose(method.objective(p, data, h), J, rtol=1e-10)
 
 
