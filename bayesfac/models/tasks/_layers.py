@@ -37,7 +37,8 @@ DIMS = {
     "left": ("row", "score"),
 }
 Pair = tuple[jax.Array, jax.Array]
-SPARE, MOST = 20, 300  # clusters beside those of the labels by default, and clusters at most
+SPARE, MOST = 150, 300  # clusters beside those of the labels by default, and clusters at most
+STARTS = ("labels", "svd")  # candidates
 
 
 class Params(NamedTuple):
@@ -99,6 +100,8 @@ def check(data: Tasks, hyper: Any) -> Any:
         hyper = hyper._replace(layers=((size, size),))
     if hyper.weight is None:
         hyper = hyper._replace(weight=1.0)
+    if hyper.start is None:
+        hyper = hyper._replace(start=STARTS[0])
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -130,8 +133,12 @@ def check(data: Tasks, hyper: Any) -> Any:
 def choices(
     data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, ...]
 ) -> list[dict[str, Any]]:
-    """Candidates of the weight of the labels."""
-    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in weights]
+    """Candidates of the weight of the labels and of the start, whichever was left open."""
+    each: list[dict[str, Any]] = [{}]
+    for name, values in (("weight", weights), ("start", STARTS)):
+        if getattr(hyper, name) is None and not chosen:
+            each = [{**one, name: value} for one in each for value in values]
+    return each if each != [{}] else []
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:
