@@ -38,7 +38,6 @@ DIMS = {
 }
 Pair = tuple[jax.Array, jax.Array]
 SPARE, MOST = 150, 300  # clusters beside those of the labels by default, and clusters at most
-STARTS = ("labels", "svd")  # candidates
 
 
 class Params(NamedTuple):
@@ -101,7 +100,7 @@ def check(data: Tasks, hyper: Any) -> Any:
     if hyper.weight is None:
         hyper = hyper._replace(weight=1.0)
     if hyper.start is None:
-        hyper = hyper._replace(start=STARTS[0])
+        hyper = hyper._replace(start="labels")
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -131,14 +130,17 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 
 def choices(
-    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, ...]
+    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """Candidates of the weight of the labels and of the start, whichever was left open."""
-    each: list[dict[str, Any]] = [{}]
-    for name, values in (("weight", weights), ("start", STARTS)):
-        if getattr(hyper, name) is None and not chosen:
-            each = [{**one, name: value} for one in each for value in values]
-    return each if each != [{}] else []
+    """Candidates of the weight of the labels and of the start, whichever was left open.
+
+    A large weight goes with a start by labels: rows of "svd" would forget their features for their labels.
+    """
+    pairs = [("labels", weights[0]), ("svd", weights[0]), ("labels", weights[1])]
+    each = [{"start": start, "weight": weight} for start, weight in pairs]
+    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in each]
+    different = [one for i, one in enumerate(own) if one and one not in own[:i]]
+    return [] if chosen else different
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:

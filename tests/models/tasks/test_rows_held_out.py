@@ -20,7 +20,8 @@ def made(n=90, shift=0.0):
     return x, (score + 0.5 * rng.normal(size=score.shape) > 0).astype(float)
 
 
-def test_the_cut_is_chosen_said_and_reproduces():
+def test_the_cut_is_chosen_said_and_reproduces(monkeypatch):
+    monkeypatch.setattr(choosing, "TIMES", 1)  # quick; the next test has all three thirds
     x, y = made()
     data, engine = bf.Tasks({"x": x[:60]}, y[:60]), bf.FixedPoint(40, tol=1e-3)
     fit = bf.fit("heres", data, engine, n_components=5, sparsity=0.1, progress=False)
@@ -100,3 +101,16 @@ def test_a_setting_left_open_has_candidates_and_a_given_one_has_none(name, setti
     for given, one in (({}, candidates[0]), (candidates[1], candidates[1])):
         settled = method.prepare(data, method.Hyper(**given))
         assert getattr(settled, setting) == one[setting]
+
+
+def test_what_is_given_of_weight_and_start_is_kept():
+    x, y = made(30)
+    himls, data = lookup("himls"), bf.Tasks({"x": x}, y)
+
+    def told(chosen=(), **given):
+        return himls.choices(data, himls.Hyper(**given), dict(chosen))
+
+    assert [one["start"] for one in told()] == ["labels", "svd", "labels"]
+    assert [list(one) for one in told(start="svd")] == [["weight"]] * 2
+    assert told(weight=2.0) == [{"start": "labels"}, {"start": "svd"}]
+    assert told(weight=2.0, start="svd") == told(chosen={"weight": 2.0}) == []
