@@ -95,7 +95,7 @@ def tree_grid(L: int) -> dict[str, Sequence[float]]:
 
 PART = SHARES, PENALTIES
 METHODS: dict[str, Method] = {
-    "MLC-HMF": Method(("mlc_hmf", RAW, SHORT), tree_grid),
+    "MLC-HMF": Method(("mlc_hmf", {"vote": "hard", **RAW}, SHORT), tree_grid),
     "GroPLE": Method(
         ("grople", {"n_components": 100, **RAW}, STOP), lambda L: {"beta": list(PENALTIES)}
     ),

@@ -47,7 +47,8 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
         with np.load(path, allow_pickle=False) as z:
             data = bf.Tasks({"music": z["X"].astype(float)}, z["Y"].astype(float))
     train, test = bf.split.holdout(data, 0.5, seed=seed)
-    return "heres", {"n_components": 4 if quick else 10}, train, test, None
+    given = {"n_components": 4 if quick else 10, "sparsity": 0.0625}
+    return "heres", given, train, test, None
 
 
 def timed(method: str, data: Any, engine: Any, settings: Numbers) -> tuple[bf.Fit, float]:

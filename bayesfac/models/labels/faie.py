@@ -19,8 +19,8 @@ large as eigenvalue d of Y Y', or d exceeds the rank of Y.
 
 Every row needs labels, as C has a row for each; an unlabelled row would have the code X W, which `fold_in`
 gives to new rows. `ready` scales the features and adds a constant;
-Y is not centred. alpha, the penalty and the cut come from rows left out (`_left_out`), for given codes of the
-training rows in closed form.
+Y is not centred. d, alpha, the penalty and the cut come from rows left out (`_left_out`), for given codes of
+the training rows in closed form.
 
 Twin: C = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
 uniform; normal W, D and labels; the features are not modelled. The factor exp(-alpha |C - X W|^2) makes the
@@ -60,7 +60,7 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # d; None: half the labels
+    n_components: int | None = None  # d; None: by rows left out
     alpha: float | None = None  # None: by rows left out
     penalty: float | None = None  # None: by rows left out
     weight: float = 1.0
@@ -77,36 +77,57 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         raise ValueError(
             f"Expected labels of every row (predict unlabelled rows by fold_in), got none of {row!r}"
         )
-    d = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
-    checks.whole("n_components", d, data.n_rows, "the number of rows")
+    if hyper.n_components is not None:
+        checks.whole("n_components", hyper.n_components, data.n_rows, "the number of rows")
     given = [name for name in ("alpha", "penalty") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
-    hyper = hyper._replace(n_components=d, binary=data.binary)
-    if None in (hyper.alpha, hyper.penalty) or (hyper.cut is None and hyper.binary):
+    hyper = hyper._replace(binary=data.binary)
+    if None in (hyper.n_components, hyper.alpha, hyper.penalty) or (
+        hyper.cut is None and hyper.binary
+    ):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """alpha and the penalty with the smallest squared error of rows left out, and the cut of their scores.
+    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut of their scores.
 
-    Codes of the given rows are predicted for each row by all other rows. alpha is at most as large as
-    the labels carry in direction d: from there on the codes are those of the features alone, whatever
-    the labels.
+    Codes of the given rows are predicted for each row by all other rows. d is chosen first: half of the
+    labels, three quarters or all of them. alpha is at most half of what the labels carry in direction d: from
+    there on the codes are those of the features alone, whatever the labels.
     """
-    rows, w = LeftOut(data), hyper.weight
-    alphas, penalties = [hyper.alpha], [hyper.penalty]
+    rows = LeftOut(data)
+    penalties = [hyper.penalty]
     if hyper.penalty is None:
         penalties = [rows.penalty() * x for x in (0.3, 1.0, 3.0)]
-    if hyper.alpha is None:
-        strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1][: hyper.n_components]
-        least = min(strength[strength > 1e-6 * strength[0]], default=1.0)
-        alphas = [w * least / rows.share * x for x in (0.01, 0.1, 0.5)]
-    tried = [(a, c) for a in alphas for c in penalties]
+    strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1]
+    strength = strength[strength > 1e-6 * strength[0]]
+    if hyper.n_components is None:
+        some = {-(-len(data.labels) * k // 4) for k in (2, 3, 4)}
+        sizes = sorted({max(1, min(d, len(strength))) for d in some})
+        each = [hyper._replace(n_components=d) for d in sizes]
+        scores = [
+            without_own_row(rows, middle(alphas(strength, rows, h)), middle(penalties), h)
+            for h in each
+        ]
+        hyper = each[int(np.argmin([rows.error(score) for score in scores]))]
+    tried = [(a, c) for a in alphas(strength, rows, hyper) for c in penalties]
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
     hyper = hyper._replace(alpha=float(tried[best][0]), penalty=float(tried[best][1]))
     return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+
+
+def middle(several: list[float]) -> float:
+    return several[len(several) // 2]
+
+
+def alphas(strength: np.ndarray, rows: LeftOut, hyper: Hyper) -> list[float]:
+    """The given alpha, or shares of what the labels carry in direction d; `strength` falls."""
+    if hyper.alpha is not None:
+        return [hyper.alpha]
+    least = min(strength[: hyper.n_components], default=1.0)
+    return [hyper.weight * least / rows.share * x for x in (0.01, 0.1, 0.5)]
 
 
 def without_own_row(rows: LeftOut, alpha: float, penalty: float, hyper: Hyper) -> np.ndarray:

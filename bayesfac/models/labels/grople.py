@@ -38,7 +38,7 @@ Length: more than 300 lines with the private files, for three penalties with kin
 step, a spectral clustering of labels, and a law for V.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,7 @@ from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
 from bayesfac.models.labels._left_out import CONSTANT
 
+BETAS = (0.1, 1.0)  # candidates
 STEPS_Z, FIRST_Z = 10, 50  # proximal steps for Z in a sweep and at the start
 
 
@@ -76,7 +77,7 @@ class Hyper(NamedTuple):
     sparsity: float = 1.0
     coupling: float = 0.1
     alpha: float = 0.01
-    beta: float = 0.1
+    beta: float | None = None  # None: by rows held out
     gamma: float | None = None  # None: alpha d
     groups: tuple[int, ...] | None = None  # the group of every label; None: spectral clustering
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
@@ -86,6 +87,8 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data)
+    if hyper.beta is None:
+        hyper = hyper._replace(beta=BETAS[0])
     d = hyper.n_components
     d = min(100, len(data.labels)) if d is None else d
     checks.whole("n_components", d, 100_000, "columns of the embedding")
@@ -96,6 +99,11 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
     checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
     return hyper._replace(binary=data.binary)
+
+
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
+    """Candidates of beta, the weight of the absolute values of Z."""
+    return [] if hyper.beta is not None or chosen else [{"beta": one} for one in BETAS]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
@@ -202,7 +210,8 @@ WAIVED = {
 METHOD = register(Method(
     name="grople", cite="kumar2019grople", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=fold_in, prepare=prepare, ready=ready, remarks=remarks, gauge=gauge,
+    update=update, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready, remarks=remarks,
+    gauge=gauge,
     dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
           "Z": ("feature.{key}", "component")},
     traits=answers.LABELS_ALONE, waived=WAIVED,

@@ -17,8 +17,8 @@ The tree grows once, in `ready`. Labelled rows fall into two clusters (k-means),
 Rows that the node classifies with a Hamming loss of at most `threshold` stay; the other rows of the node fall
 into two clusters again, until a cluster has less than `minimum` rows or the tree is `depth` deep. (Algorithm
 5 asks for a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) A row asks the
-nodes in which its nearest rows stayed for sign(x U V') and takes the majority; rows that never stayed in a
-node are no neighbours. Rows to be predicted are rows of the data without labels.
+nodes in which its nearest rows stayed for sign(x U V') and takes the majority (see `vote`); rows that never
+stayed in a node are no neighbours. Rows to be predicted are rows of the data without labels.
 
 Given the tree, J separates into one problem for each node, and all nodes of one depth are one batch: the
 features of a row stand in the block of columns of its node, so that one sparse product serves all. h lies
@@ -57,6 +57,9 @@ class Params(NamedTuple):
     share: jax.Array | None = None  # derived: of the votes, for every row and label
 
 
+VOTES = ("hard", "soft")  # candidates
+
+
 class Hyper(NamedTuple):
     n_components: int | None = None  # K; half of the labels
     penalty: float = 10.0
@@ -64,7 +67,7 @@ class Hyper(NamedTuple):
     depth: int = 5
     minimum: int = 5
     neighbours: int = 5
-    vote: str = "hard"  # sign(x U V'), or "soft": the probability of the label
+    vote: str | None = None  # "hard": sign(x U V'); "soft": its probability; None: by rows held out
     seed: int = 0  # of the tree
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = (
@@ -75,6 +78,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data, binary=True)
+    vote = VOTES[0] if hyper.vote is None else hyper.vote
     K = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of an embedding")
     checks.whole("depth", hyper.depth, 20, "levels of the tree")
@@ -82,8 +86,14 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.whole("neighbours", hyper.neighbours, data.n_rows, "the number of rows")
     checks.whole("seed + 1", hyper.seed + 1, 2**32, "a seed")
     checks.positive(hyper, "penalty", *(["threshold"] if hyper.threshold != 0 else []))
-    checks.one_of(hyper, "vote", ("hard", "soft"))
-    return hyper._replace(n_components=K)
+    hyper = hyper._replace(n_components=K, vote=vote)
+    checks.one_of(hyper, "vote", VOTES)
+    return hyper
+
+
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, str]]:
+    """Candidates of the vote."""
+    return [] if hyper.vote is not None or chosen else [{"vote": one} for one in VOTES]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tree:
@@ -159,7 +169,8 @@ WAIVED = {
 METHOD = register(Method(
     name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, prepare=prepare, ready=ready, remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, prepare=prepare, choices=choices, ready=ready,
+    remarks=labels.remarks, gauge=gauge,
     dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
           "share": ("row", "feature.labels")},
     traits=labels.LABELS_ALONE, waived=WAIVED,

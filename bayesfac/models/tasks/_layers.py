@@ -37,7 +37,7 @@ DIMS = {
     "left": ("row", "score"),
 }
 Pair = tuple[jax.Array, jax.Array]
-SPARE, MOST = 20, 300  # clusters beside those of the labels by default, and clusters at most
+SPARE, MOST = 150, 300  # clusters beside those of the labels by default, and clusters at most
 
 
 class Params(NamedTuple):
@@ -99,6 +99,8 @@ def check(data: Tasks, hyper: Any) -> Any:
         hyper = hyper._replace(layers=((size, size),))
     if hyper.weight is None:
         hyper = hyper._replace(weight=1.0)
+    if hyper.start is None:
+        hyper = hyper._replace(start="labels")
     try:
         layers = tuple((int(p), int(q)) for p, q in hyper.layers)
     except (TypeError, ValueError):
@@ -128,10 +130,17 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 
 def choices(
-    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, ...]
+    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """Candidates of the weight of the labels."""
-    return [] if hyper.weight is not None or chosen else [{"weight": w} for w in weights]
+    """Candidates of the weight of the labels and of the start, whichever was left open.
+
+    A large weight goes with a start by labels: rows of "svd" would forget their features for their labels.
+    """
+    pairs = [("labels", weights[0]), ("svd", weights[0]), ("labels", weights[1])]
+    each = [{"start": start, "weight": weight} for start, weight in pairs]
+    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in each]
+    different = [one for i, one in enumerate(own) if one and one not in own[:i]]
+    return [] if chosen else different
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:

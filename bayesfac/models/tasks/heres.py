@@ -53,10 +53,13 @@ class Params(NamedTuple):
     D: jax.Array | None = None  # derived
 
 
+SPARSITIES = (0.0625, 1.0, 5.0)  # candidates
+
+
 class Hyper(NamedTuple):
     n_components: int = 100  # p
     weight: float = 0.2  # lambda; small, as rows without labels have their features alone
-    sparsity: float | tuple[float, ...] = 0.0625  # alpha_k
+    sparsity: float | tuple[float, ...] | None = None  # alpha_k; None: by rows held out
     clusters: str = "both"
     beta: float = 1.0
     smooth: float = 1e-3
@@ -66,6 +69,8 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    if hyper.sparsity is None:
+        hyper = hyper._replace(sparsity=SPARSITIES[0])
     checks.whole("n_components", hyper.n_components, 100_000, "columns of the representation")
     checks.positive(hyper, "weight", "beta", "smooth")
     checks.one_of(hyper, "clusters", groups.SETTINGS)
@@ -74,6 +79,11 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         raise ValueError("Expected Tasks(..., clusters=...) with clusters='given', got none")
     alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))
     return hyper._replace(sparsity=alpha, binary=data.binary)
+
+
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
+    """Candidates of the sparsity, which decides how many columns of how many sizes are left."""
+    return [] if hyper.sparsity is not None or chosen else [{"sparsity": a} for a in SPARSITIES]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
@@ -203,8 +213,9 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready, remarks=labels.remarks,
-    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready,
+    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment,
+    remarks=labels.remarks, gauge=gauge,
     dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
     traits=labels.TRAITS,
 ))

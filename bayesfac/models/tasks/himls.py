@@ -23,9 +23,9 @@ The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary: `
 engine that draws from the posterior, which is improper, refuses it.
 
 `ready` scales views and splits columns with negative cells into two parts. By default the spaces are coupled
-strongly and the start has a cluster for each label (`_pretraining.by_labels`): with the paper's start and a
-weak coupling, columns that only labels use predict the training rows and nothing else. The weight and the cut
-are chosen by rows whose labels are held out.
+strongly: with a weak coupling, columns that only labels use predict the training rows and nothing else. The
+weight, the start and the cut are chosen by rows whose labels are held out. The start has a cluster for each
+label (`_pretraining.by_labels`), or is NNDSVD of all blocks, better where many features say little each.
 
 Settings: `layers` with one pair is MLS; on `data.concatenated()` it is MLS-T, on `data.pooled()` MLS-V, on
 both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta
@@ -56,7 +56,7 @@ WEIGHTS = (0.3, 30.0)  # of a label beside a scaled feature: candidates
 
 class Hyper(NamedTuple):
     layers: tuple[tuple[int, int], ...] | None = (
-        None  # [p, q], from the data upwards; None: labels + 20
+        None  # [p, q], from the data upwards; None: labels + 150, or as many as rows or features
     )
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
@@ -64,7 +64,7 @@ class Hyper(NamedTuple):
     shape: float = 1.0
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
-    start: str = "labels"
+    start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1

@@ -57,7 +57,7 @@ WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
 
 class Hyper(NamedTuple):
     layers: tuple[tuple[int, int], ...] | None = (
-        None  # [p, q], from the data upwards; None: labels + 20
+        None  # [p, q], from the data upwards; None: labels + 150, or as many as rows or features
     )
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
@@ -66,7 +66,7 @@ class Hyper(NamedTuple):
     shape: float = 1.0
     rate: float = 0.01
     pretraining: int = 30  # sweeps of every layer before the fit
-    start: str = "labels"
+    start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1

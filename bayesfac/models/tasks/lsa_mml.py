@@ -62,14 +62,18 @@ class Params(NamedTuple):
     weights: jax.Array | None = None  # derived: alpha_v^r, or N_v / 2 E_v, by view
 
 
+MOST = 100  # columns by default
+RIDGES = (0.1, 1.0)  # candidates
+
+
 class Hyper(NamedTuple):
-    n_components: int = 50  # K
+    n_components: int | None = None  # K; None: 100, or the rows, or all features
     weight: float = 0.05  # beta; small, as rows without labels have their features alone
     alignment: float = 1.0
     r: float = 2.0
     alpha: tuple[float, ...] | None = None
     noise: bool = False
-    ridge: float = 1e-2
+    ridge: float | None = None  # None: by rows held out
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # predict labels with a score above it; None: by rows held out
     binary: bool = True  # filled in: labels are 0 and 1
@@ -77,6 +81,11 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     labels.check(data)
+    if hyper.n_components is None:
+        width = sum(data.n_features[v] for v in data.names)
+        hyper = hyper._replace(n_components=max(2, min(MOST, data.n_rows, width)))
+    if hyper.ridge is None:
+        hyper = hyper._replace(ridge=RIDGES[0])
     checks.whole("n_components", hyper.n_components, 10**5, "columns")
     if hyper.n_components < 2:
         raise ValueError(
@@ -93,6 +102,11 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if alpha and (len(alpha) != len(data.names) or min(alpha) <= 0 or abs(sum(alpha) - 1) > 1e-6):
         raise ValueError(f"Expected alpha above 0 for {data.names}, of sum 1, got {hyper.alpha}")
     return hyper._replace(alpha=alpha, binary=data.binary)
+
+
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
+    """Candidates of the ridge of P and W, which keeps many columns from fitting the labels of few rows."""
+    return [] if hyper.ridge is not None or chosen else [{"ridge": one} for one in RIDGES]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
@@ -212,8 +226,8 @@ WAIVED = {
 METHOD = register(Method(
     name="lsa_mml", cite="zhang2018lsamml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
-    remarks=labels.remarks, gauge=gauge,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices,
+    ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
           "W": ("feature.labels", "component"), "weights": ("view",)},
     traits=labels.TRAITS, waived=WAIVED,

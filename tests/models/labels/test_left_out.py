@@ -52,6 +52,15 @@ def test_what_was_chosen_reproduces_and_more_noise_has_a_larger_penalty(name):
     assert chosen[1] > 2 * chosen[0]
 
 
+@pytest.mark.parametrize(("copies", "d"), [(1, 4), (2, 2)])
+def test_faie_has_as_many_codes_as_there_are_different_labels(copies, d):
+    """Four labels that four features tell exactly; or two such labels, each of them twice."""
+    x = np.random.default_rng(0).normal(size=(80, 4))
+    y = np.tile((x[:, : 4 // copies] > 0).astype(float), copies)
+    method = lookup("faie")
+    assert method.prepare(bf.Tasks(x, y), method.Hyper()).n_components == d
+
+
 def test_a_cut_outside_of_probabilities_is_refused():
     with pytest.raises(ValueError, match="Expected cut between"):
         bf.fit("lsml", bf.Tasks(*made()), cut=1.5)

@@ -297,9 +297,8 @@ def test_labels_of_rows_without_any_are_found(name):
     known = np.where(hidden[:, None], np.nan, y)
     task = np.where(np.arange(90) < 50, "a", "b")
     data = bf.Tasks({"left": x[:, ::2], "right": x[:, 1::2]}, known, task=task)
-    fit = bf.fit(
-        name, data, bf.FixedPoint(500, tol=1e-3), layers=((6, 4),), rate=0.01, progress=False
-    )
+    given = {"layers": ((6, 4),), "weight": 1.0, "start": "labels", "cut": 0.5}
+    fit = bf.fit(name, data, bf.FixedPoint(500, tol=1e-3), rate=0.01, progress=False, **given)
     asked = {
         "row": np.repeat(np.flatnonzero(hidden), 3),
         "label": np.tile(np.arange(3), hidden.sum()),

@@ -1,4 +1,4 @@
-"""The cut of a task method comes from rows whose labels are held out, stands in the fit and reproduces."""
+"""Settings and the cut of a task method come from rows whose labels are held out, and reproduce."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac import choosing
+from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.method import lookup
 from bayesfac.models.tasks import _pretraining as pretraining
 
@@ -17,10 +20,11 @@ def made(n=90, shift=0.0):
     return x, (score + 0.5 * rng.normal(size=score.shape) > 0).astype(float)
 
 
-def test_the_cut_is_chosen_said_and_reproduces():
+def test_the_cut_is_chosen_said_and_reproduces(monkeypatch):
+    monkeypatch.setattr(choosing, "TIMES", 1)  # quick; the next test has all three thirds
     x, y = made()
     data, engine = bf.Tasks({"x": x[:60]}, y[:60]), bf.FixedPoint(40, tol=1e-3)
-    fit = bf.fit("heres", data, engine, n_components=5, progress=False)
+    fit = bf.fit("heres", data, engine, n_components=5, sparsity=0.1, progress=False)
     assert fit.hyper.cut == fit.cut != 0.5
     assert "cut=" in repr(fit) and "micro-F1 of 20 rows" in repr(fit)
     again = bf.fit("heres", data, engine, progress=False, **fit.hyper._asdict())
@@ -32,6 +36,27 @@ def test_the_cut_is_chosen_said_and_reproduces():
     predicted = told.level.reshape(30, 3)
     trivial = bf.multilabel.micro_f1(y[60:], np.ones((30, 3)))
     assert bf.multilabel.micro_f1(y[60:], predicted) > trivial + 0.1
+
+
+def test_the_best_candidate_is_chosen_and_the_cut_is_that_of_three_thirds(monkeypatch):
+    """With made scores: those of a sparsity of 1 are the best, and only all three thirds place the cut."""
+    x, y = made()
+    data, seen = bf.Tasks({"x": x}, y), []
+
+    def scores(method, train, held, hyper, key):
+        seen.append((hyper.sparsity, held[LABELS].toarray(), held.rows))
+        noise = np.random.default_rng(len(seen)).normal(size=(held.n_rows, 3))
+        seen[-1] += (held[LABELS].toarray() + {1.0: 0.4}.get(hyper.sparsity, 2.0) * noise,)
+        return seen[-1][3]
+
+    monkeypatch.setattr(choosing, "scores_of_rows", scores)
+    found = choosing.choose(lookup("heres"), data, {}, 0)
+    assert found.values["sparsity"] == 1.0
+    truth, score = (np.vstack([part[k] for part in seen if part[0] == 1.0]) for k in (1, 3))
+    assert len(truth) == 90 and len(seen) == 5
+    assert found.values["cut"] == best_cut(truth, score) != best_cut(truth[:30], score[:30])
+    assert len({tuple(sorted(part[2])) for part in seen}) == 3  # three different thirds
+    assert "in 5 short fits" in found.how[0]
 
 
 def test_few_rows_cut_at_one_half():
@@ -59,3 +84,33 @@ def test_a_start_by_labels_has_a_cluster_for_each_label(sizes):
     )
     assert C["labels"].shape == (3, sizes[1]) and M["x"].shape == (1, *sizes)
     assert all(bool(jnp.all(part > 0)) for part in (R, *C.values(), *M.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("heres", "sparsity"), ("lsa_mml", "ridge"), ("grople", "beta"), ("mlc_hmf", "vote")],
+)
+def test_a_setting_left_open_has_candidates_and_a_given_one_has_none(name, setting):
+    x, y = made(30)
+    method, data = lookup(name), bf.Tasks({"x": x}, y)
+    candidates = method.choices(data, method.Hyper(), {})
+    assert len(candidates) > 1 and all(list(one) == [setting] for one in candidates)
+    assert method.choices(data, method.Hyper(), candidates[0]) == []
+    assert method.choices(data, method.Hyper(**candidates[1]), {}) == []
+    assert choosing.choose(method, data, {}, 0).hyper == {}  # too few rows to choose by
+    for given, one in (({}, candidates[0]), (candidates[1], candidates[1])):
+        settled = method.prepare(data, method.Hyper(**given))
+        assert getattr(settled, setting) == one[setting]
+
+
+def test_what_is_given_of_weight_and_start_is_kept():
+    x, y = made(30)
+    himls, data = lookup("himls"), bf.Tasks({"x": x}, y)
+
+    def told(chosen=(), **given):
+        return himls.choices(data, himls.Hyper(**given), dict(chosen))
+
+    assert [one["start"] for one in told()] == ["labels", "svd", "labels"]
+    assert [list(one) for one in told(start="svd")] == [["weight"]] * 2
+    assert told(weight=2.0) == [{"start": "labels"}, {"start": "svd"}]
+    assert told(weight=2.0, start="svd") == told(chosen={"weight": 2.0}) == []
