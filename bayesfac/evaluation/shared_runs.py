@@ -62,7 +62,11 @@ def publish(
     rest = {name: settings[name] for name in SETTINGS} | {"float64": precise()}
     for one in trials:
         assert one.path is not None
-        cell = {"dataset": one.dataset, "data": prints[one.dataset], "method": one.method}
+        cell: dict[str, Any] = {
+            "dataset": one.dataset,
+            "data": prints[one.dataset],
+            "method": one.method,
+        }
         cell |= {"runner": json.loads(told[one.method]), "fold": one.fold, **rest}
         with atomic(folder / "plan" / one.path.name) as part:
             part.write_text(json.dumps({"what": KIND, **cell}, indent=1), encoding="utf-8")

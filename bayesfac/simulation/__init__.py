@@ -168,7 +168,7 @@ def _block(
 ) -> tuple[int, Any]:
     """All replications of a block, in one program."""
     every = _program(replace(what, example=example))
-    found = every(*map(jax.random.wrap_key_data, (truths, keys)))
+    found = every(*(jax.random.wrap_key_data(jnp.asarray(key)) for key in (truths, keys)))
     return number, jax.tree.map(np.asarray, found)
 
 
