@@ -215,11 +215,14 @@ class Fit:
         data = contain(self.method, data)
         return loo(self, data, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
 
-    def kfold(self, data: Any, k: int = 10, seed: int = 0) -> Any:
-        """Like `loo`, by k fits that each lack a fold: k times the cost, and no weights that could fail."""
+    def kfold(self, data: Any, k: int = 10, seed: int = 0, jobs: int | None = None) -> Any:
+        """Like `loo`, by k fits that each lack a fold: k times the cost, and no weights that could fail.
+
+        `jobs` fits run at a time, each in a process of its own; without it `joblib.parallel_config` decides.
+        """
         from bayesfac.report.diagnostics.kfold import kfold
 
-        return kfold(self, contain(self.method, data), k, seed, refit=fit)
+        return kfold(self, contain(self.method, data), k, seed, jobs, refit=fit)
 
     def sensitivity(
         self, data: Any, query: Any = None, alpha: tuple[float, float] = (0.8, 1.25)

@@ -20,10 +20,11 @@ RESULTS = Path(__file__).parent / "results" / "first_result.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--html", help="also write the report here")
-    parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--components", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=500)
-    parser.add_argument("--draws", type=int, default=500)
-    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=4)
+    parser.add_argument("--over", type=float, default=0.7)
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     warnings.simplefilter("default")
@@ -31,7 +32,7 @@ def main() -> None:
     train, test = bf.split.holdout(bf.datasets.load("movielens-100k"), 0.1, seed=0)
     size = {"n_components": chosen.components, "progress": False}
     point = bf.fit("bpmf", train, **size)
-    engine = bf.Gibbs(chosen.warmup, chosen.draws, chosen.chains)
+    engine = bf.Gibbs(chosen.warmup, chosen.draws, chosen.chains, over=chosen.over)
     draws = bf.fit("bpmf", train, engine, init=point, **size)
     compared = bf.compare({"point": point, "Gibbs": draws}, test, "random 90/10, seed 0", train)
     facts: dict[str, Any] = {name: scored(fit, test) for name, fit in compared.fits.items()}

@@ -47,14 +47,15 @@ print(train)
 # %% [markdown]
 # ## Two fits of one model
 #
-# Without an engine, `bf.fit` runs the method's own solver. `bf.Gibbs` samples the same model, here with two
-# chains, so that the chains can be compared.
+# Without an engine, `bf.fit` runs the method's own solver. `bf.Gibbs` samples the same model, with four
+# chains, so that the chains can be compared. `over=0.7` lets each step go beyond the middle of its
+# conditional; the chains then get around sooner.
 
 # %%
 settings = {"n_components": 5, "seed": 0}
 point = bf.fit("bpmf", train, bf.FixedPoint(max_iter=2000, every=10), **settings)
-sampler = bf.Gibbs(warmup=50, draws=100, chains=2) if FAST else bf.Gibbs(200, 400, chains=2)
-posterior = bf.fit("bpmf", train, sampler, **settings)
+sampler = bf.Gibbs(50, 100, chains=2) if FAST else bf.Gibbs(500, 1000, chains=4, over=0.7)
+posterior = bf.fit("bpmf", train, sampler, init=point, **settings)
 
 # %% [markdown]
 # First check whether the chains agree. R-hat compares the chains (1 is best), ESS is the number of
@@ -156,8 +157,7 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 #   and narrower for the others: so it says for whom a prediction is sure.
 # - So rank items by either fit. To decide between "show this item" and "ask the user first", use the
 #   probability of the posterior and the flag.
-# - Read the verdict on the chains first: it says what the draws may be used for, and how many draws the rest
-#   would take.
+# - Read the verdict on the chains first: it says what the draws may be used for, and what to do for the rest.
 #
 # Next: your own ratings by `bf.Ratings(frame)`, every method in `bf.methods()`, and all of this on one
 # page by `comparison.to_html("report.html")`.

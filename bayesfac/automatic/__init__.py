@@ -20,6 +20,7 @@ from bayesfac.api import fit as run_fit
 from bayesfac.automatic.candidates import listed
 from bayesfac.automatic.search import Search
 from bayesfac.core import checks
+from bayesfac.core.calls import workers
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
@@ -38,7 +39,7 @@ def auto(
     seed: int = 0,
     methods: Sequence[Any] | None = None,
     components: Sequence[int] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     progress: bool = True,
 ) -> Fit:
     """Choose a method and its number of components by held-out data, and fit it to all data.
@@ -67,8 +68,9 @@ def auto(
         data, and `bpmf` and `ordinal_mf` also by Gibbs.
     components : sequence of int, optional
         Every method is tried with each of these numbers of components, and with no others.
-    jobs : int
-        Processes; -1 takes all cores. The result of a candidate does not depend on it.
+    jobs : int, optional
+        Processes; -1 takes all cores. Without it `joblib.parallel_config` decides. The result of a candidate
+        does not depend on it.
 
     Examples
     --------
@@ -134,8 +136,7 @@ def _container(data: Any) -> Ratings | Tasks | Views:
 def _checked(seconds: Any, jobs: Any) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ValueError(f"Expected seconds as a number above 0, got {seconds!r}")
-    if jobs != -1:
-        checks.whole_number("jobs", jobs, 1)
+    workers(jobs)
     return float(seconds)
 
 

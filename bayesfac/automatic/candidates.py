@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.api import Fit
@@ -131,12 +129,12 @@ def read_candidate(one: Any, data: Any) -> Candidate:
 
 # -- one candidate --------------------------------------------------------------------------------
 def run(
-    one: Candidate, host: Any, weights: Weights, seed: int, path: Path | None, precise: bool
-) -> tuple[Candidate, Tried]:  # fmt: skip
-    """Fit a candidate and score it; `precise` sets the precision, which another process would not know."""
+    one: Candidate, parts: Any, weights: Weights, seed: int, path: Path | None
+) -> tuple[Candidate, Tried]:
+    """Fit a candidate to the first part and score it on the second."""
     begun, notes = time.perf_counter(), list[str]()
-    with jax.enable_x64(precise), heard(notes):
-        train, test = jax.tree.map(jnp.asarray, host)
+    train, test = parts
+    with heard(notes):
         try:
             fit = _fitted(one, train, test, seed)
             found = of_fit(fit, train, test)

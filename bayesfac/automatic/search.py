@@ -3,20 +3,19 @@
 import math
 import time
 from collections.abc import Iterator
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 
 from bayesfac.automatic.candidates import Candidate, Tried, from_json, run, scored
 from bayesfac.automatic.log_scores import BASELINE, MEASURE, divided, of_baseline, weights_of
+from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
-from bayesfac.evaluation import finished_calls
-from bayesfac.evaluation.kept_trials import place, precise, read
+from bayesfac.core.precision import precise
+from bayesfac.evaluation.kept_trials import place, read
 
 SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # of ratings, labelled rows, counts, held out
 WHAT = {"Ratings": "ratings", "Tasks": "labels", "Views": "counts"}
@@ -27,11 +26,14 @@ LEADERS = 2  # methods whose number of components is searched
 class Search:
     """Candidates that are fitted to a training part and scored on the rest."""
 
-    def __init__(self, data: Any, seed: int, folder: Path | None, jobs: int, end: float) -> None:
+    def __init__(
+        self, data: Any, seed: int, folder: Path | None, jobs: int | None, end: float
+    ) -> None:
         self.kind = type(data).__name__
         self.parts = divided(data, SHARE[self.kind], seed)
         self.seed, self.folder, self.jobs, self.end = seed, folder, jobs, end
         self.weights, self.stopped = weights_of(self.parts[1]), ""
+        self.shared = Shared(self.parts)
         self.key = {"what": "bf.auto", "bayesfac": version("bayesfac"), "float64": precise()}
         self.key |= {"data": data.fingerprint(), "seed": seed, "share": SHARE[self.kind]}
         self.tried: dict[str, tuple[Candidate, Tried]] = {}  # in the order of the list
@@ -53,14 +55,14 @@ class Search:
 
     def _try(self, wave: list[Candidate], shown: Any) -> None:
         """Read what the folder has of these candidates, then run the others."""
-        found, host = dict[str, tuple[Candidate, Tried]](), jax.tree.map(np.asarray, self.parts)
+        found = dict[str, tuple[Candidate, Tried]]()
         for one in wave:
             if (path := self._path(one)) and path.exists():
                 found[repr(one)] = one, from_json(read(path))
         self.tried |= found
         shown.update(len(found))
         calls = (
-            partial(run, one, host, self.weights, self.seed, self._path(one), precise())
+            (run, one, self.shared, self.weights, self.seed, self._path(one))
             for one in self._in_time([one for one in wave if repr(one) not in found])
         )
         try:

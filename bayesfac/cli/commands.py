@@ -94,6 +94,15 @@ def auto(args: argparse.Namespace) -> int:
     return _verdict(args, diagnostics)
 
 
+def worker(args: argparse.Namespace) -> int:
+    """Run cells of a cross-validation that several machines share."""
+    from bayesfac.evaluation.shared_runs import work
+
+    ran, every = work(Path(args.folder), args.jobs, lambda text: _tell(args, text))
+    print(f"{every} cells are finished; {ran} of them were not when this worker began")
+    return DONE
+
+
 def compare(args: argparse.Namespace) -> int:
     """Compare saved fits on held-out data."""
     import bayesfac as bf

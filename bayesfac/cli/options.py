@@ -57,6 +57,9 @@ def build_parser() -> Parser:
     _demo_options(_command(add, "demo", commands.demo, texts.DEMO))
     _fit_options(_command(add, "fit", commands.fit, texts.FIT, texts.FIT_EXAMPLES))
     _auto_options(_command(add, "auto", commands.auto, texts.AUTO, texts.AUTO_EXAMPLES))
+    worker = _command(add, "worker", commands.worker, texts.WORKER, texts.WORKER_EXAMPLES)
+    worker.add_argument("folder", metavar="FOLDER", help="the folder of the run")
+    worker.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
     _compare_options(
         _command(add, "compare", commands.compare, texts.COMPARE, texts.COMPARE_EXAMPLES)
     )

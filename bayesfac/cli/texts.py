@@ -65,6 +65,17 @@ examples:
   bayesfac auto movielens-100k --seconds 600 --keep tried --out best      a killed run goes on
   bayesfac auto ratings.csv --methods pmf,bpmf --components 5,10,20"""
 
+WORKER = """\
+Run cells of bf.evaluate(..., folder=FOLDER, shared=True) on this machine, which sees FOLDER: cells
+that are not finished and that no other process runs, until all are finished. Any number of workers
+may run, and each may be killed: its cell is run again after two minutes, on its own machine at once.
+Nothing in the folder is executed: the plan there names methods and holds numbers."""
+
+WORKER_EXAMPLES = """\
+examples:
+  bayesfac worker /shared/run                                    on any machine
+  sbatch --array=1-20 --wrap "bayesfac worker /shared/run"       on a Slurm cluster"""
+
 COMPARE = f"""\
 Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. With
 --levels also by level: wrong levels, ordinal log score, RPS.

@@ -195,6 +195,14 @@ def lookup(name: str | Method) -> Method:
     return REGISTRY[name]
 
 
+def portable(method: Method) -> str | Method:
+    """What `lookup` takes in another process: the name of a registered method, else the record itself.
+
+    A copy of a record is another record, for which every program is compiled again.
+    """
+    return method.name if REGISTRY.get(method.name) is method else method
+
+
 def unknown(what: str, name: str, known: Any) -> str:
     """Compose the message for a name that does not exist: the nearest name, then all names."""
     near = difflib.get_close_matches(str(name), list(known), n=1)

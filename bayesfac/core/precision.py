@@ -44,3 +44,8 @@ def doubled(step: Callable[..., Any]) -> Callable[..., Any]:
             return cast(step(*cast(arguments, np.float64)), working)
 
     return wide
+
+
+def precise() -> bool:
+    """Whether numbers have 64 bits."""
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)

@@ -1,31 +1,30 @@
 """Cross-validation of several methods on several data sets: tables, ranks and tests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from bayesfac.core import checks
+from bayesfac.core.calls import Shared, workers
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.evaluation.kept_trials import Trial, planned, precise, read, write
+from bayesfac.evaluation.cells import deal as deal
+from bayesfac.evaluation.cells import run, run_if_free, until_all_are_finished
+from bayesfac.evaluation.kept_trials import Trial, planned, read
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
-    Runner,
     name_of,
     read_method,
     read_metric,
 )
 from bayesfac.evaluation.methods_and_measures import Tuned as Tuned
 from bayesfac.evaluation.results import Evaluation as Evaluation
-from bayesfac.evaluation.trials import trial
+from bayesfac.evaluation.shared_runs import publish
 from bayesfac.inference.result import bar
 
 
@@ -38,7 +37,8 @@ def evaluate(
     seed: int = 0,
     folder: Any = None,
     finished: bool = False,
-    jobs: int = 1,
+    shared: bool = False,
+    jobs: int | None = None,
     empty: float = 1.0,
     progress: bool = True,
 ) -> Evaluation:
@@ -71,8 +71,12 @@ def evaluate(
         function another name in `methods`.
     finished : bool
         Run nothing: show the cells that `folder` has by now, for example of a run in another process.
-    jobs : int
-        Processes; -1 takes all cores. Results do not depend on it.
+    shared : bool
+        Let other processes take cells: write the plan of the run to `folder`, from which `bayesfac worker
+        FOLDER` runs cells on any machine that sees the folder. Methods and measures have names then.
+    jobs : int, optional
+        Processes; -1 takes all cores. Without it `joblib.parallel_config` decides, which also takes the cells
+        to other machines (`docs/machines.md`). Results do not depend on it.
     empty : float
         The score of a row (in `macro_f1` of a label) with nothing true and nothing predicted.
 
@@ -87,8 +91,7 @@ def evaluate(
     wanted = _metrics(metrics)
     runners, tasks = _named("methods", methods, read_method), _named("datasets", datasets, _data)
     checks.whole_number("seed", seed, 0)
-    if jobs != -1:
-        checks.whole_number("jobs", jobs, 1)
+    workers(jobs)
     if isinstance(empty, bool | str) or not 0 <= empty <= 1:
         raise ValueError(f"Expected empty within [0, 1], got {empty!r}")
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
@@ -99,18 +102,27 @@ def evaluate(
     cells = planned(tasks, runners, settings, _folder(folder))
     done = _finished(cells)
     # all measures with a name are kept, so that another choice of them needs no other run
-    how: dict[str, Any] = {"seed": seed, "metrics": (*METRICS, *own), "empty": empty}
-    how["precise"] = precise()
-    host = {name: jax.tree.map(np.asarray, data) for name, data in tasks.items()}
-    calls = [
-        partial(_run, i, cell, host[cell.dataset], runners[cell.method], dealt[cell.dataset], **how)
+    how = (seed, (*METRICS, *own), empty)
+    host = {name: Shared(data) for name, data in tasks.items()}
+    if shared:
+        publish(_shared_folder(folder), cells, tasks, runners, settings)
+    calls: list[tuple] = [
+        (
+            run_if_free if shared else run,
+            i,
+            cell,
+            host[cell.dataset],
+            runners[cell.method],
+            dealt[cell.dataset],
+            *how,
+        )
         for i, cell in enumerate(cells)
         if i not in done and not finished
     ]
     with bar(progress, len(cells), "evaluate") as shown:
         shown.update(len(done))
         try:
-            for i, result in finished_calls(calls, jobs if len(calls) > 1 else 1):
+            for i, result in until_all_are_finished(calls, jobs):
                 done[i] = result
                 shown.update(1)
         except KeyboardInterrupt:
@@ -118,53 +130,6 @@ def evaluate(
     names = tuple(map(name_of, wanted))
     frame = _frame({cells[i]: done[i] for i in sorted(done)}, names)
     return Evaluation(frame, tuple(tasks), tuple(runners), names, folds, len(done) < len(cells))
-
-
-def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
-    """The fold of every row: at random, task by task, so that each fold has its share of each task.
-
-    Examples
-    --------
-    >>> deal(Tasks({"x": [[1], [2], [3], [4]]}, [[0], [1], [0], [1]]), 2, seed=0).tolist()
-    [1, 0, 0, 1]
-    """
-    checks.whole_number("folds", folds, 2, data.n_rows, f" (rows of {name!r})")
-    rng, fold = np.random.default_rng(seed), np.zeros(data.n_rows, int)
-    order = [rng.permutation(np.arange(span.start, span.stop)) for span in data.bounds]
-    fold[np.concatenate(order)] = np.arange(data.n_rows) % folds
-    return fold
-
-
-# -- running the cells --------------------------------------------------------------------------
-def finished_calls(calls: Iterable[Callable[[], Any]], jobs: int) -> Iterator[Any]:
-    """The results of the calls, in the order in which they finish; a call is asked for when it can begin."""
-    if jobs == 1:
-        for call in calls:
-            yield call()
-        return
-    from joblib import Parallel, delayed
-
-    pool = Parallel(
-        jobs, backend="loky", batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered"
-    )
-    yield from pool(delayed(call)() for call in calls)
-
-
-def _run(
-    i: int, cell: Trial, data: Tasks, runner: Runner, fold: np.ndarray, *, precise: bool, **how: Any
-) -> tuple[int, dict[str, Any]]:
-    """Run one cell; `precise` sets the precision, which another process would not know."""
-    try:
-        with jax.enable_x64(precise):
-            result = trial(jax.tree.map(jnp.asarray, data), runner, fold, cell.fold, **how)
-    except Exception as wrong:
-        where = f"{cell.method!r} on {cell.dataset!r}, fold {cell.fold}"
-        raise BayesfacError(f"{where}: {type(wrong).__name__}: {wrong}") from wrong
-    if cell.path is not None:
-        write(cell.path, cell, result)
-    if runner.tuned is not None:  # hundreds of programs, for shapes that no other fold has
-        jax.clear_caches()
-    return i, result
 
 
 def _finished(cells: Sequence[Trial]) -> dict[int, dict[str, Any]]:
@@ -237,3 +202,10 @@ def _folder(path: Any) -> Path | None:
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"Expected a folder for finished cells, got the file {folder}")
     return folder
+
+
+def _shared_folder(path: Any) -> Path:
+    """The folder of a run in which other processes take part."""
+    if path is None:
+        raise ValueError("Expected a folder that other processes see, with shared=True, got None")
+    return Path(path)

@@ -21,6 +21,7 @@ from bayesfac.core.data.reading import digest
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic
+from bayesfac.core.precision import precise
 from bayesfac.evaluation.methods_and_measures import Runner
 
 KIND = "finished cell of bf.evaluate, version 1"
@@ -58,11 +59,6 @@ def place(folder: Path, key: Mapping[str, Any]) -> Path:
     """The file for the result that `key` decides."""
     name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
     return folder / f"{name}.json"
-
-
-def precise() -> bool:
-    """Whether numbers have 64 bits."""
-    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 def write(path: Path, one: Trial, result: Mapping[str, Any]) -> None:

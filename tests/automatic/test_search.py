@@ -22,7 +22,7 @@ def ran(monkeypatch):
     """The candidates that were run; each scores by its distance from the best size of its method."""
     calls = []
 
-    def run(one, host, weights, seed, path, precise):
+    def run(one, parts, weights, seed, path):
         calls.append((one.method, one.settings.get("n_components")))
         if one.method not in BEST:
             return one, Tried(one.name, refused="Expected something else")

@@ -3,13 +3,18 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.data.cards import check_same
+from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import portable
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.result import bar
 from bayesfac.report.diagnostics.elpd import Loo
@@ -17,7 +22,9 @@ from bayesfac.report.diagnostics.loo import MEMORY, UNITS, cells_of, what_is_sco
 from bayesfac.split import k_fold
 
 
-def kfold(whole: Any, data: Any, k: int, seed: int, refit: Callable[..., Any]) -> Loo:
+def kfold(
+    whole: Any, data: Any, k: int, seed: int, jobs: int | None, refit: Callable[..., Any]
+) -> Loo:
     """See `Fit.kfold`; `refit` is `bayesfac.fit`."""
     if not isinstance(data, Ratings):
         raise BayesfacError(
@@ -26,15 +33,18 @@ def kfold(whole: Any, data: Any, k: int, seed: int, refit: Callable[..., Any]) -
     check_same(whole.data, data)
     begun = time.perf_counter()
     cells, labels, cluster = cells_of(whole, data)
-    elpd, code = np.empty(len(data)), data.user.astype(np.int64) * data.n_items + data.item
+    shared = Shared((data, tuple(cells.query)))
+    again = partial(
+        refit, portable(whole.method), seed=whole.seed, progress=False, **whole.hyper._asdict()
+    )
+    calls = [
+        (_fold, shared, number, k, seed, again, _with_own_folder(whole.engine, number))
+        for number in range(k)
+    ]
+    elpd = np.empty(len(data))
     with bar(True, k, f"{whole.name}: folds") as shown:
-        for number, (train, test) in enumerate(k_fold(data, k, seed=seed)):
-            part = refit(
-                whole.method, train, _with_own_folder(whole.engine, number), seed=whole.seed,
-                progress=False, **whole.hyper._asdict(),
-            )  # fmt: skip
-            at = np.isin(code, test.user.astype(np.int64) * data.n_items + test.item)
-            elpd[at] = _log_means(part, cells.take(at))
+        for at, scores in finished_calls(calls, jobs):
+            elpd[at] = scores
             shown.update(1)
     table = labels.assign(elpd=elpd, p_loo=_log_means(whole, cells) - elpd, pareto_k=np.nan)
     draws = int(np.prod(next(iter(whole._as_draws().values())).shape[:2]))
@@ -43,6 +53,19 @@ def kfold(whole: Any, data: Any, k: int, seed: int, refit: Callable[..., Any]) -
         whole.name, table, what_is_scored(whole.data.levels), UNITS["Ratings"], f"{k} folds", draws,
         cluster, seconds=time.perf_counter() - begun, notes=notes,
     )  # fmt: skip
+
+
+def _fold(
+    shared: tuple[Ratings, tuple], number: int, k: int, seed: int, again: Callable[..., Any], engine: Any
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The cells of one fold, and their log scores by a fit to all others."""
+    data, query = shared
+    train, test = next(islice(k_fold(data, k, seed=seed), number, None))
+    part = again(data=train, engine=engine)
+    code = data.user.astype(np.int64) * data.n_items + data.item
+    at = np.isin(code, test.user.astype(np.int64) * data.n_items + test.item)
+    cells = pointwise.told(part.method, data, Query(*query), part.data.levels)
+    return at, _log_means(part, cells.take(at))
 
 
 def _log_means(fit: Any, cells: pointwise.Told) -> np.ndarray:
