@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core.calls import Shared, finished_calls, workers
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import lookup, settle
+from bayesfac.core.method import lookup, portable, settle
 from bayesfac.inference.gradient import LBFGS, as_rows
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, bar, check_number
@@ -62,6 +63,7 @@ def path(
     repeats: int = 3,
     held_out: int = 1,
     seed: int = 0,
+    jobs: int | None = None,
     progress: bool = True,
     **hyper: Any,
 ) -> Path:
@@ -71,6 +73,8 @@ def path(
     descend side by side from one start, in one L-BFGS with a history and a step length for each value; a
     value that has converged costs nothing more. The default is the rule of the thesis (section 3.6.5):
     10^(i/16) for i = 4..40, three repeats, the smallest zero-one error.
+
+    With `jobs` the repeats run in processes of their own; without it `joblib.parallel_config` decides.
 
     For `hmf`, whose stages have penalties of their own, fit `bmmmf` stage by stage:
     `tuple(path("bmmmf", ratings.above(q)).best for q in ratings.levels[:-1])`.
@@ -93,17 +97,33 @@ def path(
         raise ValueError(f"Expected values and repeats, got {len(values)} and {repeats}")
     data = ratings if isinstance(ratings, Ratings) else Ratings(ratings)
     settings = [settle(record, data, {**hyper, name: value}) for value in values]
-    scores = []
-    with bar(progress, repeats * engine.max_iter, f"{method} path") as shown:
-        for repeat in range(repeats):
-            train, test = weak_generalisation(data, held_out, seed=seed + repeat)
-            job = Job(record, train, settings[0], jax.random.key(seed + repeat))
-            scores.append(_scores(job, test, settings, name, engine, shown))
+    here, shared = workers(jobs) == 1, Shared(data)
+    how = (portable(record), held_out, settings, name, engine)
+    calls = [
+        (_repeat, shared, repeat, seed + repeat, progress and here, *how)
+        for repeat in range(repeats)
+    ]
+    scores: list[Any] = [None] * repeats
+    with bar(progress and not here, repeats, f"{method} path") as shown:
+        for repeat, found in finished_calls(calls, jobs):
+            scores[repeat] = found
+            shown.update(1)
     errors = np.array(scores)  # repeats x values x (zero-one, absolute, iterations)
     mean, sd = errors.mean(0), errors[:, :, 0].std(0, ddof=1) if repeats > 1 else np.nan
     columns = {"zero-one": mean[:, 0], "sd": sd, "MAE": mean[:, 1], "iterations": mean[:, 2]}
     index = pd.Index([float(v) for v in values], name=name)
     return Path(name, pd.DataFrame(columns, index=index).sort_index())
+
+
+def _repeat(
+    data: Ratings, repeat: int, seed: int, progress: bool, method: Any, held_out: int, settings: list,
+    name: str, engine: LBFGS,
+) -> tuple[int, list[tuple[float, float, float]]]:  # fmt: skip
+    """The errors of all settings on ratings that one repeat holds out."""
+    train, test = weak_generalisation(data, held_out, seed=seed)
+    job = Job(lookup(method), train, settings[0], jax.random.key(seed))
+    with bar(progress, engine.max_iter, f"{job.method.name} path, repeat {repeat + 1}") as shown:
+        return repeat, _scores(job, test, settings, name, engine, shown)
 
 
 def _scores(

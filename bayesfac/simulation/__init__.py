@@ -8,8 +8,10 @@ among the quantities.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
+from uuid import uuid4
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +19,14 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core import checks
-from bayesfac.core.method import Method, lookup, settle, unknown
+from bayesfac.core.calls import Shared, finished_calls
+from bayesfac.core.method import Method, lookup, portable, settle, unknown
 from bayesfac.inference import ENGINES, joint
 from bayesfac.inference.result import Job, bar
 from bayesfac.report import arviz_versions
 from bayesfac.simulation.quantities import identified, probes
 from bayesfac.simulation.results import Calibration as Calibration
-from bayesfac.simulation.samplers import SAMPLERS, Length, Posterior
+from bayesfac.simulation.samplers import SAMPLERS, Length
 
 BLOCK = 100  # replications at a time
 USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1)}  # warm-up, and steps for each draw
@@ -45,6 +48,7 @@ def sbc(
     seed: int = 0,
     data: Any = None,
     hyper: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
     progress: bool = True,
     **settings: Any,
 ) -> Calibration:
@@ -53,7 +57,7 @@ def sbc(
     For each replication the parameters are drawn from the method's joint, and the data given the parameters;
     the engine then draws from the posterior, and the true value of every identified quantity is ranked among
     its draws. The ranks are uniform if the sampler is correct. For SVI, an approximation, they measure the
-    error. All replications of a block run in one compiled program, in float64.
+    error. Replications run in blocks of at most 100, each in one compiled program, in float64.
 
     Parameters
     ----------
@@ -69,6 +73,9 @@ def sbc(
         Data whose sizes and cells are used and whose values are drawn anew; by default the method's example.
     hyper : mapping, optional
         Hyper-parameters that replace those of the example, or the defaults if there are `data`.
+    jobs : int, optional
+        Blocks of replications that run at a time, each in a process of its own; -1 takes all cores. Without
+        it `joblib.parallel_config` decides. Results do not depend on it.
     settings
         Settings of the engine: `target_accept`, `max_tree_depth`, `jitter` (NUTS), `guide`, `steps`,
         `learning_rate` (SVI).
@@ -107,16 +114,73 @@ def sbc(
         if truths.reason:
             return replace(empty, reason=truths.reason)
         job = Job(method, example, full, walk, progress=progress)
-        samples = _run(job, SAMPLERS[engine](job, made, length), truths.keys)
+        samples = _run(job, engine, made, length, truths.keys, jobs)
     return _judged(empty, length, truths, *samples)
 
 
 # -- running --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Replicated:
+    """What all blocks of one calibration share. The name of the calibration tells it from others, so that a
+    process compiles its program once."""
+
+    name: str
+    method: Any = field(compare=False)
+    engine: tuple[str, Any] = field(compare=False)
+    length: Length = field(compare=False)
+    hyper: Any = field(compare=False)
+    example: Any = field(default=None, compare=False)
+
+
 def _run(
-    job: Job, posterior: Posterior, truths: jax.Array
+    job: Job, engine: str, made: Any, length: Length, truths: jax.Array, jobs: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], bool]:
     """True values (replication), draws (replication, draw), the engine's statistics, whether interrupted."""
-    method, example, hyper, cells = job.method, job.data, job.hyper, probes(job.data)
+    what = Replicated(uuid4().hex, portable(job.method), (engine, made), length, job.hyper)
+    shared, count = Shared(job.data), len(truths)
+    blocks = -(-count // BLOCK)
+    size = -(-count // blocks)
+    at = np.minimum(np.arange(blocks * size), count - 1)  # the last truth pads the last block
+    keys = [
+        np.asarray(jax.random.key_data(key)) for key in (truths, jax.random.split(job.key, count))
+    ]
+    calls = [
+        (_block, what, shared, number, *(key[block] for key in keys))
+        for number, block in enumerate(at.reshape(blocks, size))
+    ]
+    parts = dict[int, Any]()
+    with bar(job.progress, count, f"{job.method.name}: replications") as shown:
+        try:
+            for number, found in finished_calls(calls, jobs):
+                parts[number] = found
+                shown.update(size)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+    done = sorted(parts)
+    real = np.arange(blocks * size).reshape(blocks, size)[done].ravel() < count
+    joined = jax.tree.map(lambda *x: np.concatenate(x)[real], *(parts[number] for number in done))
+    return (*joined, int(real.sum()) < count)
+
+
+def _block(
+    what: Replicated, example: Any, number: int, truths: np.ndarray, keys: np.ndarray
+) -> tuple[int, Any]:
+    """All replications of a block, in one program."""
+    every = _program(replace(what, example=example))
+    found = every(*(jax.random.wrap_key_data(jnp.asarray(key)) for key in (truths, keys)))
+    return number, jax.tree.map(np.asarray, found)
+
+
+@lru_cache(maxsize=1)
+def _program(what: Replicated) -> Any:
+    """The function (true parameters, key) -> true values, draws, statistics, for many at once."""
+    from bayesfac import models  # noqa: F401  # registers every method, in another process too
+
+    method, example, hyper = lookup(what.method), what.example, what.hyper
+    engine, made = what.engine
+    cells, job = probes(example), Job(method, example, hyper, jax.random.key(0))
+    posterior = SAMPLERS[engine](job, made, what.length)
 
     def one(truth: jax.Array, key: jax.Array) -> tuple:
         p = joint.prior_draw(method, example, hyper, truth)
@@ -128,24 +192,7 @@ def _run(
         numbers = jax.lax.map(lambda p: identified(method, p, data, hyper, cells), every)
         return {q: x[0] for q, x in numbers.items()}, {q: x[1:] for q, x in numbers.items()}, stats
 
-    every = jax.jit(jax.vmap(one))
-    count = len(truths)
-    blocks = -(-count // BLOCK)
-    size = -(-count // blocks)
-    at = np.minimum(np.arange(blocks * size), count - 1)  # the last truth pads the last block
-    keys = jax.random.split(job.key, count)
-    parts: list[Any] = []
-    with bar(job.progress, count, f"{method.name}: replications") as shown:
-        try:
-            for block in at.reshape(blocks, size):
-                parts.append(jax.tree.map(np.asarray, every(truths[block], keys[block])))
-                shown.update(size)
-        except KeyboardInterrupt:
-            if not parts:
-                raise
-    done = min(count, size * len(parts))
-    joined = jax.tree.map(lambda *x: np.concatenate(x)[:done], *parts)
-    return (*joined, done < count)
+    return jax.jit(jax.vmap(one))
 
 
 def _judged(

@@ -28,4 +28,7 @@ def test_two_dask_workers_compute_what_one_process_does(client):
     whole = run(WAYS)
     with parallel_config("dask"):
         found = run(WAYS)
+        calibrated = bf.sbc("pmf", replications=110, draws=9, warmup=5, thin=1, progress=False)
     pd.testing.assert_frame_equal(numbers(found), numbers(whole), check_exact=True)
+    here = bf.sbc("pmf", replications=110, draws=9, warmup=5, thin=1, progress=False)
+    pd.testing.assert_frame_equal(calibrated.ranks, here.ranks)
