@@ -23,6 +23,8 @@ sites, and the factors often vanish.
 
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
+
+Length: more than 300 lines, for two kinds of thresholds and the moves that thresholds need to mix.
 """
 
 from functools import partial
