@@ -20,7 +20,7 @@ import pandas as pd
 
 from bayesfac.core import checks
 from bayesfac.core.calls import Shared, finished_calls
-from bayesfac.core.method import Method, lookup, portable, settle, unknown
+from bayesfac.core.method import Method, contain, lookup, portable, settle, unknown
 from bayesfac.inference import ENGINES, joint
 from bayesfac.inference.result import Job, bar
 from bayesfac.report import arviz_versions
@@ -273,6 +273,6 @@ def _example(method: Method, data: Any, hyper: Mapping[str, Any] | None) -> tupl
         raise TypeError(
             f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
         )
-    full = settle(method, data, hyper or {})
+    full = settle(method, contain(method, data), hyper or {})
     real = jax.tree.map(lambda x: jnp.asarray(x, float) if x.dtype.kind == "f" else x, data)
     return method.ready(real, full), full

@@ -353,6 +353,7 @@ def test_p_is_the_smallest_after_correction(pmf):
         (ValueError, {"seed": -1}, "seed"),
         (LookupError, {"hyper": {"nois": 1.0}}, "did you mean 'noise'"),
         (TypeError, {"data": "ratings"}, "Expected Ratings for pmf, got str"),
+        (TypeError, {"data": bf.Counts(np.eye(3))}, "Expected Ratings for pmf, got Counts"),
     ],
 )
 def test_mistakes_are_refused(kind, options, said):

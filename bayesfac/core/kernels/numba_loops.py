@@ -13,7 +13,7 @@ from bayesfac.core.kernels.tiles import add_products, factor, solve_above, solve
 
 
 @compiled
-def _bound(ptr, per_row, block, blocks):
+def bound(ptr, per_row, block, blocks):
     """The first row of a share: all shares cost the same, where a row costs its cells plus `per_row`."""
     low, high = 0, len(ptr) - 1
     if block == blocks:
@@ -34,7 +34,7 @@ def _dots(f, T, problem, block, blocks):
     index = vector(f, argument(f, 1), np.int32, problem)
     U, V = matrix(f, argument(f, 2), T, problem), matrix(f, argument(f, 3), T, problem)
     out = vector(f, result(f, 0), T, problem)
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         for p in range(ptr[i], ptr[i + 1]):
             j, x = word(index[p]), T(0)
             for k in range(word(V.shape[1])):
@@ -64,7 +64,7 @@ def _spread(f, T, problem, block, blocks):
     weight = vector(f, argument(f, 3), T, problem)
     V, out = matrix(f, argument(f, 4), T, problem), matrix(f, result(f, 0), T, problem)
     wide = word(V.shape[1])
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         for k in range(wide):
             out[i, k] = 0
         fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
@@ -95,7 +95,7 @@ def _ratio_step(f, T, problem, block, blocks):
     for j in range(len(G)):
         for k in range(K):
             by_col[j, k] = 0
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         for k in range(K):
             by_row[i, k] = 0
         for p in range(ptr[i], ptr[i + 1]):
@@ -121,7 +121,7 @@ def _solve_rows(f, T, problem, block, blocks):
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
     counting, minus = np.arange(K).astype(np.int32), np.full(1, -1, V.dtype)
-    for i in range(_bound(ptr, K / 3, block, blocks), _bound(ptr, K / 3, block + 1, blocks)):
+    for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
             b[m] = shift[m]
         for k in range(word(K)):
@@ -169,7 +169,7 @@ def _ordinal_loss(f, T, problem, block, blocks):
     total, by_x = vector(f, result(f, 0), T, problem), vector(f, result(f, 1), T, problem)
     by_theta = matrix(f, result(f, 2), T, problem)
     several, cost = len(weight) > 1, 0.0
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         for r in range(theta.shape[1]):
             by_theta[i, r] = 0
         for p in range(ptr[i], ptr[i + 1]):
@@ -196,7 +196,7 @@ def _proximal_loss(f, T, problem, block, blocks):
     total, by_x = vector(f, result(f, 0), T, problem), vector(f, result(f, 1), T, problem)
     theta, count, pull = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
     cost = 0.0
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         theta[:] = 0
         count[:] = 0
         pull[:] = 0

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.numba_loops import _bound
+from bayesfac.core.kernels.numba_loops import bound
 
 SMALL = 8  # counts up to this are divided one by one, larger ones by a binomial for each component
 MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not vanish
@@ -91,7 +91,7 @@ def _split_counts(f, T, problem, block, blocks):
     for j in range(len(G)):
         for k in range(K):
             by_col[j, k] = 0
-    for i in range(_bound(ptr, 1, block, blocks), _bound(ptr, 1, block + 1, blocks)):
+    for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
         for k in range(K):
             by_row[i, k] = 0
         for p in range(ptr[i], ptr[i + 1]):
