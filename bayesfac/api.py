@@ -17,7 +17,6 @@ from bayesfac import folding, recommending, saving
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
-from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
@@ -26,7 +25,7 @@ from bayesfac.core.provenance import about, identity
 from bayesfac.inference import alone, collapse, engine_for
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
-from bayesfac.inference.result import Job, Result, derived
+from bayesfac.inference.result import Job, Result, derived, start_from
 from bayesfac.inference.widths import against_conditionals
 
 
@@ -343,7 +342,7 @@ def fit(
         settled = settle(method, data, chosen.hyper)
         data = method.ready(data, settled)
         card = describe(data)
-        start = _start(init, card)
+        start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
         job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
         # idle BLAS workers would spin on the cores that the loops need
@@ -382,22 +381,3 @@ def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = No
     from bayesfac.report.compare import compare as compare_fits
 
     return compare_fits(fits, test, about=about, train=train)
-
-
-def _start(init: Any, card: Card) -> dict[str, Any] | None:
-    """{site: array} from another fit, Params or a mapping."""
-    if init is None:
-        return None
-    if isinstance(init, Fit):
-        for axis, labels in init.data.coords.items():
-            mine = card.coords.get(axis)
-            if mine is not None and len(mine) == len(labels) and not same_labels(mine, labels):
-                raise ValueError(f"Expected init fitted to the same {axis} labels, got others")
-        return {site: np.array(value[0, -1]) for site, value in init._as_draws().items()}
-    if hasattr(init, "_asdict"):
-        return dict(sites(init))
-    if isinstance(init, Mapping):
-        return dict(init)
-    raise TypeError(
-        f"Expected init to be a Fit, Params or a mapping site -> array, got {type(init).__name__}"
-    )

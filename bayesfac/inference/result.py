@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bayesfac.core import checks
+from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
@@ -54,6 +55,28 @@ class Job:
     def objective(self, p: Any, data: Any) -> jax.Array:
         """The objective with the data as an argument, so that a compiled program holds no copy of them."""
         return self.method.objective(p, data, self.hyper)
+
+
+def start_from(init: Any, coords: Mapping[str, Any]) -> dict[str, Any] | None:
+    """{site: array} from another fit, of which the last draw counts, from Params or from a mapping.
+
+    `coords` are the labels of the data to fit; those of another fit must be the same.
+    """
+    if init is None:
+        return None
+    if hasattr(init, "is_point"):
+        for axis, labels in init.data.coords.items():
+            mine = coords.get(axis)
+            if mine is not None and len(mine) == len(labels) and not same_labels(mine, labels):
+                raise ValueError(f"Expected init fitted to the same {axis} labels, got others")
+        return {site: np.array(value[0, -1]) for site, value in init._as_draws().items()}
+    if hasattr(init, "_asdict"):
+        return dict(sites(init))
+    if isinstance(init, Mapping):
+        return dict(init)
+    raise TypeError(
+        f"Expected init to be a Fit, Params or a mapping site -> array, got {type(init).__name__}"
+    )
 
 
 @dataclass

@@ -233,7 +233,7 @@ class FakeFit:
         }
         if self.data.kind == "Views":
             return FakePrediction(_probabilities(self, sites, query), 0.0)
-        (user, item), _, _ = self.data.locate(query)
+        (user, item, *_), _, _ = self.data.locate(query)
         told = (sites["U"][..., user, :] * sites["V"][..., item, :]).sum(-1)
         means = 3 + told.reshape(*told.shape[:2], -1, told.shape[-1]).sum(2)  # over stages
         return FakePrediction(means, self.noise, self.data.levels)

@@ -46,7 +46,10 @@ def tally(
     log_mass, votes = np.full(shape, -np.inf), np.zeros(shape)
     # in parts that XLA runs side by side; all are awaited before the next block is read
     half = -(-shape[0] // 2)
-    parts = [Query(query.row[at], query.col[at]) for at in (slice(half), slice(half, None))]
+    parts = [
+        query._replace(row=query.row[at], col=query.col[at])
+        for at in (slice(half), slice(half, None))
+    ]
     for params in blocks:
         begun = [_tally(method, hyper, levels, params, part) for part in parts if len(part.row)]
         new = Tally(*map(np.concatenate, zip(*jax.device_get(begun), strict=True)))

@@ -15,16 +15,15 @@ from jax.scipy.special import logsumexp
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
-from bayesfac.core.math import crps_of_sorted, normals, uniforms
+from bayesfac.core.math import normals, uniforms
 from bayesfac.core.method import Method, from_sites
 from bayesfac.inference.predictions.level_masses import CELLS, Tally, codes, tally
+from bayesfac.inference.predictions.summaries import Summary, merged, shares, sorted_summary
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least
 USUAL = 0.9  # level of the interval that is kept when cells are scored
 AVERAGES = ("score", "variance", "cdf", "below")
-FEW = 16  # draws that are not worth to be shared between cores
-SORTED = 128  # cells whose outcomes are sorted at a time
 
 
 @dataclass(eq=False)
@@ -81,7 +80,7 @@ class Prediction:
 
     def quantiles(self, tails: Sequence[float]) -> np.ndarray:
         """(tail, cell) quantiles of the predictive distribution, all from one pass over the draws."""
-        ends = [_sorted_summary(block.outcome, None, tails)[0] for _, block in self._blocks()]
+        ends = [sorted_summary(block.outcome, None, tails)[0] for _, block in self._blocks()]
         return np.concatenate(ends, 1) if ends else np.zeros((len(tails), 0))
 
     @property
@@ -148,7 +147,7 @@ class Prediction:
         names = ("log_score", "crps", "cdf", "below", "ends")
         parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for at, block in self._blocks(truth):
-            ends, crps = _sorted_summary(block.outcome, truth[at], _tails(USUAL))
+            ends, crps = sorted_summary(block.outcome, truth[at], _tails(USUAL))
             for name in ("log_score", "cdf", "below"):
                 parts[name].append(getattr(block, name))
             parts["crps"].append(crps)
@@ -214,7 +213,7 @@ class Prediction:
 
     def _blocks(
         self, value: np.ndarray | None = None, *, simulate: bool = True
-    ) -> Iterator[tuple[slice, "Summary"]]:
+    ) -> Iterator[tuple[slice, Summary]]:
         """Blocks of cells, for each a Summary of all draws; draws are read a block at a time. The moments of
         all cells are stored when the last block has been read."""
         repeat = -(-OUTCOMES // int(np.prod(self._shape))) if simulate else 0
@@ -236,7 +235,7 @@ class Prediction:
                     for i, some in enumerate(shares(params))
                 ]
                 parts += jax.device_get(begun)
-            whole = _merged(parts, size)
+            whole = merged(parts, size)
             for name, found in moments.items():
                 found.append(getattr(whole, name))
             yield at, whole
@@ -245,78 +244,6 @@ class Prediction:
 
 def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What all draws say of some cells.
-
-    mean, sd, sd_mean, score   as in Prediction
-    outcome                    (simulated outcomes, cells)
-    log_score, cdf, below      of the observed values: log density, P(Y <= y), P(Y < y)
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    sd_mean: np.ndarray
-    score: np.ndarray
-    outcome: np.ndarray
-    log_score: np.ndarray
-    cdf: np.ndarray
-    below: np.ndarray
-
-
-def _merged(parts: list[dict[str, np.ndarray]], size: int) -> Summary:
-    """The Summary of the first `size` cells, from those of consecutive draws."""
-    draws = np.array([part["draws"] for part in parts], float)
-    cut = {
-        k: np.stack([p[k][..., :size] for p in parts])
-        for k in parts[0]
-        if k not in ("draws", "outcome")
-    }
-    exact = {k: v.astype(np.float64) for k, v in cut.items()}
-    share = draws / draws.sum()
-    mean = share @ exact["mean"]
-    # the variance within parts and between them (Chan, Golub & LeVeque 1983, eq. 2.1)
-    spread = share @ (exact["spread"] + (exact["mean"] - mean) ** 2)
-    told = {k: share @ exact[k] for k in ("score", "cdf", "below")}
-    return Summary(
-        mean=mean,
-        sd=np.sqrt(spread + share @ exact["variance"]),
-        sd_mean=np.sqrt(spread),
-        outcome=np.concatenate([p["outcome"][:, :size] for p in parts]),
-        log_score=np.logaddexp.reduce(exact["log_mean"] + np.log(share)[:, None]),
-        **told,
-    )
-
-
-def _sorted_summary(
-    outcome: np.ndarray, value: np.ndarray | None, tails: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(tail, cell) quantiles of simulated outcomes, and their CRPS at the observed values if there are any.
-
-    The quantiles are the nearest outcomes, so that each is possible.
-    """
-    count, cells = outcome.shape
-    at = np.rint((count - 1) * np.asarray(tails)).astype(int)
-    ends = np.empty((len(tails), cells), outcome.dtype)
-    crps = np.zeros(0 if value is None else cells)
-    for first in range(0, cells, SORTED):  # so few cells that their outcomes stay in the cache
-        some = slice(first, first + SORTED)
-        ordered = np.sort(outcome[:, some].T, axis=1).T
-        ends[:, some] = ordered[at]
-        if value is not None:
-            crps[some] = crps_of_sorted(ordered, value[some])
-    return ends, crps
-
-
-def shares(params: Any) -> list[Any]:
-    """Blocks of draws of like length, one for each of two cores; one block if there are few draws."""
-    draws = len(jax.tree.leaves(params)[0])
-    half = -(-draws // 2)
-    if draws % 2 or draws < FEW:
-        return [params]
-    return [jax.tree.map(lambda x: x[:half], params), jax.tree.map(lambda x: x[half:], params)]
 
 
 def param_blocks(

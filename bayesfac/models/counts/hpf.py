@@ -174,7 +174,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> UnsurePoisson:
     theta, beta = jnp.exp(p.log_theta), jnp.exp(p.log_beta)
     if isinstance(query, Grid):
         return UnsurePoisson(inner(theta, beta, query), 0.0)
-    new_user, new_item = (jnp.asarray(at)[:, None] < 0 for at in query)
+    new_user, new_item = (jnp.asarray(at)[:, None] < 0 for at in query[:2])
     h = hyper
     user = jnp.where(new_user, h.shape_user / h.rate_user, pick(theta, query.row))
     item = jnp.where(new_item, h.shape_item / h.rate_item, pick(beta, query.col))
