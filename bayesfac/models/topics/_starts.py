@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core import checks
@@ -30,13 +31,14 @@ from bayesfac.core.data.views import Views, side_by_side
 from bayesfac.models.topics._graph_smoothing import DIVERGENCES, best_weights
 from bayesfac.models.topics._words import near_uniform
 
-SCALES = ("none", "rows", "minmax", "unit")
+SCALES = ("none", "rows", "minmax", "unit", "complement")
 WITHOUT_GRAPHS = (None, "none", "rows")  # scales of a row alone, so that new rows can be scaled
 STARTS = ("best", "spectral", "kmeans", "random")
 UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
 MEANS = 4  # runs of k-means among the starts
 SHORT = 20  # sweeps from every start before one is chosen
 ALIKE = 3.0  # counts of two views are left as they are up to this ratio of their mean totals
+DENSE = 0.5  # share of rows above 0 from which a feature is dense
 TRUST = (0.01, 100.0)  # limits of the odds for neighbours
 
 
@@ -77,17 +79,34 @@ def natural_scale(data: Views, hyper: Any) -> str:
 def scaled(views: Views, scale: str) -> Views:
     """The views with rescaled features.
 
-    none     unchanged, for counts
-    rows     every row of every view has length one, so that all views weigh the same
-    minmax   every feature from 0 to 1; a constant feature becomes 0 if it is 0, else 1
-    unit     minmax, then rows
+    none         unchanged, for counts
+    rows         every row of every view has length one, so that all views weigh the same
+    minmax       every feature from 0 to 1; a constant feature becomes 0 if it is 0, else 1
+    unit         minmax, then rows
+    complement   as unit, but between these two steps each feature above 0 in most rows gets a column 1 - x,
+                 "NAME (rest)": rows of length one have lost their size, by which measurements often cluster
     """
     if scale == "none":
         return views
-    tables = {name: _rescaled(views[name], scale) for name in views.names}
+    tables, features = {}, {}
+    for name in views.names:
+        x, names = _rescaled(views[name], scale), views.features[name]
+        if scale == "complement":
+            x, names = _with_rest(x, names)
+        tables[name] = unit_rows(x) if scale in ("unit", "complement") else x
+        features[name] = names
     result = Views(tables, rows=views.rows, graphs=views.graphs)
-    result.host = replace(result.host, features=views.features)
+    result.host = replace(result.host, features=features)
     return result
+
+
+def _with_rest(x: sp.csr_matrix, names: pd.Index) -> tuple[sp.csr_matrix, pd.Index]:
+    """Features from 0 to 1, and beside them what the dense ones lack to 1."""
+    dense = np.flatnonzero(x.getnnz(0) > DENSE * x.shape[0])
+    if not len(dense):
+        return x, names
+    wide = sp.csr_matrix(sp.hstack([x, sp.csr_matrix(1 - x[:, dense].toarray())]))
+    return wide, pd.Index([*names, *[f"{names[int(j)]} (rest)" for j in dense]])
 
 
 def _rescaled(x: sp.csr_matrix, scale: str) -> sp.csr_matrix:
@@ -104,8 +123,7 @@ def _rescaled(x: sp.csr_matrix, scale: str) -> sp.csr_matrix:
         x.data -= np.repeat(np.where(varies, low, 0), np.diff(x.indptr))
         x.eliminate_zeros()
     span = np.where(varies, high - low, np.where(high > 0, high, 1))
-    x = sp.csr_matrix(x @ sp.diags(1 / span))
-    return unit_rows(x) if scale == "unit" else x
+    return sp.csr_matrix(x @ sp.diags(1 / span))
 
 
 def trust(views: Views, hyper: Any, selectivity: float | None = None) -> float:

@@ -45,7 +45,7 @@ class Hyper(NamedTuple):
     divergence: str = "squared"  # or "kl"
     neighbours: int = 5
     metric: str = "euclidean"  # or "cosine"
-    scale: str = "unit"  # "none", "rows", "minmax" or "unit"
+    scale: str = "complement"  # or "none", "rows", "minmax", "unit"
     start: str = "best"  # "best", "spectral", "kmeans" or "random"
     a: float = 1.0
     c: float = 1.0

@@ -63,7 +63,7 @@ class Hyper(NamedTuple):
     metric: str = "euclidean"
     graph: str | None = None  # None: all graphs
     joint: bool | None = None  # adds a graph "all" over all features; None: if no graph is given
-    scale: str = "unit"  # "none", "rows", "minmax" or "unit"
+    scale: str = "complement"  # or "none", "rows", "minmax", "unit"
     start: str = "best"  # "best", "spectral", "kmeans" or "random"
     a: float = 1.0
     b: float = 1.0

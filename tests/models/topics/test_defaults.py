@@ -190,3 +190,17 @@ def test_a_graph_in_many_pieces_has_leading_vectors():
     U = leading(cliques, 3, np.random.default_rng(0))
     np.testing.assert_allclose(cliques @ U, U, atol=1e-8)
     np.testing.assert_allclose(U.T @ U, np.eye(3), atol=1e-8)
+
+
+def test_rows_of_one_length_keep_the_sizes_of_dense_features():
+    """The dense view tells rows apart by size alone; of the sparse view nothing is doubled."""
+    dense, sparse = np.outer([1.0, 2, 3, 4], [1, 10, 100]), np.eye(4)
+    given = bf.Views({"sizes": dense, "words": sparse})
+    made = starts.scaled(given, "complement")
+    x = made["sizes"].toarray()
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, atol=1e-6)
+    share = np.linspace(0, 1, 4)
+    own = share / np.sqrt(3 * share**2 + 3 * (1 - share) ** 2)
+    np.testing.assert_allclose(x[:, :3], np.tile(own[:, None], 3), atol=1e-6)
+    assert list(made.features["sizes"]) == [0, 1, 2, "0 (rest)", "1 (rest)", "2 (rest)"]
+    assert made["words"].shape == (4, 4) and list(made.features["words"]) == [0, 1, 2, 3]

@@ -208,6 +208,9 @@ def test_negative_features_are_shifted_only_where_that_is_asked_for():
     )  # fmt: skip
     ready = MGGM.ready(bf.Views({"x": GOOD - 0.5}), fit.hyper)["x"]
     assert ready.min() >= 0
-    wanted = (GOOD - GOOD.min(0)) / np.ptp(GOOD, 0)  # minmax, and then rows of length one
+    share = (GOOD - GOOD.min(0)) / np.ptp(
+        GOOD, 0
+    )  # minmax, the rest of dense features, rows of length one
+    wanted = np.hstack([share, 1 - share[:, (share > 0).mean(0) > 0.5]])
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     np.testing.assert_allclose(ready.toarray(), wanted, atol=1e-6)
