@@ -129,7 +129,8 @@ class NUTS:
                 while done < total:
                     # all are begun before the first is awaited: XLA runs them side by side
                     ahead = [block(state, job.data) for state in states]
-                    states, kept = [state for state, _, _ in ahead], self._kept(done)
+                    states = jax.block_until_ready([state for state, _, _ in ahead])
+                    kept = self._kept(done)
                     done += BLOCK
                     if len(kept):
                         new = jax.device_get([(values, fresh) for _, values, fresh in ahead])

@@ -19,7 +19,7 @@ class Summary:
 
     mean, sd, sd_mean, score   as in Prediction
     outcome                    (simulated outcomes, cells)
-    log_score, cdf, below      of the observed values: log density, P(Y <= y), P(Y < y)
+    log_score, cdf, below      of the observed values: log density, P(Y <= y), P(Y < y); zeros without values
     """
 
     mean: np.ndarray
@@ -79,7 +79,7 @@ def sorted_summary(
 def shares(params: Any) -> list[Any]:
     """Blocks of draws of like length, one for each of two cores; one block if there are few draws."""
     draws = len(jax.tree.leaves(params)[0])
-    half = -(-draws // 2)
+    half = draws // 2
     if draws % 2 or draws < FEW:
         return [params]
     return [jax.tree.map(lambda x: x[:half], params), jax.tree.map(lambda x: x[half:], params)]
