@@ -2,13 +2,14 @@
 
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from bayesfac.core.data.cards import COLUMNS, Card
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
+from bayesfac.inference.result import program
 
 LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
 
@@ -78,9 +79,12 @@ def _same_view(view: np.ndarray) -> np.ndarray:
 def _predicted(
     method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray
 ) -> np.ndarray:
-    # not compiled: a program for every setting would take longer than these few cells
-    outcome = method.predict(params, Query(jnp.asarray(row), jnp.asarray(col)), hyper)
-    return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
+    return np.asarray(program(_scores, None, method, hyper)(params, row, col), np.float64)
+
+
+def _scores(method: Method, hyper: Any, params: Any, row: jax.Array, col: jax.Array) -> jax.Array:
+    outcome = method.predict(params, Query(row, col), hyper)
+    return getattr(outcome, "score", outcome.mean)
 
 
 def _spread(card: Card, data: Any) -> float:

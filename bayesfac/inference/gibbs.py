@@ -75,7 +75,7 @@ class Gibbs:
         """All chains side by side in one compiled program, which returns after about half a second."""
         keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
         starts = [self._start(job, begin) for begin, _ in keys]
-        p = jax.tree.map(lambda *each: jnp.stack(each), *starts)
+        p = jax.tree.map(lambda *each: np.stack(each), *starts)
         walks = jnp.stack([walk for _, walk in keys])
         each = _draws_of_a_sweep(job, starts[0], self.pairs)
         one = each * sum(x.nbytes for x in jax.tree.leaves(p))

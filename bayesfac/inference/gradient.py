@@ -101,10 +101,10 @@ class LBFGS:
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
     """Free parameters as a matrix, one row per independent problem, and the inverse function."""
     if not several:
-        free = {name: value[None] for name, value in free.items()}
+        free = {name: np.asarray(value)[None] for name, value in free.items()}
     shapes = {name: value.shape[1:] for name, value in free.items()}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    flat = [jnp.reshape(value, (len(value), -1)) for value in free.values()]
+    flat = [np.reshape(value, (len(value), -1)) for value in free.values()]
 
     def restore(z: jax.Array) -> dict[str, jax.Array]:
         parts = jnp.split(z, np.cumsum(sizes)[:-1], axis=1)
@@ -114,7 +114,7 @@ def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Calla
         }
         return back if several else {name: value[0] for name, value in back.items()}
 
-    return jnp.concatenate(flat, 1), restore
+    return jnp.asarray(np.concatenate(flat, 1)), restore
 
 
 def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:

@@ -97,7 +97,7 @@ class NUTS:
         usual = "parallel" if jax.default_backend() == "cpu" else "vectorized"
         size = 1 if (self.chain_method or usual) == "parallel" else self.chains
         groups = [slice(first, first + size) for first in range(0, self.chains, size)]
-        states = [begin(stacked(points[at]), jnp.stack(keys[at]), data) for at in groups]
+        states = [begin(stacked(points[at], np.stack), jnp.stack(keys[at]), data) for at in groups]
         writer = Writer(self.folder, (self.chains, self.draws))
         seen, partial = self._walk(job, block, states, writer, wanted)
         length = seen["energy"].shape[1]
@@ -221,7 +221,7 @@ def _begin(
     def one(p: Any, key: jax.Array) -> Any:
         return begin(jax.random.split(key)[0], free_start(method, data, hyper, p, key, jitter))
 
-    return jax.vmap(one)(p, keys)
+    return over_chains(one, len(keys))(p, keys)
 
 
 def _block(
@@ -232,9 +232,11 @@ def _block(
     # only for the variables of NumPyro: nothing of the result is used, so nothing of it is computed
     begin(state.rng_key[0], jax.tree.map(lambda x: x[0], state.z))
 
+    chains = len(state.rng_key)
+
     def step(state: Any, _: None) -> tuple[Any, Any]:
-        state = jax.vmap(transition)(state)
-        values = jax.vmap(values_of)(state.z)
+        state = over_chains(transition, chains)(state)
+        values = over_chains(values_of, chains)(state.z)
         counted = {name: getattr(state, theirs) for name, theirs in STATISTICS.items()}
         return state, ({site: values[site] for site in wanted}, counted)
 
@@ -242,7 +244,23 @@ def _block(
     return state, *jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), seen)
 
 
-def stacked(trees: Sequence[Any], join: Callable = jnp.stack) -> Any:
+def over_chains(function: Callable, chains: int) -> Callable:
+    """`function` for each entry of the first axis of its arguments.
+
+    One chain is not vectorised: `vmap` computes both branches of every condition, and JAX takes seconds to
+    trace the loops of a trajectory that way.
+    """
+    if chains > 1:
+        return jax.vmap(function)
+
+    def alone(*arguments: Any) -> Any:
+        first = jax.tree.map(lambda x: x[0], arguments)
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], function(*first))
+
+    return alone
+
+
+def stacked(trees: Sequence[Any], join: Callable) -> Any:
     """Trees of arrays as one tree of joined arrays."""
     return jax.tree.map(lambda *each: join(each), *trees)
 

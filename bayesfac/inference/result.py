@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from numpyro.distributions.distribution import validation_enabled
 from tqdm import tqdm
 
 from bayesfac.core import checks
@@ -137,7 +138,13 @@ def program(function: Any, data: Any, *settings: Any) -> Any:
 
 @lru_cache(maxsize=64)  # bounded: after some thousand programs a process has no memory maps left
 def _program(function: Any, settings: tuple, structure: Any, loops: str | None) -> Any:
-    return jax.jit(partial(function, *settings))
+    def unchecked(*arguments: Any) -> Any:
+        # data and settings were checked before; NumPyro would check constants by programs of their own
+        with validation_enabled(False):
+            return function(*settings, *arguments)
+
+    unchecked.__name__ = function.__name__
+    return jax.jit(unchecked)
 
 
 BLOCK = 0.5  # seconds between two looks at the keyboard, the clock and the progress bar

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.distribution import validation_enabled
 
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, from_sites, sites
@@ -22,14 +23,32 @@ def sites_of_model(method: Method, data: Any, hyper: Any, params: Any) -> dict[s
 
 
 def supports(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
-    """{site: the transform from real numbers to its support}; the model is traced once."""
-    found = sites_of_model(method, data, hyper, params)
-    return {n: biject_to(s["fn"].support) for n, s in found.items() if not s["is_observed"]}
+    """{site: the transform from real numbers to its support}; the model is traced, and nothing computed."""
+
+    def supports_of(sites: dict[str, Any]) -> dict[str, Any]:
+        return {n: s["fn"].support for n, s in sites.items() if not s["is_observed"]}
+
+    found = supports_of(traced_sites(method, data, hyper, params))
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(found)):  # bounds that are data
+        found = supports_of(sites_of_model(method, data, hyper, params))
+    return {name: biject_to(support) for name, support in found.items()}
+
+
+def traced_sites(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
+    """The sites of the model in symbols: only kinds and shapes of their laws may be read."""
+    found: dict[str, Any] = {}
+
+    def look(params: Any, data: Any) -> None:
+        with validation_enabled(False):
+            found.update(sites_of_model(method, data, hyper, params))
+
+    jax.eval_shape(look, params, data)
+    return found
 
 
 def require_proper(method: Method, data: Any, hyper: Any, params: Any) -> None:
     """Refuse to sample under a flat prior, whose posterior cannot be normalised."""
-    for name, site in sites_of_model(method, data, hyper, params).items():
+    for name, site in traced_sites(method, data, hyper, params).items():
         law = getattr(site["fn"], "base_dist", site["fn"])
         if isinstance(law, numpyro.distributions.ImproperUniform):
             raise ValueError(

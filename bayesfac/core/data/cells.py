@@ -88,8 +88,9 @@ def _rows(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows
 
 
 def _device(array: np.ndarray) -> jax.Array:
-    # JAX may alias the buffer, which the caller may change later: copy it
-    return jax.numpy.array(np.ascontiguousarray(array, dtype=np.int32), copy=True)
+    # JAX may alias the buffer, which the caller may change later: copy it. NumPy copies without a program,
+    # which JAX would compile for each shape
+    return jax.device_put(np.array(array, np.int32, order="C"))
 
 
 class Container:

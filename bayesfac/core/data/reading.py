@@ -168,7 +168,7 @@ def check_finite(values: np.ndarray, what: str) -> None:
 
 def real(values: np.ndarray) -> jax.Array:
     """A copy on the device, in the working precision."""
-    return jax.numpy.array(values, dtype=jax.dtypes.canonicalize_dtype(np.float64), copy=True)
+    return jax.device_put(np.array(values, jax.dtypes.canonicalize_dtype(np.float64), order="C"))
 
 
 def times(raw: Any) -> np.ndarray:
