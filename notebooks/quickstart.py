@@ -54,7 +54,7 @@ print(train)
 # %%
 settings = {"n_components": 5, "seed": 0}
 point = bf.fit("bpmf", train, bf.FixedPoint(max_iter=2000, every=10), **settings)
-sampler = bf.Gibbs(50, 100, chains=2) if FAST else bf.Gibbs(500, 1000, chains=4, over=0.7)
+sampler = bf.Gibbs(50, 100, chains=2) if FAST else bf.Gibbs(500, 1500, chains=4, over=0.7)
 posterior = bf.fit("bpmf", train, sampler, init=point, **settings)
 
 # %% [markdown]

@@ -35,7 +35,13 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+def _in_one_line(scores: Any) -> str:
+    """The summary instead of the arrays, which may have millions of entries."""
+    parts = ", ".join(f"{name} {value:.4g}" for name, value in scores.summary().items())
+    return f"{type(scores).__name__}({parts})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Scores:
     """Predictions of ratings beside the true values; every array is in the order of the test set.
 
@@ -62,6 +68,8 @@ class Scores:
     def words(self) -> Words:
         """Words for texts about the scores."""
         return WORDS[self.kind]
+
+    __repr__ = _in_one_line
 
     def __len__(self) -> int:
         return len(self.value)
@@ -145,7 +153,7 @@ class Scores:
         return pd.DataFrame({"answered": kept, "RMSE": np.sqrt(running[at])})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LevelScores(Scores):
     """Scores for ratings on levels: every method is scored by its probabilities of the levels.
 
@@ -180,7 +188,7 @@ class LevelScores(Scores):
         return table.mean().assign(n=table.size()).reset_index(drop=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OutsideScores:
     """Predictions that were made elsewhere: one number per test row, so errors only. See `Scores`."""
 
@@ -190,6 +198,8 @@ class OutsideScores:
     activity: np.ndarray
     levels: tuple[float, ...] | None = None
     kind: str = "Ratings"
+
+    __repr__ = _in_one_line
 
     def __len__(self) -> int:
         return len(self.value)
@@ -246,7 +256,7 @@ def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
     return OutsideScores(first.value, numbers, *same)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenScores:
     """Predicted probabilities of the stored cells of views, weighted by their counts."""
 
@@ -255,6 +265,8 @@ class TokenScores:
     view: np.ndarray
     cluster: np.ndarray
     activity: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    __repr__ = _in_one_line
 
     def __len__(self) -> int:
         return len(self.count)
