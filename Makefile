@@ -6,11 +6,11 @@ JOBS   ?= 2
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
-QUICK  := not slow and not notebook
+QUICK  := not slow and not long and not notebook
 
 export MPLBACKEND = Agg
 
-.PHONY: help setup demo test test-all lint format coverage notebooks nbmake readme docs bench clean
+.PHONY: help setup demo test test-long test-all long lint format coverage notebooks nbmake readme docs bench clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -42,13 +42,22 @@ demo: $(READY)  ## fit a point and a posterior, write a report
 	@$(BIN)/bayesfac demo
 
 # With the byte code of the tests kept, the second run collects them in half the time.
-test test-all coverage: export PYTHONDONTWRITEBYTECODE =
+test test-long test-all long coverage: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY)  ## run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
-test-all: $(READY)  ## all tests, with the slow ones
+test-long: $(READY)  ## the tests that take seconds each (tests/long.txt)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long and not slow" $(ARGS)
+
+test-all: $(READY)  ## all tests, with the slow ones, which take minutes
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
+
+long: $(READY)  ## time the quick and the long tests, and write tests/long.txt anew
+	@mkdir -p build
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not notebook" \
+	  -o junit_duration_report=call --junitxml=build/tests.xml
+	$(BIN)/python -m tests.long_tests build/tests.xml
 
 lint: $(READY)  ## check style, imports, types and the structure of the package
 	$(BIN)/ruff check .

@@ -34,6 +34,16 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 import bayesfac.models  # noqa: E402, F401  # registers every method
 from bayesfac.core.method import REGISTRY  # noqa: E402
 from tests.kinds import KINDS, quick_for  # noqa: E402
+from tests.long_tests import listed  # noqa: E402
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest applies -m
+def pytest_collection_modifyitems(items):
+    """Mark the tests in tests/long.txt as long."""
+    known = listed()
+    for item in items:
+        if item.nodeid in known:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(params=sorted(REGISTRY), ids=str)

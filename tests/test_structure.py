@@ -21,6 +21,7 @@ import bayesfac as bf
 from bayesfac import cli
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
+from tests.long_tests import listed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bayesfac"
@@ -284,6 +285,17 @@ def test_the_wheel_holds_what_git_holds(tmp_path):
 def test_the_links_at_the_door(name):
     assert (ROOT / name).is_symlink()
     assert (ROOT / name).resolve() == PACKAGE / name
+
+
+def test_the_list_of_long_tests_names_tests_that_exist():
+    """A renamed test would silently become a quick one: `make long` writes the list anew."""
+    gone = []
+    for node in sorted(listed()):
+        path, _, name = node.partition("::")
+        code = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+        if f"def {name.partition('[')[0]}(" not in code:
+            gone.append(node)
+    assert not gone, "run `make long`"
 
 
 def test_one_version_everywhere():

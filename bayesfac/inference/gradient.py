@@ -100,11 +100,13 @@ class LBFGS:
 
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
     """Free parameters as a matrix, one row per independent problem, and the inverse function."""
-    if not several:
-        free = {name: np.asarray(value)[None] for name, value in free.items()}
-    shapes = {name: value.shape[1:] for name, value in free.items()}
+    # by NumPy, for which JAX has nothing to compile
+    rows = {
+        n: np.asarray(value) if several else np.asarray(value)[None] for n, value in free.items()
+    }
+    shapes = {name: value.shape[1:] for name, value in rows.items()}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    flat = [np.reshape(value, (len(value), -1)) for value in free.values()]
+    flat = [value.reshape(len(value), -1) for value in rows.values()]
 
     def restore(z: jax.Array) -> dict[str, jax.Array]:
         parts = jnp.split(z, np.cumsum(sizes)[:-1], axis=1)
