@@ -90,9 +90,9 @@ for name, (views, y, real) in sets.items():
 # %% [markdown]
 # ## A point and a posterior
 #
-# Both from one model. `scale="minmax"` brings every feature between 0 and 1; what is then in a row is
-# counted like words. The default, `scale="unit"`, would leave so few words in a row that a posterior has
-# next to nothing to be sure of: for a point that does not matter, for draws it decides.
+# Point and posterior come from one model. `scale="minmax"` brings every feature between 0 and 1, and the sum
+# of a row counts as its number of words. The default, `scale="complement"`, gives every row length one: this is
+# as good for a point, but a posterior of so few words is wide.
 
 # %%
 common = {"scale": "minmax", "divergence": "squared", "penalty": 3.0}
@@ -143,12 +143,12 @@ axes[0].legend(loc="lower right", fontsize="small", title="class of the row")
 plt.show()
 
 # %% [markdown]
-# *Every mark is a row: how probable the point finds its likeliest cluster, and what share of the
-# posterior's draws are of one mind about theirs. Crosses: another class than most of their cluster.*
+# *Every mark is a row: the probability that the point gives its likeliest cluster, and the share of the
+# draws whose likeliest cluster is the same. Crosses: another class than most rows of the cluster.*
 #
-# Where the point is sure, the draws nearly always agree, whatever the class. Where it is not, it says less
-# than it seems to: of rows with the same probability, some are agreed on by all draws and some by half of
-# them. And the crosses lie to the left and low, so either axis knows something.
+# Where the point is sure, nearly all draws agree. Where the point is not sure, the draws tell rows apart that
+# have the same probability: for some rows all draws agree, for others half of them. Most crosses lie to the
+# left or low.
 #
 # ## Doubtful rows
 #
@@ -187,9 +187,9 @@ plt.show()
 # %% [markdown]
 # *The eight digits of the list, as they were written.*
 #
-# These digits are odd rather than wrong, and the documents of the list are of another class about as often as
-# all documents are. The fifths say that the point's own probability ranks the rows as well as the posterior
-# does: whichever column sorts them, about as many rows of the least sure fifth are right.
+# Rows of the two lists are of another class more often than all rows are (the line under each list): a
+# probability above one half about which the draws disagree deserves a look. The fifths say that for a ranking
+# of all rows the point's own probability is as good as the posterior's.
 #
 # ## Does another start say the same?
 #
@@ -224,12 +224,11 @@ figure.colorbar(
 plt.show()
 
 # %% [markdown]
-# *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: how
-# probable the one point of above finds it. Right: the posterior. Squares on the diagonal are classes.*
+# *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: the
+# probability by the first point. Right: the probability by the posterior. Squares on the diagonal are classes.*
 #
-# From near the uniform the digits' clusters hardly form: the first point began with a spectral
-# clustering, the others had to find it. So the restarts say that a start was poor, not that a row is
-# doubtful.
+# The first point began with a good clustering, the restarts near the uniform. So where restarts differ, the
+# reason may be a poor start, and not a doubtful row.
 #
 # ## Are two rows together as often as they are said to be?
 
@@ -265,22 +264,21 @@ print(pd.DataFrame(scores).T.round(3))
 # are of one class. A class is no cluster: nobody told the model about classes, so the dotted line is a
 # yardstick, not a promise. Groups of less than 30 pairs are left out.*
 #
-# Of documents the point is too sure: far fewer of the pairs that it has together with .7 to .9 are of one
-# class (last two columns), and five more starts, agreeing with each other, say the same. The posterior claims
-# less, and about rightly. Of digits it is the other way round. The point claims too little already, and the
-# posterior, which spreads every row over more clusters, still less.
+# Of the documents all three are too sure: of the pairs that they have together with .7 to .9, fewer are of one
+# class (the last two columns). The posterior has the smallest Brier score. Of the digits it is the other way
+# round: nearly all pairs that point and posterior have together with .7 to .9 are of one class. The restarts
+# have the largest Brier score of both.
 #
 # ## What was learned
 #
-# - A probability beside the cluster is most of what one needs to know where to look: of the digits' least
-#   sure fifth many are wrong, of the surest hardly any. It costs nothing beyond the point.
-# - Whether it is to be believed as a number is another question, and there point and posterior differ: the
-#   point's were too large for the documents and too small for the digits. The posterior moved towards caution
-#   in both, rightly once. It is a generalised one: what counts as a word (`scale`) decides how wide it is.
-# - Restarts measure the start: of the digits, five poor ones had next to nothing to say about single
-#   rows.
-# - The guide is a mean field about the point; NUTS on a few dozen rows would tell how much of its caution is
-#   its own.
+# - The probability beside a cluster shows where to look: most of the least sure fifth of the digits are wrong,
+#   and hardly any of the surest. It costs nothing beyond the point.
+# - Whether such a probability can be believed as a number is another question: on the documents it was too
+#   large, on the digits too small. The posterior is a generalised one: `scale` says what counts as a word, and
+#   so how wide the posterior is.
+# - Restarts measure the starts too, and say less about single rows than point and posterior do.
+# - The guide is a mean field about the point, and its ELBO still moved when it was stopped. NUTS on a few dozen
+#   rows would tell how much of the caution is the guide's own.
 #
 # Next: a graph that you have (`bf.Views(..., graphs={"citations": sparse})`) in place of neighbours, and
 # what `scale`, `start` and `penalty` do, in `docs/graphs.md`.

@@ -74,8 +74,14 @@ _cell_dots.defvjp(_forward, _backward)
 
 def row_sums(rows: Rows, values: jax.Array) -> jax.Array:
     """Sums over the observed cells of every row; `values` is row-major, with any trailing axes."""
-    n = rows.ptr.shape[0] - 1
-    row = sparse.row_of_cells(rows, len(values))
+    n, size = rows.ptr.shape[0] - 1, len(values)
+    if values.ndim == 1:
+        # a weighted sum of ones, by the Numba loop: XLA's scatter would run along the chains, and with it all
+        # that computes the values, in short loops that are six times slower
+        one = jnp.ones((1, 1), values.dtype)
+        plain = rows._replace(index=jnp.zeros(size, jnp.int32), order=jnp.arange(size))
+        return sparse.spread(plain, values, one)[:, 0]
+    row = sparse.row_of_cells(rows, size)
     return jax.ops.segment_sum(values, row, n, indices_are_sorted=True)
 
 
