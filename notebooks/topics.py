@@ -91,8 +91,8 @@ for name, (views, y, real) in sets.items():
 # ## A point and a posterior
 #
 # Point and posterior come from one model. `scale="minmax"` brings every feature between 0 and 1, and the sum
-# of a row counts as its number of words. The default, `scale="complement"`, gives every row length one: this is
-# as good for a point, but a posterior of so few words is wide.
+# of a row counts as its number of words. The default, `scale="complement"`, gives every row length one: this
+# is as good for a point, but a posterior of so few words is wide.
 
 # %%
 common = {"scale": "minmax", "divergence": "squared", "penalty": 3.0}
@@ -224,8 +224,8 @@ figure.colorbar(
 plt.show()
 
 # %% [markdown]
-# *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: the
-# probability by the first point. Right: the probability by the posterior. Squares on the diagonal are classes.*
+# *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: the probability
+# by the first point. Right: the probability by the posterior. Squares on the diagonal are classes.*
 #
 # The first point began with a good clustering, the restarts near the uniform. So where restarts differ, the
 # reason may be a poor start, and not a doubtful row.
@@ -264,21 +264,21 @@ print(pd.DataFrame(scores).T.round(3))
 # are of one class. A class is no cluster: nobody told the model about classes, so the dotted line is a
 # yardstick, not a promise. Groups of less than 30 pairs are left out.*
 #
-# Of the documents all three are too sure: of the pairs that they have together with .7 to .9, fewer are of one
-# class (the last two columns). The posterior has the smallest Brier score. Of the digits it is the other way
-# round: nearly all pairs that point and posterior have together with .7 to .9 are of one class. The restarts
-# have the largest Brier score of both.
+# Of the documents all three are too sure: of the pairs that they have together with .7 to .9, fewer are of
+# one class (the last two columns). The posterior has the smallest Brier score. Of the digits it is the other
+# way round: nearly all pairs that point and posterior have together with .7 to .9 are of one class. The
+# restarts have the largest Brier score of both.
 #
 # ## What was learned
 #
-# - The probability beside a cluster shows where to look: most of the least sure fifth of the digits are wrong,
-#   and hardly any of the surest. It costs nothing beyond the point.
+# - The probability beside a cluster shows where to look: most of the least sure fifth of the digits are
+#   wrong, and hardly any of the surest. It costs nothing beyond the point.
 # - Whether such a probability can be believed as a number is another question: on the documents it was too
-#   large, on the digits too small. The posterior is a generalised one: `scale` says what counts as a word, and
-#   so how wide the posterior is.
+#   large, on the digits too small. The posterior is a generalised one: `scale` says what counts as a word,
+#   and so how wide the posterior is.
 # - Restarts measure the starts too, and say less about single rows than point and posterior do.
-# - The guide is a mean field about the point, and its ELBO still moved when it was stopped. NUTS on a few dozen
-#   rows would tell how much of the caution is the guide's own.
+# - The guide is a mean field about the point, and its ELBO still moved when it was stopped. NUTS on a few
+#   dozen rows would tell how much of the caution is the guide's own.
 #
 # Next: a graph that you have (`bf.Views(..., graphs={"citations": sparse})`) in place of neighbours, and
 # what `scale`, `start` and `penalty` do, in `docs/graphs.md`.
