@@ -97,7 +97,7 @@ def estimated(
     return {"U": user.mean, "V": item.mean, **found}, own
 
 
-def normal(y: jax.Array, shape: float, rate: float, alpha: float | None = None) -> Observe:
+def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
     """`observe` of normal ratings y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
     the precision, and the mean variance of u.v."""
 
