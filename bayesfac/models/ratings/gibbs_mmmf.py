@@ -88,7 +88,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     noise, spread = map(float, extent(data))
     apart = float(width(noise))
-    default = {
+    default: dict[str, Any] = {
         "cost": 1 / (2 * apart * noise),
         "rate": apart * spread,
     }
