@@ -97,6 +97,21 @@ def estimated(
     return {"U": user.mean, "V": item.mean, **found}, own
 
 
+def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
+    """`observe` of normal ratings y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
+    the precision, and the mean variance of u.v."""
+
+    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
+        misfit = 0.5 * jnp.sum((y - x) ** 2 + variance)
+        new = own[0] if alpha is not None else (shape - 1 + 0.5 * len(y)) / (rate + misfit)
+        fit = 0.5 * len(y) * jnp.log(new) - new * misfit
+        if alpha is None:
+            fit += (shape - 1) * jnp.log(new) - rate * new
+        return (new, jnp.mean(variance)), y, jnp.full_like(y, new), fit
+
+    return observe
+
+
 def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
     """What a side adds to the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
     entropy of the rows."""
@@ -114,29 +129,45 @@ def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
 def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, Any]]:
     """The sides of p, with random factors; and with biases b and c of users and items as first components.
 
-    u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...), where y are centred ratings. mu
-    and Lambda fit these rows: under a wide prior the first sweeps would overfit, and would not come back.
+    u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...); b has the mean of y. mu and
+    Lambda fit these rows: under a wide prior the first sweeps would overfit, and would not come back.
     """
     cells, sides = data.cells, {name: getattr(p, name) for name in ("U", "V", *SITES, "B", "ridge")}
     if sides["U"].shape[1] < 2:
         return [sides]
-    ones = [jnp.ones((len(sides[name]), 1), y.dtype) for name in "UV"]
-
-    def step(_: int, biases: tuple) -> tuple:
-        def ridge(rows: Rows, rest: jax.Array, other: jax.Array) -> jax.Array:
-            return sparse.spread(rows, rest, other)[:, 0] / (jnp.diff(rows.ptr) + RIDGE)
-
-        c = ridge(cells.by_col, y - biases[0][cells.row], ones[0])
-        return ridge(cells.by_row, y - c[cells.col], ones[1]), c
-
-    zeros = tuple(jnp.zeros(len(one), y.dtype) for one in ones)
-    b, c = jax.lax.fori_loop(0, 10, step, zeros)
+    mean = jnp.mean(y)
+    b, c = biases(cells, y - mean)
+    b = b + mean
     U = (SMALL * sides["U"]).at[:, 0].set(b / a).at[:, 1].set(a)
     V = (SMALL * sides["V"]).at[:, 0].set(a).at[:, 1].set(c / a)
     begun = sides | {"U": U, "V": V}
     user, item = (_prior(_begin(begun, side), None, h, 2) for side in NAMES)
     found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
     return [sides, begun | found]
+
+
+def biases(cells: Cells, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Regularised biases of rows and columns, by ridge regressions on each other; y is centred."""
+    ones = [jnp.ones((n, 1), y.dtype) for n in cells.shape]
+
+    def ridge(rows: Rows, rest: jax.Array, other: jax.Array) -> jax.Array:
+        return sparse.spread(rows, rest, other)[:, 0] / (jnp.diff(rows.ptr) + RIDGE)
+
+    def step(_: int, found: tuple) -> tuple:
+        c = ridge(cells.by_col, y - found[0][cells.row], ones[0])
+        return ridge(cells.by_row, y - c[cells.col], ones[1]), c
+
+    begin = tuple(jnp.zeros(n, y.dtype) for n in cells.shape)
+    return jax.lax.fori_loop(0, 10, step, begin)
+
+
+def noise(cells: Cells, y: jax.Array) -> jax.Array:
+    """The variance that regularised biases leave, over the ratings less what the biases cost."""
+    y = y - jnp.mean(y)
+    b, c = biases(cells, y)
+    counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])
+    free = len(y) - jnp.sum(counts / (counts + RIDGE))
+    return jnp.sum((y - b[cells.row] - c[cells.col]) ** 2) / free
 
 
 def _begin(sides: dict[str, Any], side: str) -> Side:

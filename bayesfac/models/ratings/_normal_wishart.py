@@ -192,10 +192,11 @@ DIMS = {
 } | links.DIMS
 
 
-def start(key: jax.Array, data: Any, K: int) -> dict[str, Any]:
-    """Starting values of both sides: small factors, and Lambda at the inverse of their variance."""
-    U, V = start_factors(key, data.shape, K)
-    zero, precision = jnp.zeros(K), jnp.eye(K) * 4 * K**0.5
+def start(key: jax.Array, data: Any, K: int, sd: float = 0.25) -> dict[str, Any]:
+    """Starting values of both sides: normal factors whose products have the standard deviation `sd`, and
+    Lambda at the inverse of their variance."""
+    U, V = (2 * sd**0.5 * x for x in start_factors(key, data.shape, K))
+    zero, precision = jnp.zeros(K), jnp.eye(K) * K**0.5 / sd
     user = {"U": U, "mu_U": zero, "Lambda_U": precision}
     return user | {"V": V, "mu_V": zero, "Lambda_V": precision} | links.start(data, K)
 

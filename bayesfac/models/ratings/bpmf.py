@@ -112,16 +112,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     y = data.y - hyper.offset
 
-    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
-        alpha = own[0]
-        if p.alpha is not None:
-            misfit = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
-            alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / misfit
-        fit = 0.5 * len(y) * jnp.log(alpha) - 0.5 * alpha * jnp.sum((y - x) ** 2 + variance)
-        if p.alpha is not None:
-            fit += (hyper.alpha_shape - 1) * jnp.log(alpha) - hyper.alpha_rate * alpha
-        return (alpha, jnp.mean(variance)), y, jnp.full_like(y, alpha), fit
-
+    observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
     begin = bayes.starts(p, data, hyper, y, data.spread**0.5)
     sides, (alpha, variance) = bayes.estimated(begin, data, hyper, first, observe)

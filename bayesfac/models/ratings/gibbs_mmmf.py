@@ -11,7 +11,7 @@ Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 
     mu, Lambda    mu_U, Lambda_U, mu_V, Lambda_V
     theta         theta             users x R - 1
     -             B, ridge          features x K, scalar   where there are features (`_links.py`)
-    C, rho, s     cost, centres one apart, scale_theta
+    C, rho, s     cost, centres c_r one apart, scale_theta
 
 With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge is a mixture of Gaussians
 (Polson & Scott, theorem 1):
@@ -25,12 +25,13 @@ with g at E[g] = 1/|z|. J never rises. Where a hinge bends, g is large and holds
 far above the mode. A point fit therefore starts with sweeps in which |z| counts as C s at least, where s
 falls from 1 to `SHARP`.
 
-The joint mode over factors and scales is a poor point; with `scales="held"` a point fit holds mu at
-zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descends J in U, V and theta; with
-`scales="joint"` it descends in all sites. Cost and penalty times the same number leave the mode of U and V
-nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty, by
-the log score. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum
-to one over the levels.
+The joint mode over factors and scales is a poor point. With `scales="estimated"` a point fit sets mu and
+Lambda once, by empirical Bayes (`_empirical_bayes.py`), and descends J in U, V and theta; with
+`scales="joint"` it descends in all sites. exp(-J) has no scale of its own that the evidence could
+find: so the empirical Bayes takes the levels for numbers with normal noise of precision alpha (`start`).
+Cost and Lambda times the same number leave the mode of U and V where it is, but not the law: so Lambda is
+taken times C / alpha, and the cost is chosen by the log score of held-out ratings. Gibbs draws all sites
+either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
 """
 
 from collections.abc import Mapping
@@ -49,10 +50,13 @@ from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
+from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
-COST = 0.5  # where nothing chooses
+LEAST = (
+    0.3  # variance of the codes about biases: a smaller one would make a cost that leaves no doubt
+)
 BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
 
 
@@ -70,12 +74,11 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    cost: float | None = None  # None: chosen by held-out ratings; 0.5 where nothing chooses
-    scale_theta: float = 2.0
-    beta0: float = 2.0
-    rate: float = 1.0
-    scales: str = "held"  # or "joint": what a point fit does with mu and Lambda
-    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
+    cost: float | None = None  # None: chosen by held-out ratings; of few ratings, by their noise
+    scale_theta: float = 0.5
+    beta0: float = 0.01
+    rate: float | None = None  # None: the standard deviation of u.v (BPMF's paper: 1)
+    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
     levels: tuple[float, ...] | None = None  # None: those of the data
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
     ridge_rate: float = 0.1
@@ -83,47 +86,67 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
-    if hyper.cost is None:
-        hyper = hyper._replace(cost=COST)
+    noise, spread = map(float, extent(data))
+    apart = float(width(noise))
+    default: dict[str, Any] = {
+        "cost": 1 / (2 * apart * noise),
+        "rate": apart * spread,
+    }
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
     checks.positive(hyper, "cost", "scale_theta", "beta0", "rate", "ridge_shape", "ridge_rate")
-    checks.one_of(hyper, "scales", ("held", "joint"))
-    hyper = margins.penalised(hyper)
-    checks.positive(hyper, "penalty")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
 
 
+@jax.jit
+def extent(data: Ratings) -> tuple[jax.Array, jax.Array]:
+    """Of the codes: the variance that biases of users and items leave, and the standard deviation."""
+    code = codes(data).astype(data.y.dtype)
+    return jnp.maximum(bayes.noise(data.cells, code), LEAST), jnp.std(code)
+
+
+def width(noise: jax.Array | float) -> jax.Array:
+    """Between the middles of two levels: 2, a margin on both sides, where the noise is within the margin;
+    with more noise, towards 1 as in the thresholds' prior."""
+    return 1 + 1 / jnp.maximum(1, noise)
+
+
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Small factors and thresholds one apart."""
+    """Factors whose products have half the standard deviation of u.v; thresholds one apart."""
     theta = margins.start_thresholds(len(hyper.levels), data.n_users)
-    return Params(**wishart.start(key, data, hyper.n_components), theta=theta)
+    return Params(**wishart.start(key, data, hyper.n_components, hyper.rate / 2), theta=theta)
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Penalties by which a point fit holds the precisions; then costs, with the penalty in proportion."""
-    if hyper.scales == "joint":
+    """Costs about that of `prepare`; under scales="joint" all sites would move with the cost."""
+    if hyper.scales == "joint" or hyper.cost is not None or "cost" in chosen:
         return []
-    if first := margins.choices(data, hyper, chosen):
-        return first
-    if hyper.cost is not None or "cost" in chosen:
-        return []
-    free = {"penalty": chosen["penalty"]} if hyper.penalty is None else {}
-    steps = [2.0**-step for step in range(-1, 5)]
-    return Laws({"cost": COST * step, **{k: v * step for k, v in free.items()}} for step in steps)
+    middle = prepare(data, hyper).cost
+    return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: sweeps with hinges that get sharper; `scales="held"` sets Lambda."""
-    numbers = {name: getattr(hyper, name) for name in ("cost", "scale_theta", "beta0", "penalty")}
-    words = hyper._replace(**dict.fromkeys(numbers))
-    return _sharpened(init(key, data, hyper), data, words, numbers)
+    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
+
+    The normal law is about the middles of the levels. The hinges of a u.v at a distance d from the middle of
+    its level are near C d^2/2 where middles are 2 apart: so C stands for the precision alpha.
+    """
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return sharpened(p, data, hyper)
+    R, (noise, spread) = len(hyper.levels), extent(data)
+    apart = width(noise)
+    y, variance = apart * (codes(data) - (R - 1) / 2), (apart * spread) ** 2
+    begin = bayes.starts(p, data, hyper, y, hyper.rate**0.5)
+    first = 1 / variance, jnp.zeros_like(variance)
+    sides, (alpha, _) = bayes.estimated(begin, data, hyper, first, bayes.normal(y, 1, variance))
+    sides |= {site: sides[site] * hyper.cost / alpha for site in ("Lambda_U", "Lambda_V")}
+    theta = apart * margins.start_thresholds(R, data.n_users)
+    return sharpened(Params(**sides, theta=theta), data, hyper)
 
 
-@partial(jax.jit, static_argnums=2)  # one program for all numbers
-def _sharpened(p: Params, data: Ratings, words: Hyper, numbers: dict[str, Any]) -> Params:
-    hyper = words._replace(**numbers)
-    if hyper.scales == "held":
-        precision = hyper.penalty * jnp.eye(hyper.n_components, dtype=p.U.dtype)
-        p = p._replace(Lambda_U=precision, Lambda_V=precision)
+def sharpened(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """Sweeps with hinges that get sharper."""
 
     def step(count: jax.Array, p: Params) -> Params:
         return update(p, data, hyper, hyper.cost * SHARP ** (count / BLUNT))
@@ -132,7 +155,7 @@ def _sharpened(p: Params, data: Ratings, words: Hyper, numbers: dict[str, Any]) 
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
+    return () if hyper.scales == "joint" else bayes.HELD
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -247,7 +270,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(2, cost=0.4, scale_theta=1.5, rate=1.2, scales="joint"))
+    return data, prepare(
+        data, Hyper(2, cost=0.4, scale_theta=1.5, beta0=2.0, rate=1.2, scales="joint")
+    )
 
 
 # fmt: off

@@ -41,3 +41,18 @@ def test_few_ratings_are_predicted_as_well_as_by_biases(name, low, high):
     )
     assert fit.converged and not any("collapsed" in note for note in fit.notes)
     assert error < 1.02 * biases
+
+
+def test_a_point_of_margins_has_biases_too():
+    """`gibbs_mmmf` has thresholds for every user, whose errors differ more: two draws of the data."""
+    gain = 0.0
+    for seed in (0, 1):
+        train, test = bf.split.holdout(few(seed), 0.2, seed=seed)
+        fit = bf.fit("gibbs_mmmf", train, progress=False)
+        assert fit.converged and not any("collapsed" in note for note in fit.notes)
+        error, biases = (
+            bf.metrics.rmse(mean, test.value)
+            for mean in (fit.predict(test).mean, ridge_of_biases(train, test))
+        )
+        gain += np.log(biases / error)
+    assert gain > 0

@@ -106,3 +106,19 @@ def test_likes_and_dislikes_too():
     fit = bf.fit("gibbs_mmmf", ratings, bf.Gibbs(50, 50, 1), n_components=2, progress=False)
     assert fit.draws["theta"].shape == (1, 50, 30, 1)
     assert (fit.predict(ratings).level == ratings.value).mean() > 0.8
+
+
+def test_a_point_on_many_levels_is_better_than_biases_of_users_and_items():
+    """-10 to 10 in halves: 41 levels, noise far above the margin; thresholds stay in order."""
+    rng = np.random.default_rng(2)
+    x = 2.5 * rng.normal(size=(40, 1)) + 2.5 * rng.normal(size=30)
+    x += 3 * rng.normal(size=(40, 1)) * rng.normal(size=30) + rng.normal(size=x.shape)
+    cells = rng.choice(x.size, 480, replace=False)
+    y = np.clip(np.rint(2 * x), -20, 20).flat[cells] / 2
+    ratings = bf.Ratings(cells // 30, cells % 30, y, levels=np.arange(-10, 10.5, 0.5))
+    train, test = bf.split.holdout(ratings, 0.2, seed=0)
+    fit = bf.fit("gibbs_mmmf", train, n_components=3, progress=False)
+    pmf = bf.fit("pmf", train, n_components=1, scale_user=1e-3, scale_item=1e-3, progress=False)
+    error, biases = (bf.metrics.rmse(f.predict(test).mean, test.value) for f in (fit, pmf))
+    assert fit.converged and error < 0.9 * biases
+    assert (np.diff(fit.params.theta, axis=1) > 0).mean() > 0.9
