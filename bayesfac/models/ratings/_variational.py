@@ -1,0 +1,190 @@
+"""Variational laws of bilinear models: coordinate ascent with a full covariance for each row.
+
+Every site has a law of its own, q = prod q(site), and every row of U and V a normal with a full K x K
+covariance S (Lim & Teh, KDD Cup 2007). The best law of a row given all others is its conditional with
+expectations in place of values, E[v v'] = m m' + S:
+
+    S_i^-1 = E Lambda + sum_j w_ij (m_j m_j' + S_j),   m_i = S_i (E[Lambda mu] + sum_j w_ij t_ij m_j)
+
+A site of q is a mapping: {mean, cov} of normal rows, {mean, var} of independent normals, {shape, rate} of a
+Wishart or a gamma law. Memory: one n x K x K table for each side, and copies of it only inside a sweep.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import digamma
+
+from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.kernels import sparse
+from bayesfac.core.math import inner
+from bayesfac.core.method import Variational
+from bayesfac.models.ratings._normal_wishart import NAMES
+
+Belief = dict[str, jax.Array]
+
+
+# -- rows --------------------------------------------------------------------------------------------------
+def certain(mean: jax.Array) -> Belief:
+    """Normal rows without variance."""
+    return {"mean": mean, "cov": jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype)}
+
+
+def square(mean: jax.Array) -> jax.Array:
+    """m m' of every row."""
+    return mean[..., :, None] * mean[..., None, :]
+
+
+def moments(U: Belief, V: Belief, cells: Cells) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of u.v at the cells: tr S_u E[v v'] + m_u' S_v m_u."""
+    at, own, right = jnp.tril_indices(U["mean"].shape[1]), square(U["mean"]), square(V["mean"])
+    twice = jnp.where(at[0] == at[1], 1, 2).astype(own.dtype)  # the other half of a symmetric table
+    a = jnp.concatenate([table[:, *at] * twice for table in (U["cov"], own)], 1)
+    b = jnp.concatenate([table[:, *at] for table in (right + V["cov"], V["cov"])], 1)
+    return inner(U["mean"], V["mean"], cells), inner(a, b, cells)
+
+
+def rows(
+    mine: Rows, target: jax.Array, weight: Any, other: Belief, precision: jax.Array, shift: Any
+) -> Belief:
+    """The rows' normals given the other side; `weight` is one number, or one for each cell."""
+    K = other["mean"].shape[1]
+    weight = jnp.broadcast_to(jnp.asarray(weight, target.dtype), target.shape)
+    i, j = jnp.tril_indices(K)
+    place = jnp.zeros((K, K), int).at[i, j].set(jnp.arange(len(i))).at[j, i].set(jnp.arange(len(i)))
+    half = sparse.spread(mine, weight, (square(other["mean"]) + other["cov"])[:, i, j])
+    cov = inverse(precision + half[:, place])
+    b = shift + sparse.spread(mine, weight * target, other["mean"])
+    return {"mean": jnp.einsum("nkl,nl->nk", cov, b), "cov": cov}
+
+
+def inverse(P: jax.Array) -> jax.Array:
+    """The inverse of positive definite matrices, symmetric to the last digit."""
+    L = jnp.linalg.cholesky(P)
+    eye = jnp.broadcast_to(jnp.eye(P.shape[-1], dtype=P.dtype), P.shape)
+    root = jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+    return jnp.swapaxes(root, -1, -2) @ root
+
+
+def normal(belief: Belief) -> dist.Distribution:
+    if "cov" in belief:
+        return dist.MultivariateNormal(belief["mean"], covariance_matrix=belief["cov"])
+    return dist.Normal(belief["mean"], belief["var"] ** 0.5)
+
+
+def gamma(belief: Belief) -> dist.Gamma:
+    return dist.Gamma(belief["shape"], belief["rate"])
+
+
+def expected_log(belief: Belief) -> jax.Array:
+    """E log of a gamma number."""
+    return digamma(belief["shape"]) - jnp.log(belief["rate"])
+
+
+# -- Normal-Wishart sides: E log|Lambda| and E Lambda of q ---------------------------------------------------
+def expected_precision(belief: Belief) -> jax.Array:
+    return belief["shape"] * inverse(belief["rate"])
+
+
+def expected_logdet(belief: Belief) -> jax.Array:
+    K = len(belief["rate"])
+    halves = digamma((belief["shape"] - jnp.arange(K)) / 2).sum()
+    return halves + K * jnp.log(2.0) - jnp.linalg.slogdet(belief["rate"])[1]
+
+
+def wishart_rate(own: Belief, mu: Belief, h: Any) -> jax.Array:
+    """The expected rate of Lambda given rows and mu: see `normal_wishart_precision`."""
+    n, K = own["mean"].shape
+    away = own["mean"] - mu["mean"]
+    prior = h.rate * jnp.eye(K, dtype=away.dtype) + h.beta0 * square(mu["mean"])
+    return prior + away.T @ away + own["cov"].sum(0) + (n + h.beta0) * mu["cov"]
+
+
+def wishart_begin(p: Any) -> dict[str, Belief]:
+    found = {}
+    for name, mean, scale in NAMES.values():
+        own, precision = getattr(p, name), getattr(p, scale)
+        shape = jnp.asarray(len(own) + own.shape[1] + 1.0, own.dtype)
+        found |= {name: certain(own), mean: certain(getattr(p, mean))}
+        found[scale] = {"shape": shape, "rate": shape * inverse(precision)}
+    return found
+
+
+def wishart_prior(q: Any, side: str, h: Any) -> tuple[jax.Array, jax.Array]:
+    _, mean, scale = NAMES[side]
+    precision = expected_precision(getattr(q, scale))
+    return precision, precision @ getattr(q, mean)["mean"]
+
+
+def wishart_settle(q: Any, h: Any) -> Any:
+    """The laws of mu and Lambda given the rows."""
+    for name, mean, scale in NAMES.values():
+        own, n = getattr(q, name), len(getattr(q, name)["mean"])
+        precision = (h.beta0 + n) * expected_precision(getattr(q, scale))
+        mu = {"mean": own["mean"].sum(0) / (h.beta0 + n), "cov": inverse(precision)}
+        wide = {**getattr(q, scale), "rate": wishart_rate(own, mu, h)}
+        q = q._replace(**{mean: mu, scale: wide})
+    return q
+
+
+def wishart_energy(q: Any, h: Any) -> jax.Array:
+    """The expectation of `_normal_wishart.energy`."""
+    total = jnp.zeros(())
+    for name, mean, scale in NAMES.values():
+        own, mu, wide = (getattr(q, site) for site in (name, mean, scale))
+        fit = jnp.sum(expected_precision(wide) * wishart_rate(own, mu, h))
+        total += 0.5 * (fit - len(own["mean"]) * expected_logdet(wide))
+    return total
+
+
+def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
+    found: dict[str, dist.Distribution] = {}
+    for name, mean, scale in NAMES.values():
+        wide = getattr(q, scale)
+        found |= {name: normal(getattr(q, name)), mean: normal(getattr(q, mean))}
+        found[scale] = dist.Wishart(wide["shape"], rate_matrix=wide["rate"])
+    return found
+
+
+# -- the whole -----------------------------------------------------------------------------------------------
+def bilinear(
+    begin: Callable[..., dict[str, Belief]],
+    observed: Callable[..., tuple[Any, jax.Array, Any]],
+    expected: Callable[..., jax.Array],
+    laws: Callable[..., dict[str, dist.Distribution]],
+    prior: Callable[..., tuple[jax.Array, jax.Array]] = wishart_prior,
+    settle: Callable[..., Any] = wishart_settle,
+) -> Variational:
+    """The record of a method whose data see u.v as a Gaussian, given the rest.
+
+    begin(p, data, hyper)                       the laws of all sites, without variance
+    observed(q, x, variance, data, hyper)       q with the method's own sites anew; target, weight of cells
+    expected(q, x, variance, data, hyper)       minus the expected objective, or a lower bound of it
+    laws(q)                                     {site: Distribution}
+    prior(q, side, hyper), settle(q, hyper)     of the rows; the laws of the prior's sites anew
+
+    x and variance are those of u.v at the cells.
+    """
+
+    def update(q: Any, data: Any, hyper: Any) -> Any:
+        cells = data.cells
+        q, target, weight = observed(q, *moments(q.U, q.V, cells), data, hyper)
+        q = q._replace(U=rows(cells.by_row, target, weight, q.V, *prior(q, "user", hyper)))
+        q = q._replace(V=rows(cells.by_col, target, weight, q.U, *prior(q, "item", hyper)))
+        return settle(q, hyper)
+
+    def start(p: Any, data: Any, hyper: Any) -> Any:
+        if data.x:
+            raise BayesfacError(
+                "VB takes no features of users and items: fit without them, or with bf.Gibbs()"
+            )
+        return update(p._replace(**begin(p, data, hyper)), data, hyper)
+
+    def whole(q: Any, data: Any, hyper: Any) -> jax.Array:
+        return expected(q, *moments(q.U, q.V, data.cells), data, hyper)
+
+    return Variational(start, update, whole, laws)
