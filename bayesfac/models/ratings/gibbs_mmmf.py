@@ -51,6 +51,7 @@ from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings import _variational as bound
 
 COST = 0.5  # where nothing chooses
 BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
@@ -221,6 +222,43 @@ def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
+# -- the variational law: g at 1 / sqrt(E z^2), thresholds independent normals ---------------------
+def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
+    return bound.wishart_begin(p) | {"theta": {"mean": p.theta, "var": jnp.zeros_like(p.theta)}}
+
+
+def squared(q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
+    """E z, and the root of E z^2."""
+    at, own = data.cells.row, q.theta
+    z = hyper.cost * (1 - signs(data, hyper) * (own["mean"][at] - x[:, None]))
+    wide = hyper.cost**2 * (own["var"][at] + variance[:, None])
+    return z, jnp.maximum(jnp.sqrt(z**2 + wide), hyper.cost * jnp.finfo(x.dtype).eps ** 0.6)
+
+
+def expected_observed(
+    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Params, jax.Array, jax.Array]:
+    g = 1 / squared(q, x, variance, data, hyper)[1]
+    p = Params(*(site and site["mean"] if "mean" in (site or ()) else None for site in q))
+    law = conditional_theta(p, data, hyper, g).base_dist  # the others enter its mean linearly
+    q = q._replace(theta={"mean": law.mean, "var": law.variance})
+    return q, *observed(p._replace(theta=law.mean), data, hyper, g)
+
+
+def expected(
+    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> jax.Array:
+    """A bound on minus the expected objective: 2 max(0, z) = z + |z|, and E|z| is at most sqrt(E z^2)."""
+    z, root = squared(q, x, variance, data, hyper)
+    wide = 0.5 * jnp.sum(q.theta["var"]) / hyper.scale_theta**2
+    prior = margins.threshold_energy(q.theta["mean"], hyper.scale_theta) + wide
+    return -jnp.sum(z + root) - prior - bound.wishart_energy(q, hyper)
+
+
+def laws(q: Params) -> dict[str, dist.Distribution]:
+    return bound.wishart_laws(q) | {"theta": bound.normal(q.theta)}
+
+
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
     return margins.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
 
@@ -256,7 +294,8 @@ METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, choices=choices,
-    conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
+    conditionals=CONDITIONALS, augment=augment,
+    variational=bound.bilinear(begin, expected_observed, expected, laws), noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
