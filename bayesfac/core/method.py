@@ -72,12 +72,15 @@ class Variational(NamedTuple):
     expected(q, data, hyper)     -> minus the expected objective, or a lower bound of this where the method has
                                  auxiliary variables, each at its best law
     laws(q)                      -> {site: Distribution}
+    widened(key, q, data, hyper) -> q with wider laws, and the factor of standard deviations: a correction for
+                                 what independent sites lack; None: the method has none
     """
 
     begin: Callable[..., Any]
     update: Callable[..., Any]
     expected: Callable[..., Any]
     laws: Callable[..., dict[str, Any]]
+    widened: Callable[..., tuple[Any, Any]] | None = None
 
     def elbo(self, q: Any, data: Any, hyper: Any) -> Any:
         """The lower bound of the log evidence, up to the constant of the objective."""
