@@ -59,7 +59,7 @@ def rows(
     half = sparse.spread(mine, weight, (square(other["mean"]) + other["cov"])[:, i, j])
     cov = inverse(precision + half[:, place])
     b = shift + sparse.spread(mine, weight * target, other["mean"])
-    return {"mean": jnp.einsum("nkl,nl->nk", cov, b), "cov": cov}
+    return {"mean": times_rows(cov, b), "cov": cov}
 
 
 def inverse(P: jax.Array) -> jax.Array:
@@ -201,61 +201,74 @@ def bilinear(
 
 
 # -- linear response -----------------------------------------------------------------------------------------
-STEPS, PROBES, CELLS = 10, 4, 5000  # of conjugate gradients: in tests five bring two digits
+STEPS, PROBES, CELLS = 10, 4, 5000  # of conjugate gradients: on ratings five bring two digits
+
+Pair = tuple[jax.Array, jax.Array]
 
 
-def response(
-    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Callable[..., jax.Array]
-) -> jax.Array:
+def response(key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any) -> jax.Array:
     """The factor that sds of products lack for rows that are independent of one another.
 
-    By linear response (Giordano, Broderick & Jordan, JMLR 2018) the covariance of all rows is H^-1, where H
-    has minus the second derivatives of the ELBO in their means m; all other sites stay. With the slope l',
-    the curvature c = -l'' and the weight w of a cell, H changes rows by d to
-
-        (H d)_i = S_i^-1 d_i + sum_j [ (c_ij (d_i.m_j + m_i.d_j) - w_ij d_i.m_j) m_j - l'_ij d_j ]
-
-    For a sum a of products with random signs, each over its sd under q, a'H^-1 a / a'Sa estimates the ratio of
-    variances, averaged over products of a random user and a random item (both by number of ratings).
+    By linear response (Giordano, Broderick & Jordan, JMLR 2018) the covariance of all rows is H^-1, with H of
+    `bend`; all other sites stay. For a sum a of products with random signs, each over its sd under q,
+    a'H^-1 a / a'Sa estimates the ratio of variances, averaged over products of a random user and a random item
+    (both by number of ratings).
     """
-    x, variance = moments(U, V, cells)
-    slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
-    one = jnp.ones_like(x)
-    bend = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (one,))[1]
-    weight, (u, v) = -2 * by_variance, (U["mean"], V["mean"])
-    sides = (cells.by_row, v, inverse(U["cov"])), (cells.by_col, u, inverse(V["cov"]))
+    times, (u, v), n = bend(U, V, cells, of_cells), (U["mean"], V["mean"]), len(cells)
 
-    def changed(d: tuple) -> tuple:
-        left, right = inner(d[0], v, cells), inner(u, d[1], cells)
-        found = []
-        for own, other, mine, (rows, m, P) in zip(d, d[::-1], (left, right), sides, strict=True):
-            shift = sparse.spread(rows, bend * (left + right) - weight * mine, m)
-            straight = sparse.spread(rows, slope, other)
-            found.append(jnp.einsum("nkl,nl->nk", P, own) + shift - straight)
-        return tuple(found)
-
-    def smoothed(d: tuple) -> tuple:
-        return tuple(
-            jnp.einsum("nkl,nl->nk", own["cov"], x) for own, x in zip((U, V), d, strict=True)
-        )
+    def smoothed(d: Pair) -> Pair:
+        return times_rows(U["cov"], d[0]), times_rows(V["cov"], d[1])
 
     def ratio(key: jax.Array) -> jax.Array:
         a, b, c = jax.random.split(key, 3)
-        size = min(len(x), CELLS)
+        size = min(n, CELLS)
         i = jax.random.choice(a, cells.row, (size,), replace=False)
         j = jax.random.choice(b, cells.col, (size,), replace=False)
-        spread = jnp.einsum("nk,nkl,nl->n", v[j], U["cov"][i], v[j])
-        spread += jnp.einsum("nk,nkl,nl->n", u[i], V["cov"][j], u[i])
-        signs = jax.random.rademacher(c, (size,), x.dtype) / jnp.sqrt(spread)
+        spread = jnp.sum(times_rows(U["cov"][i], v[j]) * v[j], 1)
+        spread += jnp.sum(times_rows(V["cov"][j], u[i]) * u[i], 1)
+        signs = jax.random.rademacher(c, (size, 1), u.dtype) / jnp.sqrt(spread)[:, None]
         ahead = (
-            jnp.zeros_like(u).at[i].add(signs[:, None] * v[j]),
-            jnp.zeros_like(v).at[j].add(signs[:, None] * u[i]),
+            jnp.zeros_like(u).at[i].add(signs * v[j]),
+            jnp.zeros_like(v).at[j].add(signs * u[i]),
         )
-        found = jax.scipy.sparse.linalg.cg(changed, ahead, maxiter=STEPS, M=smoothed)[0]
+        found = jax.scipy.sparse.linalg.cg(times, ahead, maxiter=STEPS, M=smoothed)[0]
         return dot(ahead, found) / dot(ahead, smoothed(ahead))
 
     return jnp.sqrt(jax.lax.map(ratio, jax.random.split(key, PROBES)).mean())
 
 
-def dot(a: tuple, b: tuple) -> jax.Array:
-    return sum((jnp.sum(x * y) for x, y in zip(a, b, strict=True)), jnp.zeros(()))
+def bend(U: Belief, V: Belief, cells: Cells, of_cells: Any) -> Callable[[Pair], Pair]:
+    """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows.
+
+    With the slope l', the curvature c = -l'' and the weight w of a cell, where q is at its best,
+
+        (H d)_i = S_i^-1 d_i + sum_j [ (c_ij (d_i.m_j + m_i.d_j) - w_ij d_i.m_j) m_j - l'_ij d_j ]
+
+    `of_cells(x, variance)` is the ELBO as a sum over cells. How the slope changes with the variance of a cell
+    is left out: nothing with Gaussian ratings.
+    """
+    x, variance = moments(U, V, cells)
+    slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
+    curved = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (jnp.ones_like(x),))[1]
+    weight, u, v = -2 * by_variance, U["mean"], V["mean"]
+    P, Q = inverse(U["cov"]), inverse(V["cov"])
+
+    def times(d: Pair) -> Pair:
+        left, right = inner(d[0], v, cells), inner(u, d[1], cells)
+        both = curved * (left + right)
+        by_user = sparse.spread(cells.by_row, both - weight * left, v)
+        by_user -= sparse.spread(cells.by_row, slope, d[1])
+        by_item = sparse.spread(cells.by_col, both - weight * right, u)
+        by_item -= sparse.spread(cells.by_col, slope, d[0])
+        return times_rows(P, d[0]) + by_user, times_rows(Q, d[1]) + by_item
+
+    return times
+
+
+def times_rows(tables: jax.Array, x: jax.Array) -> jax.Array:
+    """The product of each row's table and the row."""
+    return jnp.einsum("nkl,nl->nk", tables, x)
+
+
+def dot(a: Pair, b: Pair) -> jax.Array:
+    return jnp.sum(a[0] * b[0]) + jnp.sum(a[1] * b[1])
