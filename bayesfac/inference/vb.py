@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.fixed_point import FixedPoint
+from bayesfac.inference.gibbs import continued
 from bayesfac.inference.result import Job, Result, check_number, check_settings, program, require
 
 WIDER = "standard deviations of rows are {:.1%} wider than in the fitted law, by linear response"
@@ -25,6 +26,9 @@ class VB:
 
     Parameters
     ----------
+    warmup : int
+        Gibbs sweeps from the method's `init`, after which coordinate ascent begins. Where components have
+        vanished, as in many points, coordinate ascent would leave them so; Gibbs lets them grow.
     max_iter : int
         Sweeps at most.
     tol : float
@@ -44,7 +48,8 @@ class VB:
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
-    max_iter: int = 500
+    warmup: int = 50
+    max_iter: int = 2000
     tol: float = 1e-5
     draws: int = 500
     every: int = 5
@@ -54,12 +59,12 @@ class VB:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        check_settings(self, max_iter=1, draws=1, every=1)
+        check_settings(self, warmup=0, max_iter=1, draws=1, every=1)
         require(0 <= self.tol < 1, f"Expected VB(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:
         """The law, from the start of the method's point, and draws from it."""
-        p = job.start_point(job.key, job.method.start)
+        p = self._start(job)
         q = program(_begin, job.data, job.method, job.hyper)(p, job.data)
         climb = FixedPoint(self.max_iter, self.tol, accelerate=False, every=self.every)
         point = Checkpoint(self.folder, job.identity, self.save_every)
@@ -70,6 +75,15 @@ class VB:
         notes = [WIDER.format(float(factor) - 1)] if factor != 1 else []
         drawn = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=drawn, notes=[*found.notes, *notes])
+
+    def _start(self, job: Job) -> Any:
+        """The state of one chain of Gibbs after some sweeps from the method's `init`."""
+        p = job.start_point(job.key)
+        if not self.warmup or not job.method.conditionals:
+            return p
+        chain = jax.tree.map(lambda x: x[None], p)
+        state = continued(job, chain, jax.random.split(job.key, 1), self.warmup - 1, 1, 0)
+        return from_sites(job.method, {site: jnp.asarray(x[0, 0]) for site, x in state.items()})
 
 
 @lru_cache
