@@ -207,7 +207,11 @@ def main() -> None:
         for seed in range(args.seeds):
             make = guides if part == "guides" else partial(compared, part)
             cells.get(f"{part} {seed}", partial(make, seed, args.quick))
-    text = [table(rows) for rows in (shown(cells.found), bounds(cells.found), widths(cells.found)) if rows]
+    text = [
+        table(rows)
+        for rows in (shown(cells.found), bounds(cells.found), widths(cells.found))
+        if rows
+    ]
     report("quick", args, {"where": where, "results": cells.found}, "\n\n".join(text))
 
 

@@ -38,8 +38,8 @@ class VB:
     every : int
         Sweeps between two evaluations of the ELBO, which enter the trace with the sign changed.
     widen : bool
-        Multiply the standard deviations of rows by one factor, for methods of ratings: by linear response, which
-        takes the time of a few sweeps. It counts what rows of both sides share, given all other sites, and
+        Multiply the standard deviations of rows by one factor, for methods of ratings: by linear response,
+        which takes the time of a few sweeps. It counts what rows of both sides share, given all other sites, and
         not the uncertainty of these: `docs/engines.md` has figures.
     check : bool
         Compare the widths of the draws with those after a few Gibbs sweeps, which take longer than the fit;
@@ -63,7 +63,7 @@ class VB:
         require(0 <= self.tol < 1, f"Expected VB(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:
-        """The law, from the start of the method's point, and draws from it."""
+        """The law, and draws from it. A resumed run begins at the law of its checkpoint."""
         p = self._start(job)
         q = program(_begin, job.data, job.method, job.hyper)(p, job.data)
         climb = FixedPoint(self.max_iter, self.tol, accelerate=False, every=self.every)

@@ -11,9 +11,9 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY, from_sites, settle
-from bayesfac.models.ratings import _variational as bound
 from bayesfac.models.ratings import gibbs_mmmf
 
 QUIET = {"n_components": 2, "progress": False}
@@ -40,9 +40,7 @@ def fitted(name: str, sweeps: int, **settings):
 def test_a_fit_has_draws_of_its_law_and_a_falling_trace(tmp_path):
     fit = bf.fit("bpmf", small(), bf.VB(tol=1e-6, draws=50), **QUIET)
     assert fit.converged and not fit.is_point
-    assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(
-        fit.draws, (1, 50)
-    )
+    assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(fit.draws, (1, 50))
     assert (np.diff(fit.trace) <= 1e-7 * np.abs(fit.trace[1:])).all() and len(fit.trace) > 2
     assert "ELBO has settled" in str(fit.diagnostics())
     cells = {"user": small().users[:5], "item": small().items[:5]}

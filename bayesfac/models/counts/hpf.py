@@ -154,20 +154,21 @@ CONDITIONALS = {"log_theta": conditional_log_theta, "log_beta": conditional_log_
 CONDITIONALS |= {"log_xi": conditional_log_xi, "log_eta": conditional_log_eta}
 
 
-# -- the variational law of the paper: every site gamma, z multinomial with shares exp(E log theta + E log beta)
-def means(q: Params) -> Params:
+# -- the paper's variational law: gamma sites, z multinomial with shares exp(E log theta + E log beta)
+def means(q: Any) -> Params:
     """The logarithms of the means of theta, beta, xi and eta."""
     return Params(*(law.mode for law in laws(q).values()))
 
 
-def begin(p: Params, data: Counts, hyper: Hyper) -> Params:
+def begin(p: Params, data: Counts, hyper: Hyper) -> Any:
     """The conditionals at a point."""
     z = expected(p, data)
-    found = (CONDITIONALS[site](p, data, hyper, z) for site in Params._fields)
-    return Params(*({"shape": law.shape_, "rate": law.rate} for law in found))
+    found = {site: law(p, data, hyper, z) for site, law in CONDITIONALS.items()}
+    new: Any = {site: {"shape": law.shape_, "rate": law.rate} for site, law in found.items()}
+    return p._replace(**new)
 
 
-def coordinate_step(q: Params, data: Counts, hyper: Hyper) -> Params:
+def coordinate_step(q: Any, data: Counts, hyper: Hyper) -> Any:
     """z at its best, then each site: its conditional with the means of the others."""
     typical = Params(*(law.mean for law in laws(q).values()))
     z = expected(typical, data)
@@ -177,7 +178,7 @@ def coordinate_step(q: Params, data: Counts, hyper: Hyper) -> Params:
     return q
 
 
-def expected_joint(q: Params, data: Counts, hyper: Hyper) -> jax.Array:
+def expected_joint(q: Any, data: Counts, hyper: Hyper) -> jax.Array:
     """A bound on minus the expected objective, with z at its best."""
     theta, beta, xi, eta = (jnp.exp(value) for value in means(q))
     log = Params(*(law.mean for law in laws(q).values()))
@@ -200,7 +201,7 @@ def expected_joint(q: Params, data: Counts, hyper: Hyper) -> jax.Array:
     return fit
 
 
-def laws(q: Params) -> dict[str, LogGamma]:
+def laws(q: Any) -> dict[str, LogGamma]:
     return {site: LogGamma(own["shape"], own["rate"]) for site, own in q._asdict().items()}
 
 

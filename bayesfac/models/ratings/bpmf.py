@@ -45,12 +45,12 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _links as links
 from bayesfac.models.ratings import _normal_wishart as wishart
-from bayesfac.models.ratings import _variational as bound
 
 
 class Params(NamedTuple):
@@ -187,8 +187,8 @@ def misfit(x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> ja
 
 
 def expected_observed(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> tuple[Params, jax.Array, Any]:
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, Any]:
     if q.alpha is None:
         return q, data.y - hyper.offset, hyper.alpha
     rate = hyper.alpha_rate + 0.5 * misfit(x, variance, data, hyper)
@@ -196,9 +196,7 @@ def expected_observed(
     return q._replace(alpha=alpha), data.y - hyper.offset, alpha["shape"] / rate
 
 
-def expected(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> jax.Array:
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """Minus the expected objective."""
     noise = bound.gamma(q.alpha) if q.alpha is not None else None
     alpha = hyper.alpha if noise is None else noise.mean
@@ -209,7 +207,7 @@ def expected(
     return fit - bound.wishart_energy(q, hyper)
 
 
-def laws(q: Params) -> dict[str, dist.Distribution]:
+def laws(q: Any) -> dict[str, dist.Distribution]:
     noise = {} if q.alpha is None else {"alpha": bound.gamma(q.alpha)}
     return bound.wishart_laws(q) | noise
 
@@ -245,7 +243,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
-    variational=bound.bilinear(begin, expected_observed, expected, laws),
+    variational=bound.record(begin, expected_observed, expected, laws),
     gauge=wishart.gauge,
     dims=wishart.DIMS | {"alpha": ()},
 ))

@@ -31,6 +31,8 @@ zero and Lambda at penalty I, the penalty chosen by held-out ratings, and descen
 nearly where it is, but not the law: so the cost, and with it the penalty, is chosen after the penalty, by
 the log score. Gibbs draws all sites either way. The posterior is a *generalised* one: exp(-J) does not sum
 to one over the levels.
+
+Length: beside the solver, the sampler has moves and VB a law of its own.
 """
 
 from collections.abc import Mapping
@@ -45,13 +47,13 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
-from bayesfac.models.ratings import _variational as bound
 
 COST = 0.5  # where nothing chooses
 BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
@@ -227,7 +229,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     return bound.wishart_begin(p) | {"theta": {"mean": p.theta, "var": jnp.zeros_like(p.theta)}}
 
 
-def squared(q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
+def squared(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
     """E z, and the root of E z^2."""
     at, own = data.cells.row, q.theta
     z = hyper.cost * (1 - signs(data, hyper) * (own["mean"][at] - x[:, None]))
@@ -236,18 +238,16 @@ def squared(q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: 
 
 
 def expected_observed(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> tuple[Params, jax.Array, jax.Array]:
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, jax.Array]:
     g = 1 / squared(q, x, variance, data, hyper)[1]
-    p = Params(*(site and site["mean"] if "mean" in (site or ()) else None for site in q))
-    law = conditional_theta(p, data, hyper, g).base_dist  # the others enter its mean linearly
+    p = q._replace(U=q.U["mean"], V=q.V["mean"])
+    law: Any = conditional_theta(p, data, hyper, g).base_dist  # the others enter its mean linearly
     q = q._replace(theta={"mean": law.mean, "var": law.variance})
     return q, *observed(p._replace(theta=law.mean), data, hyper, g)
 
 
-def expected(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> jax.Array:
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """A bound on minus the expected objective: 2 max(0, z) = z + |z|, and E|z| is at most sqrt(E z^2)."""
     z, root = squared(q, x, variance, data, hyper)
     wide = 0.5 * jnp.sum(q.theta["var"]) / hyper.scale_theta**2
@@ -255,7 +255,7 @@ def expected(
     return -jnp.sum(z + root) - prior - bound.wishart_energy(q, hyper)
 
 
-def laws(q: Params) -> dict[str, dist.Distribution]:
+def laws(q: Any) -> dict[str, dist.Distribution]:
     return bound.wishart_laws(q) | {"theta": bound.normal(q.theta)}
 
 
@@ -295,7 +295,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, choices=choices,
     conditionals=CONDITIONALS, augment=augment,
-    variational=bound.bilinear(begin, expected_observed, expected, laws), noncentred=("U", "V"),
+    variational=bound.record(begin, expected_observed, expected, laws), noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},

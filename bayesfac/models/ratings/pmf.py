@@ -34,12 +34,12 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _links as links
-from bayesfac.models.ratings import _variational as bound
 from bayesfac.models.ratings._normal_wishart import settled
 
 SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
@@ -271,11 +271,15 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     return found
 
 
+def means(q: Any) -> Params:
+    return Params(*(site and site["mean"] for site in q))
+
+
 def expected_observed(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> tuple[Params, jax.Array, float]:
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, float]:
     """Biases at their conditionals given the means of the rest, which enters them linearly."""
-    p = Params(*(site and site["mean"] for site in q))
+    p = means(q)
     for site in BIASES if hyper.biases else ():
         law = CONDITIONALS[site](p, data, hyper)
         p = p._replace(**{site: law.mean})
@@ -283,11 +287,9 @@ def expected_observed(
     return q, data.y - offsets(p, data.cells, hyper), hyper.noise**-2
 
 
-def expected(
-    q: Params, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> jax.Array:
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """Minus the expected objective."""
-    p, cells = Params(*(site and site["mean"] for site in q)), data.cells
+    p, cells = means(q), data.cells
     square, cost = (data.y - offsets(p, cells, hyper) - x) ** 2 + variance, jnp.zeros(())
     if hyper.biases:
         square += q.bias_user["var"][cells.row] + q.bias_item["var"][cells.col]
@@ -299,13 +301,13 @@ def expected(
     return -0.5 * (jnp.sum(square) / hyper.noise**2 + cost)
 
 
-def laws(q: Params) -> dict[str, dist.Distribution]:
+def laws(q: Any) -> dict[str, dist.Distribution]:
     return {site: bound.normal(belief) for site, belief in q._asdict().items() if belief}
 
 
-VARIATIONAL = bound.bilinear(
+VARIATIONAL = bound.record(
     begin, expected_observed, expected, laws,
-    prior=lambda q, side, hyper: (precisions(side, hyper, q.U["mean"].dtype)[0], 0.0),
+    prior=lambda q, side, hyper: (precisions(side, hyper, q.U["mean"].dtype)[0], jnp.zeros(())),
     settle=lambda q, hyper: q,
 )  # fmt: skip
 

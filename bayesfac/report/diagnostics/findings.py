@@ -231,7 +231,9 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
     """
     if type(fit.engine).__name__ == "VB":
         text = f"The law takes sites, and rows of factors, as independent: {SMALL_SPREADS}"
-        care = Finding("care", text, "Compare its coverage with Gibbs.", to("care", "single", "hyper"))
+        care = Finding(
+            "care", text, "Compare its coverage with Gibbs.", to("care", "single", "hyper")
+        )
         return [_ascent(fit), care, *_notes(fit)]
     findings = [_elbo(fit)]
     limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)

@@ -23,8 +23,8 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner
 from bayesfac.core.method import Variational
-from bayesfac.models.ratings._normal_wishart import NAMES
 
+NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}  # rows, mu, Lambda
 Belief = dict[str, jax.Array]
 
 
@@ -71,12 +71,14 @@ def inverse(P: jax.Array) -> jax.Array:
 
 
 def normal(belief: Belief) -> dist.Distribution:
+    """The normal law of rows, or of independent numbers."""
     if "cov" in belief:
         return dist.MultivariateNormal(belief["mean"], covariance_matrix=belief["cov"])
     return dist.Normal(belief["mean"], belief["var"] ** 0.5)
 
 
 def gamma(belief: Belief) -> dist.Gamma:
+    """The gamma law."""
     return dist.Gamma(belief["shape"], belief["rate"])
 
 
@@ -85,12 +87,14 @@ def expected_log(belief: Belief) -> jax.Array:
     return digamma(belief["shape"]) - jnp.log(belief["rate"])
 
 
-# -- Normal-Wishart sides: E log|Lambda| and E Lambda of q ---------------------------------------------------
+# -- Normal-Wishart sides ---------------------------------------------------------------------------------
 def expected_precision(belief: Belief) -> jax.Array:
+    """E Lambda."""
     return belief["shape"] * inverse(belief["rate"])
 
 
 def expected_logdet(belief: Belief) -> jax.Array:
+    """E log|Lambda|."""
     K = len(belief["rate"])
     halves = digamma((belief["shape"] - jnp.arange(K)) / 2).sum()
     return halves + K * jnp.log(2.0) - jnp.linalg.slogdet(belief["rate"])[1]
@@ -105,7 +109,8 @@ def wishart_rate(own: Belief, mu: Belief, h: Any) -> jax.Array:
 
 
 def wishart_begin(p: Any) -> dict[str, Belief]:
-    found = {}
+    """Laws of both sides at a point, with the variance of Lambda alone."""
+    found: dict[str, Belief] = {}
     for name, mean, scale in NAMES.values():
         own, precision = getattr(p, name), getattr(p, scale)
         shape = jnp.asarray(len(own) + own.shape[1] + 1.0, own.dtype)
@@ -115,6 +120,7 @@ def wishart_begin(p: Any) -> dict[str, Belief]:
 
 
 def wishart_prior(q: Any, side: str, h: Any) -> tuple[jax.Array, jax.Array]:
+    """E Lambda and E Lambda mu."""
     _, mean, scale = NAMES[side]
     precision = expected_precision(getattr(q, scale))
     return precision, precision @ getattr(q, mean)["mean"]
@@ -142,6 +148,7 @@ def wishart_energy(q: Any, h: Any) -> jax.Array:
 
 
 def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
+    """The laws of the sites of both sides."""
     found: dict[str, dist.Distribution] = {}
     for name, mean, scale in NAMES.values():
         wide = getattr(q, scale)
@@ -151,7 +158,7 @@ def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
 
 
 # -- the whole -----------------------------------------------------------------------------------------------
-def bilinear(
+def record(
     begin: Callable[..., dict[str, Belief]],
     observed: Callable[..., tuple[Any, jax.Array, Any]],
     expected: Callable[..., jax.Array],
@@ -211,8 +218,8 @@ def response(key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any) 
 
     By linear response (Giordano, Broderick & Jordan, JMLR 2018) the covariance of all rows is H^-1, with H of
     `bend`; all other sites stay. For a sum a of products with random signs, each over its sd under q,
-    a'H^-1 a / a'Sa estimates the ratio of variances, averaged over products of a random user and a random item
-    (both by number of ratings).
+    a'H^-1 a / a'Sa estimates the ratio of variances, averaged over products of a random user and a random
+    item, both by number of ratings.
     """
     times, (u, v), n = bend(U, V, cells, of_cells), (U["mean"], V["mean"]), len(cells)
 
@@ -271,4 +278,5 @@ def times_rows(tables: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def dot(a: Pair, b: Pair) -> jax.Array:
+    """The inner product of two changes of all rows."""
     return jnp.sum(a[0] * b[0]) + jnp.sum(a[1] * b[1])
