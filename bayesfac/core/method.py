@@ -69,8 +69,8 @@ class Variational(NamedTuple):
     begin(params, data, hyper)   -> q near a point: Params whose sites are mappings {name: array}, the numbers
                                  that describe the law of the site
     update(q, data, hyper)       -> q after one sweep: the law of every site at its best given all others
-    expected(q, data, hyper)     -> minus the expected objective, or a lower bound of this where the method has
-                                 auxiliary variables, each at its best law
+    expected(q, data, hyper)     -> minus the expected objective, or a lower bound of this where the method
+                                 has auxiliary variables, each at its best law
     laws(q)                      -> {site: Distribution}
     widened(key, q, data, hyper) -> q with wider laws, and the factor of standard deviations: a correction for
                                  what independent sites lack; None: the method has none

@@ -39,8 +39,8 @@ class VB:
         Sweeps between two evaluations of the ELBO, which enter the trace with the sign changed.
     widen : bool
         Multiply the standard deviations of rows by one factor, for methods of ratings: by linear response,
-        which takes the time of a few sweeps. It counts what rows of both sides share, given all other sites, and
-        not the uncertainty of these: `docs/engines.md` has figures.
+        which takes the time of a few sweeps. It counts what rows of both sides share, given all other
+        sites, and not the uncertainty of these: `docs/engines.md` has figures.
     check : bool
         Compare the widths of the draws with those after a few Gibbs sweeps, which take longer than the fit;
         `fit.diagnostics()` says the result.
