@@ -1,4 +1,4 @@
-"""Quick beside its point and a long Gibbs run: what it costs, and whether its intervals are as wide.
+"""Quick and VB beside their point and a long Gibbs run: what they cost, and whether intervals are as wide.
 
 made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, K = 8. Besides the rest, how
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
@@ -90,24 +90,31 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
     point, price = timed(method, train, None, settings)
     settings = point.hyper._asdict()
     fit, cost = timed(method, train, bf.Quick(), settings)
+    law, least = None, np.nan
+    if "VB" in point.method.engines:
+        law, least = timed(method, train, bf.VB(), settings)
     length = (50, 100) if quick else (500, 500) if part == "labels" else (500, 2000)
     long = bf.fit(method, train, bf.Gibbs(*length, 2, thin=2), progress=False, **settings)
-    ratio = fit.predict(test).sd_mean / long.predict(test).sd_mean
+
+    def beside(fit: bf.Fit) -> Numbers:
+        ratio = fit.predict(test).sd_mean / long.predict(test).sd_mean
+        levels = ("5 %", "50 %", "95 %")
+        return dict(zip(levels, np.quantile(ratio, [0.05, 0.5, 0.95]).tolist(), strict=True))
+
     found = {
         "times the point": cost / price,
         "sweeps": fit.engine.sweeps,
         "point": held_out(point, test),
         "quick": held_out(fit, test),
         "long": held_out(long, test),
-        "sd beside the long run": dict(
-            zip(
-                ("5 %", "50 %", "95 %"), np.quantile(ratio, [0.05, 0.5, 0.95]).tolist(), strict=True
-            )
-        ),
+        "sd beside the long run": beside(fit),
         "says of its sds": fit.diagnostics().narrow,
     }
+    if law is not None:
+        found["VB"] = {"times the point": least / price, **held_out(law, test)}
+        found["VB"]["sd beside the long run"] = beside(law)
     if truth is not None:
-        fits = {"quick": fit, "long": long}
+        fits = {"quick": fit, "long": long} | ({} if law is None else {"VB": law})
         found["truth in 90 %"] = {n: holds(f, test, truth, train) for n, f in fits.items()}
     return found
 
@@ -155,6 +162,28 @@ def shown(found: dict[str, Numbers]) -> list[Numbers]:
     return rows
 
 
+def bounds(found: dict[str, Numbers]) -> list[Numbers]:
+    """Rows of the table of VB."""
+    rows = []
+    for key, value in found.items():
+        one = value["value"].get("VB")
+        if one is None:
+            continue
+        sd, truth = one["sd beside the long run"], value["value"].get("truth in 90 %", {})
+        rows.append(
+            {
+                "data": key,
+                "time of VB": f"{one['times the point']:.1f}",
+                "RMSE": f"{one['RMSE']:.4f}",
+                "log score": f"{one['log score']:.4f}",
+                "90 % hold": f"{one['covers']['0.9']:.3f}",
+                "sd (5 to 95 %)": f"{sd['50 %']:.2f} ({sd['5 %']:.2f} to {sd['95 %']:.2f})",
+                "truth in 90 %": f"{truth['VB']['all']:.3f}" if truth else "-",
+            }
+        )
+    return rows
+
+
 def widths(found: dict[str, Numbers]) -> list[Numbers]:
     """Rows of the table of guides."""
     return [
@@ -178,7 +207,11 @@ def main() -> None:
         for seed in range(args.seeds):
             make = guides if part == "guides" else partial(compared, part)
             cells.get(f"{part} {seed}", partial(make, seed, args.quick))
-    text = [table(rows) for rows in (shown(cells.found), widths(cells.found)) if rows]
+    text = [
+        table(rows)
+        for rows in (shown(cells.found), bounds(cells.found), widths(cells.found))
+        if rows
+    ]
     report("quick", args, {"where": where, "results": cells.found}, "\n\n".join(text))
 
 

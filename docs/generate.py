@@ -45,7 +45,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
                 "fit Fit auto load methods compare path ConvergenceWarning"),
     "data": ("Data", "Containers check once, when they are made.", "Ratings Counts Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
-                "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick"),
+                "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
               "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
     "clusters": ("Clusters and columns", "Clusters from draws.", "clusters together columns_on"),

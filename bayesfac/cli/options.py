@@ -139,14 +139,14 @@ def _engine_options(parser: Parser) -> None:
     group.add_argument(
         "--engine",
         metavar="ENGINE",
-        help="gibbs, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)",
+        help="gibbs, quick, vb, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)",
     )
     for name, text in [
-        ("draws", "draws kept per chain (gibbs, nuts, svi)"),
+        ("draws", "draws kept per chain (gibbs, quick, vb, nuts, svi)"),
         ("warmup", "discarded draws at the start of each chain (gibbs, nuts)"),
         ("chains", "independent chains (gibbs, nuts)"),
         ("steps", "optimiser steps (svi, map)"),
-        ("max-iter", "largest number of sweeps or iterations (fixed-point, lbfgs)"),
+        ("max-iter", "largest number of sweeps or iterations (fixed-point, lbfgs, vb)"),
     ]:
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
     further = "further settings of the engine, as in bf.SVI(guide='lowrank')"

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,32 @@ class Laws(list[dict[str, Any]]):
     """Candidates that change probabilities and hardly any chosen level: an error would decide by chance."""
 
 
+class Variational(NamedTuple):
+    """Coordinate ascent on a law q of all parameters, in which sites are independent.
+
+    begin(params, data, hyper)   -> q near a point: Params whose sites are mappings {name: array}, the numbers
+                                 that describe the law of the site
+    update(q, data, hyper)       -> q after one sweep: the law of every site at its best given all others
+    expected(q, data, hyper)     -> minus the expected objective, or a lower bound of this where the method
+                                 has auxiliary variables, each at its best law
+    laws(q)                      -> {site: Distribution}
+    widened(key, q, data, hyper) -> q with wider laws, and the factor of standard deviations: a correction for
+                                 what independent sites lack; None: the method has none
+    """
+
+    begin: Callable[..., Any]
+    update: Callable[..., Any]
+    expected: Callable[..., Any]
+    laws: Callable[..., dict[str, Any]]
+    widened: Callable[..., tuple[Any, Any]] | None = None
+
+    def elbo(self, q: Any, data: Any, hyper: Any) -> Any:
+        """The lower bound of the log evidence, up to the constant of the objective."""
+        return self.expected(q, data, hyper) + sum(
+            law.entropy().sum() for law in self.laws(q).values()
+        )
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
     """A published method: its objective, its solver and its generative model.
@@ -82,6 +108,7 @@ class Method:
                                       argument (before the key). They are not kept between sweeps
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
+    variational                       a `Variational` record, which the engine VB runs
     terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
                                       one per entry of every site's first axis; only those in `which`
     derive(params, data, hyper)       -> {field: array, or {key: array}}: a function of the sites and the
@@ -122,6 +149,7 @@ class Method:
     conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     augment: Callable[..., Any] | None = None
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    variational: Variational | None = None
     terms: Callable[..., Any] | None = None
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None
@@ -170,7 +198,8 @@ class Method:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         short = ("Gibbs", "Quick") if self.conditionals else ()
-        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short)
+        bound = ("VB",) if self.variational else ()
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *bound)
 
 
 def register(method: Method) -> Method:

@@ -15,8 +15,9 @@ from bayesfac.inference.nuts import NUTS as NUTS
 from bayesfac.inference.quick import Quick as Quick
 from bayesfac.inference.svi import MAP as MAP
 from bayesfac.inference.svi import SVI as SVI
+from bayesfac.inference.vb import VB as VB
 
-ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick)}
+ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB)}
 
 _BUSY = threading.Lock()
 _PROCESS = os.getpid()

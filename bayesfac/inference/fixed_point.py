@@ -75,7 +75,7 @@ class FixedPoint:
             folder = None if self.folder is None else f"{self.folder}/{number}"
             point = Checkpoint(folder, f"{job.identity} restart {number}", self.save_every)
             one = job if number == 0 else replace(job, start=None)
-            results.append(self._descend(one, one.start_point(key, job.method.start), point))
+            results.append(self.descend(one, one.start_point(key, job.method.start), point))
         best = min(results, key=lambda r: r.trace[-1])
         if results[-1].partial and not best.partial:
             best.partial = True
@@ -85,7 +85,7 @@ class FixedPoint:
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
         return best
 
-    def _descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
+    def descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
         at, interrupted = _begin(job, p, point), False
         bounds = bounds_of(job, at.p) if self._accelerated else None

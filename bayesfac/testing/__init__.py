@@ -31,6 +31,7 @@ from bayesfac.testing.twins import check_prior as check_prior
 from bayesfac.testing.twins import check_sites as check_sites
 from bayesfac.testing.twins import check_slopes as check_slopes
 from bayesfac.testing.twins import check_structure as check_structure
+from bayesfac.testing.variational import check_variational as check_variational
 
 __all__ = [
     "CHECKS",
@@ -51,6 +52,7 @@ __all__ = [
     "check_slopes",
     "check_structure",
     "check_tree",
+    "check_variational",
     "contract",
 ]
 

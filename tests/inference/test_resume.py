@@ -20,6 +20,7 @@ ENGINES = {
     "Quick": lambda folder: bf.Quick(sweeps=20, draws=5, pairs=1, folder=folder),
     "NUTS": lambda folder: bf.NUTS(30, 60, 2, max_tree_depth=4, folder=folder),
     "NUTS, thinned": lambda folder: bf.NUTS(30, 20, 2, max_tree_depth=4, thin=3, folder=folder),
+    "VB": lambda folder: bf.VB(60, tol=0, draws=10, folder=folder),
     "SVI": lambda folder: bf.SVI(500, draws=10, patience=False, folder=folder),
     "MAP": lambda folder: bf.MAP(500, patience=False, folder=folder),
     "L-BFGS": lambda folder: bf.LBFGS(30, tol=0, folder=folder),
@@ -41,7 +42,7 @@ def run(engine):
 def numbers(fit):
     if fit.is_point:
         return {"trace": fit.trace, "U": np.asarray(fit.params.U)}
-    return {"lp": fit.stats["lp"], **{site: np.asarray(v) for site, v in fit.draws.items()}}
+    return {**fit.stats, **{site: np.asarray(v) for site, v in fit.draws.items()}}
 
 
 @cache

@@ -43,6 +43,10 @@ class LogGamma(dist.Distribution):
         a, b = self.shape_, self.rate
         return a * (jnp.log(b) + value) - b * jnp.exp(value) - gammaln(a)
 
+    def entropy(self) -> jax.Array:
+        a = self.shape_
+        return a + gammaln(a) - a * digamma(a)
+
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         shape = (*sample_shape, *self.batch_shape)
         rate = jnp.broadcast_to(self.rate, shape)

@@ -16,8 +16,8 @@ Gopalan, Hofman & Blei, "Scalable Recommendation with Hierarchical Poisson Facto
     z          Sums                      users x K, items x K: counts by component; only Gibbs draws z
 
 The first sum runs over the listed pairs only: the zeros are in the product of sums, so time grows with the
-pairs that are not zero. The paper fits by variational coordinate ascent; `bf.SVI` gives a variational
-posterior here. The solver finds the mode of the logarithms. With a < 1 a Gamma density is infinite at zero
+pairs that are not zero. The paper fits by variational coordinate ascent, which `bf.VB` runs
+here. The solver finds the mode of the logarithms. With a < 1 a Gamma density is infinite at zero
 and has no mode, but E is finite and convex for any shape. Its mode, a / r, is the mean of the Gamma law:
 so each step of EM puts theta, beta, xi and eta at the means of their conditionals, as the paper's updates do.
 
@@ -26,7 +26,7 @@ A user or item without training data is one of the prior whose rate is at its me
 prior, the mean of 1/xi and so of the counts is infinite for a' = 0.3. Gauge: the order of the components.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.laws.counts import LogGamma, PoissonTable, Splitting, Sums, UnsurePoisson
 from bayesfac.core.math import inner, pick, safe_log
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Method, Permutation, Variational, register
 
 
 class Params(NamedTuple):
@@ -154,6 +154,60 @@ CONDITIONALS = {"log_theta": conditional_log_theta, "log_beta": conditional_log_
 CONDITIONALS |= {"log_xi": conditional_log_xi, "log_eta": conditional_log_eta}
 
 
+# -- the paper's variational law: gamma sites, z multinomial with shares exp(E log theta + E log beta)
+def means(q: Any) -> Params:
+    """The logarithms of the means of theta, beta, xi and eta."""
+    return Params(*(law.mode for law in laws(q).values()))
+
+
+def begin(p: Params, data: Counts, hyper: Hyper) -> Any:
+    """The conditionals at a point."""
+    z = expected(p, data)
+    found = {site: law(p, data, hyper, z) for site, law in CONDITIONALS.items()}
+    new: Any = {site: {"shape": law.shape_, "rate": law.rate} for site, law in found.items()}
+    return p._replace(**new)
+
+
+def coordinate_step(q: Any, data: Counts, hyper: Hyper) -> Any:
+    """z at its best, then each site: its conditional with the means of the others."""
+    typical = Params(*(law.mean for law in laws(q).values()))
+    z = expected(typical, data)
+    for site, conditional in CONDITIONALS.items():
+        law = conditional(means(q), data, hyper, z)
+        q = q._replace(**{site: {"shape": law.shape_, "rate": law.rate}})
+    return q
+
+
+def expected_joint(q: Any, data: Counts, hyper: Hyper) -> jax.Array:
+    """A bound on minus the expected objective, with z at its best."""
+    theta, beta, xi, eta = (jnp.exp(value) for value in means(q))
+    log = Params(*(law.mean for law in laws(q).values()))
+    a, c = hyper.shape_rate_user, hyper.shape_rate_item
+
+    def energy(value: jax.Array, log: jax.Array, shape: float, rate: Any, log_rate: Any) -> Any:
+        return jnp.sum(rate * value - shape * (log + log_rate))
+
+    listed = safe_log(inner(jnp.exp(log.log_theta), jnp.exp(log.log_beta), data.cells))
+    fit = jnp.sum(data.y * listed - jax.scipy.special.gammaln(data.y + 1))
+    fit -= theta.sum(0) @ beta.sum(0)
+    by_user, by_item = (xi[:, None], log.log_xi[:, None]), (eta[:, None], log.log_eta[:, None])
+    fit -= energy(theta, log.log_theta, hyper.shape_user, *by_user)
+    fit -= energy(beta, log.log_beta, hyper.shape_item, *by_item)
+    for value, log_value, shape, mean in (
+        (xi, log.log_xi, a, hyper.rate_user),
+        (eta, log.log_eta, c, hyper.rate_item),
+    ):
+        fit -= energy(value, log_value, shape, shape / mean, jnp.log(shape / mean))
+    return fit
+
+
+def laws(q: Any) -> dict[str, LogGamma]:
+    return {site: LogGamma(own["shape"], own["rate"]) for site, own in q._asdict().items()}
+
+
+VARIATIONAL = Variational(begin, coordinate_step, expected_joint, laws)
+
+
 def model(data: Counts, hyper: Hyper) -> None:
     (n, m), h, one = data.shape, hyper, jnp.ones(hyper.n_components)
     with numpyro.plate("user", n):
@@ -195,7 +249,7 @@ METHOD = register(Method(
     name="hpf", cite="gopalan2015hpf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
-    conditionals=CONDITIONALS, augment=augment,
+    conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL,
     gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
     dims={
         "log_theta": ("user", "component"), "log_beta": ("item", "component"),

@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.data.features import Features
+from bayesfac.core.laws.bilinear import NAMES as NAMES
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import inner, metropolis
 from bayesfac.core.method import Rotation, laws_in
@@ -25,7 +26,6 @@ from bayesfac.models.ratings import _links as links
 from bayesfac.models.ratings._margins import start_factors
 
 FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
-NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}
 
 
 class RowAffine(Transform):

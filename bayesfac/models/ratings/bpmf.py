@@ -45,6 +45,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.math import bilinear, inner
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _empirical_bayes as bayes
@@ -162,6 +163,46 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
+# -- the variational law: alpha is Gamma -------------------------------------------------------------
+def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
+    sides = bound.wishart_begin(p)
+    if p.alpha is None:
+        return sides
+    shape = jnp.asarray(hyper.alpha_shape + 0.5 * len(data.y), p.U.dtype)
+    return sides | {"alpha": {"shape": shape, "rate": shape / p.alpha}}
+
+
+def misfit(x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """The expected sum of squares of what u.v leaves of the ratings."""
+    return jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
+
+
+def expected_observed(
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, Any]:
+    if q.alpha is None:
+        return q, data.y - hyper.offset, hyper.alpha
+    rate = hyper.alpha_rate + 0.5 * misfit(x, variance, data, hyper)
+    alpha = {**q.alpha, "rate": rate}
+    return q._replace(alpha=alpha), data.y - hyper.offset, alpha["shape"] / rate
+
+
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """Minus the expected objective."""
+    noise = bound.gamma(q.alpha) if q.alpha is not None else None
+    alpha = hyper.alpha if noise is None else noise.mean
+    log = jnp.log(hyper.alpha) if noise is None else bound.expected_log(q.alpha)
+    fit = 0.5 * (len(data.y) * log - alpha * misfit(x, variance, data, hyper))
+    if noise is not None:
+        fit += (hyper.alpha_shape - 1) * log - hyper.alpha_rate * alpha
+    return fit - bound.wishart_energy(q, hyper)
+
+
+def laws(q: Any) -> dict[str, dist.Distribution]:
+    noise = {} if q.alpha is None else {"alpha": bound.gamma(q.alpha)}
+    return bound.wishart_laws(q) | noise
+
+
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data, hyper)
     alpha = hyper.alpha
@@ -193,6 +234,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
+    variational=bound.record(begin, expected_observed, expected, laws),
     gauge=wishart.gauge,
     dims=wishart.DIMS | {"alpha": ()},
 ))

@@ -32,6 +32,8 @@ find: so the empirical Bayes takes the levels for numbers with normal noise of p
 Cost and Lambda times the same number leave the mode of U and V where it is, but not the law: so Lambda is
 taken times C / alpha, and the cost is chosen by the log score of held-out ratings. Gibbs draws all sites
 either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+
+Length: beside the solver, the sampler has moves and VB a law of its own.
 """
 
 from collections.abc import Mapping
@@ -46,6 +48,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
@@ -244,6 +247,41 @@ def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 
+# -- the variational law: g at 1 / sqrt(E z^2), thresholds independent normals ---------------------
+def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
+    return bound.wishart_begin(p) | {"theta": {"mean": p.theta, "var": jnp.zeros_like(p.theta)}}
+
+
+def squared(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
+    """E z, and the root of E z^2."""
+    at, own = data.cells.row, q.theta
+    z = hyper.cost * (1 - signs(data, hyper) * (own["mean"][at] - x[:, None]))
+    wide = hyper.cost**2 * (own["var"][at] + variance[:, None])
+    return z, jnp.maximum(jnp.sqrt(z**2 + wide), hyper.cost * jnp.finfo(x.dtype).eps ** 0.6)
+
+
+def expected_observed(
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, jax.Array]:
+    g = 1 / squared(q, x, variance, data, hyper)[1]
+    p = q._replace(U=q.U["mean"], V=q.V["mean"])
+    law: Any = conditional_theta(p, data, hyper, g).base_dist  # the others enter its mean linearly
+    q = q._replace(theta={"mean": law.mean, "var": law.variance})
+    return q, *observed(p._replace(theta=law.mean), data, hyper, g)
+
+
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """A bound on minus the expected objective: 2 max(0, z) = z + |z|, and E|z| is at most sqrt(E z^2)."""
+    z, root = squared(q, x, variance, data, hyper)
+    wide = 0.5 * jnp.sum(q.theta["var"]) / hyper.scale_theta**2
+    prior = margins.threshold_energy(q.theta["mean"], hyper.scale_theta) + wide
+    return -jnp.sum(z + root) - prior - bound.wishart_energy(q, hyper)
+
+
+def laws(q: Any) -> dict[str, dist.Distribution]:
+    return bound.wishart_laws(q) | {"theta": bound.normal(q.theta)}
+
+
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
     return margins.Margins(hyper.levels, x, theta, "hinge", strength=2 * hyper.cost)
 
@@ -281,7 +319,8 @@ METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, choices=choices,
-    conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
+    conditionals=CONDITIONALS, augment=augment,
+    variational=bound.record(begin, expected_observed, expected, laws), noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},

@@ -34,6 +34,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
+from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links
 from bayesfac.core.math import bilinear, inner, pick
@@ -168,16 +169,16 @@ def lone_bias(p: Params, data: Ratings, side: str) -> jax.Array:
     return bias - bias_centre(p, data, side) if links.linked(p, side) else bias
 
 
-def precisions(p: Params, side: str, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+def precisions(side: str, hyper: Hyper, dtype: Any) -> tuple[jax.Array, jax.Array]:
     """The precision of a row of a side, and of its bias."""
     scale = hyper.scale_user if side == "user" else hyper.scale_item
-    eye = jnp.eye(p.U.shape[1], dtype=p.U.dtype)
+    eye = jnp.eye(hyper.n_components, dtype=dtype)
     return eye / scale**2, eye[:1, :1] / hyper.scale_bias**2
 
 
 def of_side(p: Params, side: str, hyper: Hyper) -> list[tuple[jax.Array, jax.Array]]:
     """The matrices B and C of a side with the precisions of their columns."""
-    row, bias = precisions(p, side, hyper)
+    row, bias = precisions(side, hyper, p.U.dtype)
     return [(p.B[side], row), *([(p.C[side], bias)] if hyper.biases else [])]
 
 
@@ -191,12 +192,12 @@ def link_energy(p: Params, hyper: Hyper) -> jax.Array | float:
 
 def conditional_B(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
     rows = p.U if side == "user" else p.V
-    return Links(data.x[side], rows, p.ridge[side], precisions(p, side, hyper)[0])
+    return Links(data.x[side], rows, p.ridge[side], precisions(side, hyper, p.U.dtype)[0])
 
 
 def conditional_C(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
     bias = p.bias_user if side == "user" else p.bias_item
-    return Links(data.x[side], bias[:, None], p.ridge[side], precisions(p, side, hyper)[1])
+    return Links(data.x[side], bias[:, None], p.ridge[side], precisions(side, hyper, p.U.dtype)[1])
 
 
 def conditional_ridge(p: Params, data: Ratings, hyper: Hyper, side: str) -> dist.Gamma:
@@ -250,6 +251,7 @@ def bias_rows(
     return dist.Normal(mean, precision**-0.5).to_event(1)
 
 
+BIASES = ("bias_user", "bias_item")
 CONDITIONALS: dict[str, Any] = {"U": conditional_U, "V": conditional_V}
 CONDITIONALS |= {"bias_user": conditional_bias_user, "bias_item": conditional_bias_item}
 CONDITIONALS |= {"B": conditional_B, "C": conditional_C, "ridge": conditional_ridge}
@@ -258,6 +260,56 @@ CONDITIONALS |= {"B": conditional_B, "C": conditional_C, "ridge": conditional_ri
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """ALS: set every block in turn to the mode of its conditional."""
     return settled(p, CONDITIONALS, (), data, hyper)
+
+
+# -- the variational law: biases are independent normals ---------------------------------------------
+def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
+    found = {"U": bound.certain(p.U), "V": bound.certain(p.V)}
+    for site in BIASES if hyper.biases else ():
+        bias = getattr(p, site)
+        found[site] = {"mean": bias, "var": jnp.zeros_like(bias)}
+    return found
+
+
+def means(q: Any) -> Params:
+    return Params(*(site and site["mean"] for site in q))
+
+
+def expected_observed(
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, float]:
+    """Biases at their conditionals given the means of the rest, which enters them linearly."""
+    p = means(q)
+    for site in BIASES if hyper.biases else ():
+        law = CONDITIONALS[site](p, data, hyper)
+        p = p._replace(**{site: law.mean})
+        q = q._replace(**{site: {"mean": law.mean, "var": law.variance}})
+    return q, data.y - offsets(p, data.cells, hyper), hyper.noise**-2
+
+
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """Minus the expected objective."""
+    p, cells = means(q), data.cells
+    square, cost = (data.y - offsets(p, cells, hyper) - x) ** 2 + variance, jnp.zeros(())
+    if hyper.biases:
+        square += q.bias_user["var"][cells.row] + q.bias_item["var"][cells.col]
+        for site in BIASES:
+            bias = getattr(q, site)
+            cost += jnp.sum(bias["mean"] ** 2 + bias["var"]) / hyper.scale_bias**2
+    for rows, scale in ((q.U, hyper.scale_user), (q.V, hyper.scale_item)):
+        cost += (jnp.sum(rows["mean"] ** 2) + jnp.einsum("nkk->", rows["cov"])) / scale**2
+    return -0.5 * (jnp.sum(square) / hyper.noise**2 + cost)
+
+
+def laws(q: Any) -> dict[str, dist.Distribution]:
+    return {site: bound.normal(belief) for site, belief in q._asdict().items() if belief}
+
+
+VARIATIONAL = bound.record(
+    begin, expected_observed, expected, laws,
+    prior=lambda q, side, hyper: (precisions(side, hyper, q.U["mean"].dtype)[0], jnp.zeros(())),
+    settle=lambda q, hyper: q,
+)  # fmt: skip
 
 
 def sample_side(side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array | None]:
@@ -330,7 +382,7 @@ METHOD = register(Method(
     name="pmf", cite="salakhutdinov2007pmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, choices=choices, remarks=remarks,
-    conditionals=CONDITIONALS,
+    conditionals=CONDITIONALS, variational=VARIATIONAL,
     gauge=lambda names: (
         Rotation(("U", "V"), {s: 1 for s in ("U", "V", "B.user", "B.item") if s in names}),
     ),

@@ -102,8 +102,8 @@ def diagnostics(fit: Any) -> Diagnostics:
     ----------
     fit : Fit
         Of a sampler: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
-        Monte Carlo error, and for NUTS divergences, energy and tree depth. Of SVI: the trend of the
-        ELBO. Of a point fit: whether the objective has settled.
+        Monte Carlo error, and for NUTS divergences, energy and tree depth. Of SVI and VB: the trend of
+        the ELBO. Of a point fit: whether the objective has settled.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def diagnostics(fit: Any) -> Diagnostics:
         findings = judges.judge_point(fit)
         return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(findings))
     quantities = identified(fit)
-    kind = "variational" if engine == "SVI" else "sampler"
+    kind = "variational" if engine in ("SVI", "VB") else "sampler"
     table = tabulate(quantities, fit, compare=kind == "sampler")
     if kind == "variational":
         weights = fit.stats.get("log_weight")

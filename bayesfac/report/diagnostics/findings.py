@@ -229,6 +229,12 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
 
     `k` is Pareto's k of the weights (joint / guide). R-hat is not used: for independent draws it is always 1.
     """
+    if type(fit.engine).__name__ == "VB":
+        text = f"The law takes sites, and rows of factors, as independent: {SMALL_SPREADS}"
+        care = Finding(
+            "care", text, "Compare its coverage with Gibbs.", to("care", "single", "hyper")
+        )
+        return [_ascent(fit), care, *_notes(fit)]
     findings = [_elbo(fit)]
     limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)
     weighted = f"Draws weighted by joint / guide: Pareto's k {k:.2f}" if k is not None else ""
@@ -261,6 +267,15 @@ def judge_widths(share: float | None) -> list[Finding]:
     text = f"Intervals about {share:.0%} too narrow here, by exact conditional updates."
     limits = to("care", "hyper") | {"single": "care" if share < NARROW[1] else "bad"}
     return [Finding("care", text, "Where widths matter, take a long Gibbs run.", limits)]
+
+
+def _ascent(fit: Any) -> Finding:
+    """Whether coordinate ascent has ended."""
+    looks = len(fit.trace) - 1
+    if fit.converged:
+        return Finding("good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {looks} looks.")
+    text = f"Stopped after {looks} looks, before the ELBO had settled."
+    return Finding("bad", text, "Raise max_iter, or accept a looser tol.", to("bad"))
 
 
 def _elbo(fit: Any) -> Finding:

@@ -13,8 +13,8 @@ def objective(name: str, fit: Any, diagnosis: Any) -> Picture:
     """The objective by iteration, minus the ELBO by step, or minus the log joint by draw."""
     if fit.draws is None:
         what, step = "objective", "iteration"
-    elif type(fit.engine).__name__ == "SVI":
-        what, step = "minus ELBO", "step"
+    elif (engine := type(fit.engine).__name__) in ("SVI", "VB"):
+        what, step = "minus ELBO", "step" if engine == "SVI" else "look"
     else:
         what, step = "minus log joint", "draw after warm-up"
     title = short(f"{name}: {what}", 60)

@@ -1,0 +1,136 @@
+"""Coordinate ascent variational Bayes: the law, its bound, its correction by linear response, its draws."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws import bilinear as bound
+from bayesfac.core.math import inner
+from bayesfac.core.method import REGISTRY, from_sites, settle
+from bayesfac.models.ratings import gibbs_mmmf
+
+QUIET = {"n_components": 2, "progress": False}
+
+
+@cache
+def small():
+    """Ratings of users and items that are seen some ten times each."""
+    return bf.datasets.make_gaussian(30, 20, 2, density=0.4, seed=0)[0]
+
+
+def fitted(name: str, sweeps: int, **settings):
+    """Method, data, settings and its law after so many sweeps, in double precision."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    hyper, law = hyper._replace(**settings), method.variational
+    p = method.init(jax.random.key(1), data, hyper)
+    q = jax.jit(lambda p: law.begin(p, data, hyper))(p)
+    step = jax.jit(lambda _, q: law.update(q, data, hyper))
+    return method, data, hyper, jax.jit(lambda q: jax.lax.fori_loop(0, sweeps, step, q))(q)
+
+
+# -- the engine ------------------------------------------------------------------------------------
+def test_a_fit_has_draws_of_its_law_and_a_falling_trace(tmp_path):
+    fit = bf.fit("bpmf", small(), bf.VB(tol=1e-6, draws=50), **QUIET)
+    assert fit.converged and not fit.is_point
+    assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(fit.draws, (1, 50))
+    assert (np.diff(fit.trace) <= 1e-7 * np.abs(fit.trace[1:])).all() and len(fit.trace) > 2
+    assert "ELBO has settled" in str(fit.diagnostics())
+    cells = {"user": small().users[:5], "item": small().items[:5]}
+    again = bf.load(fit.save(tmp_path / "fit"))
+    np.testing.assert_array_equal(again.predict(cells).mean, fit.predict(cells).mean)
+    assert again.engine == fit.engine
+
+
+def test_the_law_is_near_the_posterior():
+    """Means of products within a third of an sd of those of Gibbs, sds within a tenth on average."""
+    long = bf.fit("pmf", small(), bf.Gibbs(200, 1000, 2), biases=False, **QUIET)
+    settings = long.hyper._asdict() | {"progress": False}
+    every = {"user": np.repeat(small().users, 20), "item": np.tile(small().items, 30)}
+    truth, ratio = long.predict(every), {}
+    for widen in (False, True):
+        fit = bf.fit("pmf", small(), bf.VB(draws=1000, widen=widen), **settings)
+        found = fit.predict(every)
+        assert np.abs((found.mean - truth.mean) / truth.sd_mean).mean() < 1 / 3
+        ratio[widen] = np.sqrt(np.mean(found.sd_mean**2) / np.mean(truth.sd_mean**2))
+    assert abs(ratio[True] - 1) < 0.1 and ratio[False] < ratio[True] - 0.03
+
+
+def test_what_cannot_run_says_why():
+    with pytest.raises(BayesfacError, match="mmmf cannot run with VB: it declares no VB step"):
+        bf.fit("mmmf", small(), bf.VB())
+    table = pd.DataFrame({"x": [1.0, 0.0, 1.0]}, index=[0, 1, 2])
+    data = bf.Ratings([0, 1, 2, 0], [0, 1, 2, 1], [1.0, 2.0, 3.0, 2.0], user_features=table)
+    with pytest.raises(BayesfacError, match="VB takes no features"):
+        bf.fit("bpmf", data, bf.VB(), n_components=1)
+
+
+# -- by brute force ----------------------------------------------------------------------------------
+def test_linear_response_has_the_hessian_of_the_bound():
+    """H d of the formula and by automatic derivatives of the ELBO in the means of rows; the factor by H."""
+    with jax.enable_x64(True):
+        method, data, hyper, q = fitted("pmf", 300, biases=False)
+        law, means = method.variational, (q.U["mean"], q.V["mean"])
+
+        def elbo(means):
+            U, V = means
+            there = q._replace(U={**q.U, "mean": U}, V={**q.V, "mean": V})
+            return law.elbo(there, data, hyper)
+
+        def of_cells(x, variance):
+            return -0.5 * jnp.sum((data.y - hyper.offset - x) ** 2 + variance) / hyper.noise**2
+
+        @jax.jit
+        def both(d):
+            exact = jax.jvp(jax.grad(elbo), (means,), (d,))[1]
+            return exact, bound.bend(q.U, q.V, data.cells, of_cells)(d)
+
+        keys = jax.random.split(jax.random.key(4))
+        d = tuple(jax.random.normal(k, m.shape) for k, m in zip(keys, means, strict=True))
+        for exact, mine in zip(*both(d), strict=True):
+            np.testing.assert_allclose(mine, -exact, atol=1e-9)
+        factor = jax.jit(lambda key: law.widened(key, q, data, hyper)[1])(jax.random.key(2))
+    assert 1.01 < float(factor) < 1.3
+
+
+def test_the_bound_of_hinges_lacks_what_the_root_of_the_square_adds():
+    """The ELBO of gibbs_mmmf and E_q[log joint - log q] differ by the sum of sqrt(E z^2) - E|z|."""
+    with jax.enable_x64(True):
+        method, data, hyper, q = fitted("gibbs_mmmf", 2)
+        law = method.variational
+
+        @jax.jit
+        def gaps(key):
+            x = bound.moments(q.U, q.V, data.cells)
+            root = gibbs_mmmf.squared(q, *x, data, hyper)[1]
+            laws = law.laws(q)
+            keys = dict(zip(laws, jax.random.split(key, len(laws)), strict=True))
+            draw = {s: one.sample(keys[s]) for s, one in laws.items()}
+            p = from_sites(method, draw)
+            x = inner(p.U, p.V, data.cells)[:, None]
+            z = 1 - gibbs_mmmf.signs(data, hyper) * (p.theta[data.cells.row] - x)
+            log_q = sum(jnp.sum(one.log_prob(draw[s])) for s, one in laws.items())
+            joint = -method.objective(p, data, hyper) - log_q
+            return joint - jnp.sum(root - hyper.cost * jnp.abs(z))
+
+        each = jax.lax.map(gaps, jax.random.split(jax.random.key(3), 4000))
+        elbo = jax.jit(lambda q: law.elbo(q, data, hyper))(q)
+    assert float(each.mean()) == pytest.approx(float(elbo), abs=5 * float(each.std()) / 4000**0.5)
+
+
+def test_laws_of_large_data_keep_their_memory():
+    """One n x K x K table for each side in q, and no other array of that size."""
+    method, data = REGISTRY["bpmf"], small()
+    hyper = settle(method, data, {"n_components": 3})
+    like = jax.eval_shape(lambda key: method.init(key, data, hyper), jax.random.key(0))
+    q = jax.eval_shape(lambda p: method.variational.begin(p, data, hyper), like)
+    large = [x.shape for x in jax.tree.leaves(q) if x.size >= 20 * 9]
+    assert sorted(large) == [(20, 3, 3), (30, 3, 3)]
+    assert replace(method, variational=None).engines == method.engines[:-1]
