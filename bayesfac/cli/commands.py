@@ -4,13 +4,16 @@ import argparse
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bayesfac.cli import processes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayesfac.api import Fit
     from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.data.views import Views
 
@@ -54,21 +57,37 @@ def demo(args: argparse.Namespace) -> int:
 
 def fit(args: argparse.Namespace) -> int:
     """Fit a method and save it."""
+    processes.check(args)
+    if args.processes and args.coordinator is None:
+        return processes.start(args.line, args.processes)
+    with processes.joined(args) as first:
+        args.quiet = args.quiet or not first
+        out, result = _fitted(args)
+    if not first:
+        return DONE
+    diagnostics = result.diagnostics()
+    result.save(out)
+    print(f"{result}\n{diagnostics}\nsaved in {out}")
+    return _verdict(args, diagnostics)
+
+
+def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
+    """The fit that the options ask for, and the folder to save it in."""
     import bayesfac as bf
     from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.method import lookup
 
     method = lookup(args.method)
     engine = _engine(args, method.solver)
+    if args.processes:
+        if not hasattr(engine, "shares"):
+            raise ValueError(f"Expected --engine gibbs for --processes, got {type(engine).__name__}")
+        engine = replace(engine, shares=True)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data = _data(args.data, method.data.__name__.lower(), args)
     _tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
-    result = bf.fit(method, data, engine, **options)
-    diagnostics = result.diagnostics()
-    result.save(out)
-    print(f"{result}\n{diagnostics}\nsaved in {out}")
-    return _verdict(args, diagnostics)
+    return out, bf.fit(method, data, engine, **options)
 
 
 def auto(args: argparse.Namespace) -> int:
