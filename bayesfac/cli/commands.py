@@ -81,7 +81,9 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     engine = _engine(args, method.solver)
     if args.processes:
         if not hasattr(engine, "shares"):
-            raise ValueError(f"Expected --engine gibbs for --processes, got {type(engine).__name__}")
+            raise ValueError(
+                f"Expected --engine gibbs for --processes, got {type(engine).__name__}"
+            )
         engine = replace(engine, shares=True)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data = _data(args.data, method.data.__name__.lower(), args)

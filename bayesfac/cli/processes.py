@@ -52,7 +52,8 @@ def start(line: Sequence[str], count: int) -> int:
 
 def _dead(running: Sequence[subprocess.Popen]) -> list[tuple[int, int]]:
     """Processes that failed, with their exit codes; the first one may say 1: not usable."""
-    return [(n, one.poll()) for n, one in enumerate(running) if one.poll() not in (None, 0, 1)]
+    codes = [(number, one.poll()) for number, one in enumerate(running)]
+    return [(number, code) for number, code in codes if code is not None and code not in (0, 1)]
 
 
 def _free_address() -> str:
@@ -86,7 +87,7 @@ def joined(args: argparse.Namespace) -> Iterator[bool]:
 
 
 def leave(code: int) -> int:
-    """The exit code; a process that failed in a run leaves at once, as JAX would wait for the others, and abort."""
+    """The exit code. A process that failed in a run leaves at once: JAX would wait for the others."""
     if _joined:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -80,9 +80,9 @@ class Method:
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
                                       them first in every sweep; conditionals then take them as a fourth
                                       argument (before the key). They are not kept between sweeps
-    divisible                         whether sums over observed cells are `core.math.total`s and rows have laws
-                                      that know of shares (`core/data/shares.py`), so that the rows of both
-                                      sides can be drawn by several devices: `Gibbs(shares=True)`
+    divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
+                                      over observed cells are `core.math.total`s, and the laws of rows know of
+                                      shares (`core/data/shares.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,

@@ -14,8 +14,8 @@ import numpy as np
 
 from bayesfac.core.method import Method
 
-
-NO_NUMBERS = ("folder", "save_every", "shares")  # settings of engines that do not decide the numbers
+# settings of engines that do not decide the numbers
+NO_NUMBERS = ("folder", "save_every", "shares")
 
 
 def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:

@@ -2,18 +2,17 @@
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.shares import seen
+from bayesfac.core.data.shares import Divided, seen
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.laws.distributions import NormalRows
 from bayesfac.core.method import Method, laws_of, site_dims, sites
-from bayesfac.inference import shares
+from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
     Job,
@@ -81,32 +80,22 @@ class Gibbs:
 
     def run(self, job: Job) -> Result:
         """All chains side by side in one compiled program, which returns after about half a second."""
-        if self.shares:
-            shares.check_divisible(job.method)
-        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
-        starts = [self._start(job, begin) for begin, _ in keys]
-        p = jax.tree.map(lambda *each: jnp.stack(each), *starts)
-        walks = jnp.stack([walk for _, walk in keys])
-        each = _draws_of_a_sweep(job, starts[0], self.pairs)
+        place = (Together if self.shares else Alone)(job, self.folder, program)
+        p, walks = self._starts(job)
+        each = _draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
         one = each * sum(x.nbytes for x in jax.tree.leaves(p))
         # a power of two, so that one program serves runs of several lengths
         size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(one, 1)))
-        if self.shares:
-            size = 1  # a block is a sweep: the clocks of processes differ, their blocks must not
-        writer = Writer(self.folder, (self.chains, each * self.draws))
+        writer = Writer(self.folder, (self.chains, each * self.draws), place.idle)
         lp = np.full((self.chains, each * self.draws), np.nan)
         total, done, pace = self.warmup + self.draws * self.thin, 0, 1
-        point = Checkpoint(self.folder, job.identity, self.save_every)
+        point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         if saved := point.load():
             done, lp = int(saved.pop("done")), saved.pop("lp")
             p = replace_sites(p, saved)
             writer.check(sites(p) if done > self.warmup else ())
-        mine, data = not self.shares or shares.writes(self.folder), job.data
-        if self.shares:
-            whole = partial(_block, job.method, job.hyper, size, self.pairs, self.over)
-            block, p, data, walks = shares.among_devices(whole, job, p, walks, done)
-        else:
-            block = program(_block, data, job.method, job.hyper, size, self.pairs, self.over)
+        settings = job.method, job.hyper, size, self.pairs, self.over
+        block, p, data, walks = place.program(_block, settings, p, walks, done)
         with bar(job.progress, total, job.method.name) as shown:
             shown.update(done)
             try:
@@ -125,25 +114,27 @@ class Gibbs:
                     if done >= self.warmup:
                         for chain in range(self.chains):
                             rows = {s: x[chain].reshape(-1, *x.shape[3:]) for s, x in kept.items()}
-                            if mine:
-                                writer.write(chain, first, rows)
+                            writer.write(chain, first, rows)
                         lp[:, first : first + count * each] = np.repeat(
                             np.asarray(values)[:, :count], each, 1
                         )
                     done += count * sweeps
                     shown.update(count * sweeps)
-                    if mine and point.due():
+                    if point.due():
                         point.save({"done": done, "lp": lp, **sites(p)})
-                    pace = 1 if self.shares else paced(pace, time.perf_counter() - begun)
+                    pace = paced(pace, place.agreed(time.perf_counter() - begun))
             except KeyboardInterrupt:
-                if self.shares:
-                    raise
                 return self._partial(writer, lp, (done - self.warmup) // self.thin * each)
-        if mine:
-            point.save({"done": done, "lp": lp, **sites(p)})
-        if self.shares:
-            shares.all_finished()
+        point.save({"done": done, "lp": lp, **sites(p)})
+        place.finished()
         return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
+
+    def _starts(self, job: Job) -> tuple[Any, jax.Array]:
+        """Params of all chains, and the keys of their walks."""
+        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
+        starts = [self._start(job, begin) for begin, _ in keys]
+        p = jax.tree.map(lambda *each: jnp.stack(each), *starts)
+        return p, jnp.stack([walk for _, walk in keys])
 
     def _start(self, job: Job, key: jax.Array) -> Any:
         p = job.start_point(key)
@@ -153,6 +144,10 @@ class Gibbs:
 
     def _partial(self, writer: Writer, lp: np.ndarray, draws: int) -> Result:
         """The Result of an interrupted run: the draws that all chains have."""
+        if self.shares and jax.process_count() > 1:
+            raise KeyboardInterrupt(
+                "interrupted: the processes may have stopped at different sweeps"
+            )
         if draws < 1:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         lp = lp[:, :draws]
@@ -242,8 +237,9 @@ def spread(
     """{site: (draws, ...)}: the state of a chain, or with `pairs` balanced draws of each block of normal rows
     beside the state of all other sites."""
     state, found = sites(p), []
-    given = pairs and method.augment
-    auxiliary = (method.augment(p, seen(data), hyper).sample(key),) if given else ()
+    auxiliary: tuple = ()
+    if pairs and method.augment:
+        auxiliary = (method.augment(p, seen(data), hyper).sample(key),)
     for number, (site, law) in enumerate(laws_of(method, p).items() if pairs else ()):
         rows = law(p, _for(site, method, data), hyper, *auxiliary)
         if isinstance(rows, NormalRows):
@@ -274,4 +270,6 @@ def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: f
 
 def _for(site: str, method: Method, data: Any) -> Any:
     """The data as the conditional of a site takes them: where they are divided, the cells of its rows."""
+    if not isinstance(data, Divided):
+        return data
     return seen(data, next(iter(site_dims(method, site)), ""))

@@ -5,7 +5,8 @@ row and in that of its column. Rows are dealt by their number of cells, so that 
 rows and about as many cells. What a device draws is gathered by all, and sums over cells are added up.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Share:
     """The rows of one side that this device draws, with their cells; it stands for `Cells` and for `Rows`.
 
     ptr     as in `Rows`, for all rows of the side
-    mine    the cells of the own rows, without gaps between them; behind the last cell of a short share there is padding
+    mine    the cells of the own rows, one after the other; shares with fewer cells end in padding
     own     the numbers of the own rows; a share that is one row short has row 0 without cells
     place   where each row is among the gathered rows of all devices
     side    "user" or "item"
@@ -40,7 +41,7 @@ class Share:
     mine: Rows
     own: Any
     place: Any
-    side: str = field(default="user")
+    side: str
 
     @property
     def by_row(self) -> "Share":
@@ -56,12 +57,12 @@ class Share:
         return self
 
     @property
-    def row(self) -> jax.Array:
+    def row(self) -> Any:
         """The user of each cell."""
         return self._own_of_cells() if self.side == "user" else self.mine.index
 
     @property
-    def col(self) -> jax.Array:
+    def col(self) -> Any:
         """The item of each cell."""
         return self.mine.index if self.side == "user" else self._own_of_cells()
 
@@ -91,8 +92,10 @@ class Divided(NamedTuple):
 
 
 def seen(data: Any, axis: str = "") -> Any:
-    """The cells of the rows of an axis, "user" or "item"; for other axes those of the users. Data that are not
-    divided are seen as they are."""
+    """The cells of the rows of an axis, "user" or "item"; of other axes those of the users.
+
+    Data that are not divided are seen as they are.
+    """
     if isinstance(data, Divided):
         return data.item if axis == "item" else data.user
     return data
@@ -119,63 +122,67 @@ def devices() -> Mesh:
 
 
 def divide(data: Any, mesh: Mesh) -> Divided:
-    """The data with their cells divided among the devices of a mesh; all other parts go to each device."""
-    return Divided(*(_view(data, side, mesh) for side in SIDES))
-
-
-def _view(data: Any, side: str, mesh: Mesh) -> Any:
-    """A container of the cells of one side, whose arrays have the device as their first axis."""
-    rows = data.cells.by_row if side == "user" else data.cells.by_col
-    rows = Rows(*map(np.asarray, rows))
-    count = np.diff(rows.ptr)
-    own = dealt(count, mesh.size)
-    place = np.empty(len(count), np.int32)
-    place[own[own >= 0]] = np.flatnonzero(own >= 0)
-    counts = np.where(own >= 0, count[own], 0)
-    cells, chunks = counts.sum(1).max(), (-(-counts // CHUNK)).sum(1).max()
-    y = np.asarray(data.y)
-
-    def of_device(part: int) -> Any:
-        first = np.repeat(rows.ptr[own[part]], counts[part])
-        behind = np.concatenate([[0], np.cumsum(counts[part])])[:-1]
-        at = first + np.arange(len(first)) - np.repeat(behind, counts[part])
-        local = np.repeat(np.arange(len(own[part])), counts[part])
-        mine = rows_of(local, rows.index[at], np.arange(len(at)), len(own[part]))
-        last = len(own[part]) - 1  # padding stands behind, without a cell
-        mine = mine._replace(
-            index=_long(mine.index, cells, 0), order=_long(mine.order, cells, 0),
-            chunk=_long(mine.chunk, chunks, -1), chunk_row=_long(mine.chunk_row, chunks, last),
-        )  # fmt: skip
-        share = Share(rows.ptr, mine, np.maximum(own[part], 0).astype(np.int32), place, side)
-        return data.replaced(cells=share, y=_long(y[rows.order[at]], cells, 0))
-
-    return _on_devices(of_device, mesh)
-
-
-def _long(array: Any, size: int, filler: int) -> np.ndarray:
-    array = np.asarray(array)
-    shape = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
-    return np.pad(array, shape, constant_values=filler)
-
-
-def _on_devices(of_device: Any, mesh: Mesh) -> Any:
-    """A tree of global arrays, from the tree of each device of this process."""
+    """The data with their cells divided among the devices of a mesh, which become the first axis of all
+    arrays; what is no cell goes to each device."""
+    parts = dealer(data, mesh.size)
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     here = {
-        device: of_device(part)
+        device: parts(part)
         for part, device in enumerate(mesh.devices.flat)
         if device.process_index == jax.process_index()
     }
 
     def joined(*leaves: Any) -> jax.Array:
-        blocks = [
-            jax.device_put(np.asarray(leaf)[None], device)
-            for leaf, device in zip(leaves, here, strict=True)
-        ]
+        pairs = zip(leaves, here, strict=True)
+        blocks = [jax.device_put(np.asarray(leaf)[None], device) for leaf, device in pairs]
         shape = (mesh.size, *blocks[0].shape[1:])
         return jax.make_array_from_single_device_arrays(shape, sharding, blocks)
 
     return jax.tree.map(joined, *here.values())
+
+
+def dealer(data: Any, parts: int) -> Callable[[int], Divided]:
+    """The function that gives the share of each of so many parts; shares have equal shapes."""
+    rows = [Rows(*map(np.asarray, side)) for side in (data.cells.by_row, data.cells.by_col)]
+    own = [dealt(np.diff(side.ptr), parts) for side in rows]
+    y = np.asarray(data.y)
+
+    def of_part(part: int) -> Divided:
+        views = []
+        for side, of_side, dealt_rows in zip(SIDES, rows, own, strict=True):
+            share, order = _share(of_side, dealt_rows, part, side)
+            views.append(data.replaced(cells=share, y=_long(y[order], len(share.mine.index))))
+        return Divided(*views)
+
+    return of_part
+
+
+def _share(rows: Rows, own: np.ndarray, part: int, side: str) -> tuple[Share, np.ndarray]:
+    """The share of a part, and where its cells are in the row-major list."""
+    count = np.append(np.diff(rows.ptr), 0)[own]  # none where a part is one row short (-1)
+    place = np.empty(len(rows.ptr) - 1, np.int32)
+    place[own[own >= 0]] = np.flatnonzero(own >= 0)
+    mine = np.repeat(np.arange(own.shape[1]), count[part])
+    behind = np.cumsum(count[part]) - count[part]
+    at = (rows.ptr[own[part]] - behind)[mine] + np.arange(len(mine))
+    index, order = np.asarray(rows.index)[at], np.asarray(rows.order)[at]
+    found = rows_of(mine, index, np.arange(len(at)), own.shape[1])
+    cells, chunks = count.sum(1).max(), (-(-count // CHUNK)).sum(1).max()
+    found = found._replace(
+        index=_long(found.index, cells),
+        order=_long(found.order, cells),
+        chunk=_long(found.chunk, chunks, -1),
+        chunk_row=_long(found.chunk_row, chunks, own.shape[1] - 1),
+    )
+    numbers = np.maximum(own[part], 0).astype(np.int32)
+    return Share(rows.ptr, found, numbers, place, side), order
+
+
+def _long(array: Any, size: int, filler: int = 0) -> np.ndarray:
+    """The array, padded to this length."""
+    array = np.asarray(array)
+    shape = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
+    return np.pad(array, shape, constant_values=filler)
 
 
 def to_all(tree: Any, mesh: Mesh) -> Any:
