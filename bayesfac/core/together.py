@@ -61,11 +61,7 @@ class Together(Alone):
     def program(
         self, function: Callable, settings: tuple, p: Any, walks: Any, done: int
     ) -> tuple[Callable, Any, Any, Any]:
-        found = _of_all(done)
-        if len(set(found)) > 1:
-            raise BayesfacError(
-                f"Expected all processes to see one folder {self.folder}, got checkpoints of {found} sweeps"
-            )
+        self._check(done)
         mesh = devices()
         data, start = divide(self.job.data, mesh), to_all(p, mesh)
         keys = to_all(jax.random.key_data(walks), mesh)
@@ -81,6 +77,18 @@ class Together(Alone):
         compiled = jax.jit(whole).lower(start, data, keys, number, number, number).compile()
         return partial(_called, compiled), start, data, keys
 
+    def _check(self, done: int) -> None:
+        """Refuse processes that would run different programs, or begin at different sweeps."""
+        if len(set(_of_all(int(self.job.identity[:6] or "0", 16)))) > 1:
+            raise BayesfacError(
+                "Expected the same method, data, settings, engine and seed in all processes, got others"
+            )
+        found = _of_all(done)
+        if len(set(found)) > 1:
+            raise BayesfacError(
+                f"Expected all processes to see one folder {self.folder}, got checkpoints of {found} sweeps"
+            )
+
     def agreed(self, seconds: float) -> float:
         return max(_of_all(seconds))
 
@@ -89,7 +97,7 @@ class Together(Alone):
 
 
 def _of_all(number: float) -> list[float]:
-    """The number of each process."""
+    """The number of each process, of at most 24 binary digits."""
     found = multihost_utils.process_allgather(np.array([number], np.float32))
     return [float(one) for one in np.ravel(found)]
 
