@@ -4,11 +4,10 @@ import argparse
 import os
 import subprocess
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesfac.cli import processes
+from bayesfac.cli import engines, processes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
     from bayesfac.core.data.views import Views
 
 DONE, FAILED = 0, 1
-SETTINGS = (
-    "draws",
-    "warmup",
-    "chains",
-    "steps",
-    "max_iter",
-)  # engine settings with their own option
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -78,13 +70,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     from bayesfac.core.method import lookup
 
     method = lookup(args.method)
-    engine = _engine(args, method.solver)
-    if args.processes:
-        if not hasattr(engine, "shares"):
-            raise ValueError(
-                f"Expected --engine gibbs for --processes, got {type(engine).__name__}"
-            )
-        engine = replace(engine, shares=True)
+    engine = engines.chosen(args, method.solver)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data = _data(args.data, method.data.__name__.lower(), args)
     _tell(args, f"{data}")
@@ -205,7 +191,7 @@ def sbc(args: argparse.Namespace) -> int:
     chosen = list(REGISTRY.values()) if args.method == "all" else [lookup(args.method)]
     found = []
     for method in chosen:
-        engine = _sampler(args.engine, method.engines)
+        engine = engines.sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
             _tell(
                 args,
@@ -282,35 +268,6 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
-def _engine(args: argparse.Namespace, default: str) -> Any:
-    """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
-    from bayesfac.core.method import unknown
-    from bayesfac.inference import ENGINES
-
-    kinds = {"fixed-point" if n == "FixedPoint" else n.lower(): k for n, k in ENGINES.items()}
-    if args.engine and args.engine.lower() not in kinds:
-        raise LookupError(unknown("engine", args.engine, kinds))
-    kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
-    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    given |= dict(args.engine_settings)
-    own = [field.name for field in fields(kind)]
-    for name in given:
-        if name not in own:
-            raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
-    return kind(**given)
-
-
-def _sampler(name: str | None, engines: tuple[str, ...]) -> str:
-    """The engine of that name; without a name Gibbs if the method has it, else NUTS."""
-    from bayesfac.core.method import unknown
-    from bayesfac.simulation.samplers import SAMPLERS
-
-    kinds = {kind.lower(): kind for kind in SAMPLERS}
-    if name and name.lower() not in kinds:
-        raise LookupError(unknown("engine of sbc", name, kinds))
-    return kinds[name.lower()] if name else "Gibbs" if "Gibbs" in engines else "NUTS"
-
-
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Views":

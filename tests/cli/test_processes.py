@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
@@ -54,8 +55,9 @@ def test_two_processes_draw_what_one_draws_also_after_a_death(tmp_path) -> None:
         again = started(tmp_path, *options, "--processes", str(number), "--out", out)
         assert again.communicate(timeout=200)[1].count("error") == 0
         assert again.returncode == 0
-    data = bf.datasets.read(tmp_path / "ratings.csv", "ratings")
-    alone = bf.fit("bpmf", data, bf.Gibbs(5, 15, 1), n_components=2, progress=False)
+    with jax.enable_x64(False):  # as in the command
+        data = bf.datasets.read(tmp_path / "ratings.csv", "ratings")
+        alone = bf.fit("bpmf", data, bf.Gibbs(5, 15, 1), n_components=2, progress=False)
     for out in ("shared", "short"):
         found = bf.load(tmp_path / out)
         for site, draws in alone.draws.items():  # 20 sweeps
