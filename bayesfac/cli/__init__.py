@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from bayesfac.cli import processes
 from bayesfac.cli.options import build_parser
 from bayesfac.core.errors import ConvergenceWarning, DataWarning
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbose = False
     try:
         args = build_parser().parse_args(argv)
+        args.line = list(sys.argv[1:] if argv is None else argv)
         verbose = args.verbose
         _log(verbose, args.quiet)
         with warnings.catch_warnings():
@@ -46,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print("bayesfac: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return processes.leave(INTERRUPTED)
     except Exception as error:  # every error becomes one line; -v prints the traceback
         if verbose:
             traceback.print_exc()
         print(f"bayesfac: error: {_said(error)}", file=sys.stderr)
-        return BAD
+        return processes.leave(BAD)
 
 
 def _said(error: Exception) -> str:

@@ -4,24 +4,19 @@ import argparse
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bayesfac.cli import engines, processes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayesfac.api import Fit
     from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.data.views import Views
 
 DONE, FAILED = 0, 1
-SETTINGS = (
-    "draws",
-    "warmup",
-    "chains",
-    "steps",
-    "max_iter",
-)  # engine settings with their own option
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -54,21 +49,33 @@ def demo(args: argparse.Namespace) -> int:
 
 def fit(args: argparse.Namespace) -> int:
     """Fit a method and save it."""
+    processes.check(args)
+    if args.processes and args.coordinator is None:
+        return processes.start(args.line, args.processes)
+    with processes.joined(args) as first:
+        args.quiet = args.quiet or not first
+        out, result = _fitted(args)
+    if not first:
+        return DONE
+    diagnostics = result.diagnostics()
+    result.save(out)
+    print(f"{result}\n{diagnostics}\nsaved in {out}")
+    return _verdict(args, diagnostics)
+
+
+def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
+    """The fit that the options ask for, and the folder to save it in."""
     import bayesfac as bf
     from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.method import lookup
 
     method = lookup(args.method)
-    engine = _engine(args, method.solver)
+    engine = engines.chosen(args, method.solver)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data = _data(args.data, method.data.__name__.lower(), args)
     _tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
-    result = bf.fit(method, data, engine, **options)
-    diagnostics = result.diagnostics()
-    result.save(out)
-    print(f"{result}\n{diagnostics}\nsaved in {out}")
-    return _verdict(args, diagnostics)
+    return out, bf.fit(method, data, engine, **options)
 
 
 def auto(args: argparse.Namespace) -> int:
@@ -184,7 +191,7 @@ def sbc(args: argparse.Namespace) -> int:
     chosen = list(REGISTRY.values()) if args.method == "all" else [lookup(args.method)]
     found = []
     for method in chosen:
-        engine = _sampler(args.engine, method.engines)
+        engine = engines.sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
             _tell(
                 args,
@@ -261,35 +268,6 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
-def _engine(args: argparse.Namespace, default: str) -> Any:
-    """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
-    from bayesfac.core.method import unknown
-    from bayesfac.inference import ENGINES
-
-    kinds = {"fixed-point" if n == "FixedPoint" else n.lower(): k for n, k in ENGINES.items()}
-    if args.engine and args.engine.lower() not in kinds:
-        raise LookupError(unknown("engine", args.engine, kinds))
-    kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
-    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    given |= dict(args.engine_settings)
-    own = [field.name for field in fields(kind)]
-    for name in given:
-        if name not in own:
-            raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
-    return kind(**given)
-
-
-def _sampler(name: str | None, engines: tuple[str, ...]) -> str:
-    """The engine of that name; without a name Gibbs if the method has it, else NUTS."""
-    from bayesfac.core.method import unknown
-    from bayesfac.simulation.samplers import SAMPLERS
-
-    kinds = {kind.lower(): kind for kind in SAMPLERS}
-    if name and name.lower() not in kinds:
-        raise LookupError(unknown("engine of sbc", name, kinds))
-    return kinds[name.lower()] if name else "Gibbs" if "Gibbs" in engines else "NUTS"
-
-
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Views":

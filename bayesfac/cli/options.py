@@ -109,8 +109,17 @@ def _fit_options(parser: Parser) -> None:
     _engine_options(parser)
     _table_options(parser)
     parser.add_argument("--out", metavar="FOLDER", help="a new folder (default METHOD-ENGINE)")
+    _process_options(parser)
     _seed(parser)
     _strict(parser)
+
+
+def _process_options(parser: Parser) -> None:
+    group = parser.add_argument_group("several processes for one fit (gibbs)")
+    add = group.add_argument
+    add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
+    add("--coordinator", metavar="HOST:PORT", help="on several machines: where process 0 listens")
+    add("--process", type=int, metavar="I", help="on several machines: which of them, from 0")
 
 
 def _auto_options(parser: Parser) -> None:

@@ -106,6 +106,9 @@ class Method:
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
                                       them first in every sweep; conditionals then take them as a fourth
                                       argument (before the key). They are not kept between sweeps
+    divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
+                                      over observed cells are `core.math.total`s, and the laws of rows know of
+                                      shares (`core/data/shares.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs
@@ -148,6 +151,7 @@ class Method:
     update: Callable[..., Any] | None = None
     conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     augment: Callable[..., Any] | None = None
+    divisible: bool = False
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     variational: Variational | None = None
     terms: Callable[..., Any] | None = None

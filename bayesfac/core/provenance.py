@@ -14,10 +14,13 @@ import numpy as np
 
 from bayesfac.core.method import Method
 
+# settings of engines that do not decide the numbers
+NO_NUMBERS = ("folder", "save_every", "shares")
+
 
 def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
     """A digest of everything that determines the numbers: a checkpoint belongs to one digest."""
-    settings = {k: v for k, v in asdict(engine).items() if k not in ("folder", "save_every")}
+    settings = {k: v for k, v in asdict(engine).items() if k not in NO_NUMBERS}
     digest = hashlib.sha256(
         repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
     )

@@ -63,11 +63,15 @@ def _digest(array: np.ndarray) -> str:
 
 
 class Checkpoint:
-    """The checkpoint of one run; without a folder every method does nothing."""
+    """The checkpoint of one run; without a folder every method does nothing. Where it is `idle`, another
+    process saves: it only loads."""
 
-    def __init__(self, folder: str | None, run: str, save_every: float = SAVE_EVERY) -> None:
+    def __init__(
+        self, folder: str | None, run: str, save_every: float = SAVE_EVERY, idle: bool = False
+    ) -> None:
         self.path = None if folder is None else Path(folder) / "checkpoint.npz"
         self.run, self.save_every, self.last = run, save_every, time.monotonic()
+        self.idle = idle
 
     def load(self) -> dict[str, np.ndarray] | None:
         """The state that an earlier, interrupted start of this run saved, or None."""
@@ -86,11 +90,15 @@ class Checkpoint:
 
     def due(self) -> bool:
         """Whether `save_every` seconds have passed since the last save."""
-        return self.path is not None and time.monotonic() - self.last >= self.save_every
+        return (
+            self.path is not None
+            and not self.idle
+            and time.monotonic() - self.last >= self.save_every
+        )
 
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Replace the checkpoint file."""
-        if self.path is not None:
+        if self.path is not None and not self.idle:
             write_arrays(self.path, {"run": self.run}, arrays)
             self.last = time.monotonic()
 

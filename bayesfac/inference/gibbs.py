@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfac.core.data.shares import Divided, seen
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.laws.distributions import NormalRows
-from bayesfac.core.method import Method, laws_of, sites
+from bayesfac.core.method import Method, laws_of, site_dims, sites
+from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
     Job,
@@ -54,6 +56,10 @@ class Gibbs:
     folder : str, optional
         Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
         a killed run resumes from it, to the same draws.
+    shares : bool
+        Divide the rows of both sides among all devices of this process, or of all processes that
+        `jax.distributed.initialize` has joined. The draws are the same, to rounding, and so is a checkpoint:
+        a run resumes with any number of processes. See "When one machine is not enough".
     """
 
     warmup: int = 500
@@ -65,6 +71,7 @@ class Gibbs:
     over: float = 0.0
     folder: str | None = None
     save_every: float = SAVE_EVERY
+    shares: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self, warmup=0, draws=1, chains=1, thin=1, pairs=0)
@@ -73,23 +80,22 @@ class Gibbs:
 
     def run(self, job: Job) -> Result:
         """All chains side by side in one compiled program, which returns after about half a second."""
-        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
-        starts = [self._start(job, begin) for begin, _ in keys]
-        p = jax.tree.map(lambda *each: np.stack(each), *starts)
-        walks = jnp.stack([walk for _, walk in keys])
-        each = _draws_of_a_sweep(job, starts[0], self.pairs)
+        place = (Together if self.shares else Alone)(job, self.folder, program)
+        p, walks = self._starts(job)
+        each = _draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
         one = each * sum(x.nbytes for x in jax.tree.leaves(p))
         # a power of two, so that one program serves runs of several lengths
         size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(one, 1)))
-        block = program(_block, job.data, job.method, job.hyper, size, self.pairs, self.over)
-        writer = Writer(self.folder, (self.chains, each * self.draws))
+        writer = Writer(self.folder, (self.chains, each * self.draws), place.idle)
         lp = np.full((self.chains, each * self.draws), np.nan)
         total, done, pace = self.warmup + self.draws * self.thin, 0, 1
-        point = Checkpoint(self.folder, job.identity, self.save_every)
+        point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         if saved := point.load():
             done, lp = int(saved.pop("done")), saved.pop("lp")
             p = replace_sites(p, saved)
             writer.check(sites(p) if done > self.warmup else ())
+        settings = job.method, job.hyper, size, self.pairs, self.over
+        block, p, data, walks = place.program(_block, settings, p, walks, done)
         with bar(job.progress, total, job.method.name) as shown:
             shown.update(done)
             try:
@@ -101,7 +107,7 @@ class Gibbs:
                         count, sweeps = 1, min(pace, self.warmup - done)
                     else:
                         count, sweeps = min(size, pace, self.draws - first // each), self.thin
-                    p, draws, values = block(p, job.data, walks, done, count, sweeps)
+                    p, draws, values = block(p, data, walks, done, count, sweeps)
                     # on the host: JAX would compile a slice for every new count
                     kept = {site: np.asarray(x)[:, :count] for site, x in draws.items()}
                     _check(kept, done, sweeps)
@@ -116,11 +122,19 @@ class Gibbs:
                     shown.update(count * sweeps)
                     if point.due():
                         point.save({"done": done, "lp": lp, **sites(p)})
-                    pace = paced(pace, time.perf_counter() - begun)
+                    pace = paced(pace, place.agreed(time.perf_counter() - begun))
             except KeyboardInterrupt:
                 return self._partial(writer, lp, (done - self.warmup) // self.thin * each)
         point.save({"done": done, "lp": lp, **sites(p)})
+        place.finished()
         return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
+
+    def _starts(self, job: Job) -> tuple[Any, jax.Array]:
+        """Params of all chains, and the keys of their walks."""
+        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
+        starts = [self._start(job, begin) for begin, _ in keys]
+        p = jax.tree.map(lambda *each: np.stack(each), *starts)
+        return p, jnp.stack([walk for _, walk in keys])
 
     def _start(self, job: Job, key: jax.Array) -> Any:
         p = job.start_point(key)
@@ -130,6 +144,10 @@ class Gibbs:
 
     def _partial(self, writer: Writer, lp: np.ndarray, draws: int) -> Result:
         """The Result of an interrupted run: the draws that all chains have."""
+        if self.shares and jax.process_count() > 1:
+            raise KeyboardInterrupt(
+                "interrupted: the processes may have stopped at different sweeps"
+            )
         if draws < 1:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         lp = lp[:, :draws]
@@ -176,7 +194,7 @@ def _block(
         return each(p, walks)
 
     def log_joints(p: Any) -> jax.Array:
-        return jax.vmap(lambda p: -method.objective(p, data, hyper))(p)
+        return jax.vmap(lambda p: -method.objective(p, seen(data), hyper))(p)
 
     def keep(draw: jax.Array, state: Any) -> Any:
         p, draws, lp = state
@@ -219,9 +237,11 @@ def spread(
     """{site: (draws, ...)}: the state of a chain, or with `pairs` balanced draws of each block of normal rows
     beside the state of all other sites."""
     state, found = sites(p), []
-    auxiliary = (method.augment(p, data, hyper).sample(key),) if pairs and method.augment else ()
+    auxiliary: tuple = ()
+    if pairs and method.augment:
+        auxiliary = (method.augment(p, seen(data), hyper).sample(key),)
     for number, (site, law) in enumerate(laws_of(method, p).items() if pairs else ()):
-        rows = law(p, data, hyper, *auxiliary)
+        rows = law(p, _for(site, method, data), hyper, *auxiliary)
         if isinstance(rows, NormalRows):
             new = rows.balanced(jax.random.fold_in(key, number), pairs)
             alike = {s: jnp.broadcast_to(x, (2 * pairs, *x.shape)) for s, x in state.items()}
@@ -233,15 +253,23 @@ def spread(
 
 def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0) -> Any:
     """All blocks of one chain once, in the order that the method lists them."""
-    auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
+    auxiliary = (method.augment(p, seen(data), hyper).sample(key),) if method.augment else ()
     laws = laws_of(method, p)
     for number, (site, law) in enumerate(laws.items()):
-        conditional, own = law(p, data, hyper, *auxiliary), jax.random.fold_in(key, number)
+        conditional = law(p, _for(site, method, data), hyper, *auxiliary)
+        own = jax.random.fold_in(key, number)
         if over and isinstance(conditional, NormalRows):
             new = conditional.beyond(own, sites(p)[site], over)
         else:
             new = conditional.sample(own)
         p = replace_sites(p, {site: new})
     for number, move in enumerate(method.moves.values(), len(laws)):
-        p = move(jax.random.fold_in(key, number), p, data, hyper)
+        p = move(jax.random.fold_in(key, number), p, seen(data), hyper)
     return p
+
+
+def _for(site: str, method: Method, data: Any) -> Any:
+    """The data as the conditional of a site takes them: where they are divided, the cells of its rows."""
+    if not isinstance(data, Divided):
+        return data
+    return seen(data, next(iter(site_dims(method, site)), ""))

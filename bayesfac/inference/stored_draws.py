@@ -67,11 +67,12 @@ def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
 
 
 class Writer:
-    """Stores draws of one chain at a time, in any order, in memory or on disk."""
+    """Stores draws of one chain at a time, in any order, in memory or on disk; where it is `idle`, another
+    process stores them."""
 
-    def __init__(self, folder: str | None, shape: tuple[int, int]) -> None:
+    def __init__(self, folder: str | None, shape: tuple[int, int], idle: bool = False) -> None:
         self.folder = None if folder is None else Path(folder) / "draws"
-        self.shape = shape
+        self.shape, self.idle = shape, idle
         self.memory: dict[str, np.ndarray] = {}
         self.offset: dict[str, int] = {}
         if self.folder is not None:
@@ -79,7 +80,7 @@ class Writer:
 
     def write(self, chain: int, first: int, values: Mapping[str, np.ndarray]) -> None:
         """Store {site: (draws, ...)} of a chain, from draw `first` on."""
-        for site, value in values.items():
+        for site, value in values.items() if not self.idle else ():
             array = np.asarray(value)
             if self.folder is None:
                 if site not in self.memory:

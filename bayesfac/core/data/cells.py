@@ -52,9 +52,9 @@ class Cells:
     def __init__(self, row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
         self.row, self.col, self.shape = _device(row), _device(col), shape
         everywhere = np.arange(len(row), dtype=np.int32)
-        self.by_row = _rows(row, col, everywhere, shape[0])
+        self.by_row = rows_of(row, col, everywhere, shape[0])
         order = np.lexsort((row, col)).astype(np.int32)
-        self.by_col = _rows(col[order], row[order], order, shape[1])
+        self.by_col = rows_of(col[order], row[order], order, shape[1])
 
     def tree_flatten(self) -> tuple[tuple, tuple[int, int]]:
         return (self.row, self.col, self.by_row, self.by_col), self.shape
@@ -75,7 +75,8 @@ class Cells:
         return Cells.tree_unflatten(self.shape[::-1], children)
 
 
-def _rows(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
+def rows_of(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
+    """The layout of cells that are sorted by row."""
     count = np.bincount(row, minlength=n)
     ptr = np.concatenate([[0], np.cumsum(count)])
     pieces = -(-count // CHUNK)

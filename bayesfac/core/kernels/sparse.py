@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.data.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
 _forced: list[str] = []  # nested choices of `use`
@@ -95,6 +96,18 @@ def _in_numba(fast: Any) -> Any:
     return decorate
 
 
+def _gathered(function: Any) -> Any:
+    """For a share: the rows of this device by the decorated function, gathered with those of all devices."""
+
+    @wraps(function)
+    def either(rows: Rows | Share, *args: Any) -> Any:
+        if isinstance(rows, Share):
+            return rows.gathered(function(rows.mine, *args))
+        return function(rows, *args)
+
+    return either
+
+
 def row_of_cells(rows: Rows, size: int) -> jax.Array:
     """The row of each of the `size` observed cells."""
     return jnp.repeat(jnp.arange(len(rows.ptr) - 1), jnp.diff(rows.ptr), total_repeat_length=size)
@@ -113,6 +126,15 @@ def dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
     return jnp.sum(U[..., cells.row, :] * V[..., cells.col, :], -1)
 
 
+def share_dots(share: Share, U: jax.Array, V: jax.Array) -> jax.Array:
+    """`dots` of the cells of a share, in its own order."""
+    mine, other = (U, V) if share.side == "user" else (V, U)
+    rows = share.mine
+    leaves = share.local(), rows.index, rows, None
+    shape = (len(share.own), other.shape[0])
+    return dots(Cells.tree_unflatten(shape, leaves), mine[share.own], other)
+
+
 def _spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     if V.ndim > 2:
         return jax.vmap(partial(_spread, rows))(weight, V)
@@ -121,6 +143,7 @@ def _spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     return _call("spread", V, [shape], *layout, weight, V, cost=cost)[0]
 
 
+@_gathered
 @_in_numba(_spread)
 def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     """g_i = sum_j w_ij v_j over the observed cells of row i; `weight` is row-major.

@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Rows
+from bayesfac.core.data.shares import Share
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import normals, uniforms
 
@@ -67,7 +68,7 @@ class GaussianRows(NormalRows):
 
     def __init__(
         self,
-        rows: Rows,
+        rows: Rows | Share,
         target: jax.Array,
         V: jax.Array,
         weight: Any,
@@ -85,10 +86,17 @@ class GaussianRows(NormalRows):
         return self.V.dtype
 
     def draws(self, noise: jax.Array | None) -> jax.Array:
-        x = sparse.solve_rows(*self._system, noise)
+        x = self._solved(noise)
         if self.centre is None:
             return x
         return x + (self.centre if x.ndim == 2 else self.centre[:, None])
+
+    def _solved(self, noise: jax.Array | None) -> jax.Array:
+        if not isinstance(self.rows, Share):
+            return sparse.solve_rows(*self._system, noise)
+        own = None if noise is None else noise[self.rows.own]
+        mine = sparse.solve_rows(self.rows.mine, *self._system[1:], own)
+        return self.rows.gathered(mine)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         P, b = sparse.normal_equations(*self._system)

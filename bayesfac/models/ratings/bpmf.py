@@ -46,7 +46,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import bilinear as bound
-from bayesfac.core.math import bilinear, inner
+from bayesfac.core.math import bilinear, inner, total
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _links as links
@@ -137,7 +137,7 @@ def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     alpha = precision_of_noise(p, hyper)
     residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
-    fit = 0.5 * alpha * jnp.sum(residual**2) - 0.5 * len(residual) * jnp.log(alpha)
+    fit = 0.5 * alpha * total(residual**2, data.cells) - 0.5 * len(data) * jnp.log(alpha)
     if p.alpha is not None:
         fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
     return fit + wishart.energy(p, data, hyper)
@@ -150,8 +150,8 @@ def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple:
 
 def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
     residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
-    shape = hyper.alpha_shape + 0.5 * len(residual)
-    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
+    shape = hyper.alpha_shape + 0.5 * len(data)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * total(residual**2, data.cells))
 
 
 CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
@@ -235,7 +235,7 @@ METHOD = register(Method(
     update=update, prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
     variational=bound.record(begin, expected_observed, expected, laws),
-    gauge=wishart.gauge,
+    gauge=wishart.gauge, divisible=True,
     dims=wishart.DIMS | {"alpha": ()},
 ))
 # fmt: on

@@ -37,7 +37,7 @@ from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links
-from bayesfac.core.math import bilinear, inner, pick
+from bayesfac.core.math import bilinear, inner, pick, total
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings import _links as links
 from bayesfac.models.ratings._normal_wishart import settled
@@ -147,7 +147,7 @@ def offsets(p: Params, query: Query, hyper: Hyper) -> jax.Array | float:
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     residual = data.y - offsets(p, data.cells, hyper) - inner(p.U, p.V, data.cells)
-    fit = jnp.sum(residual**2) / hyper.noise**2
+    fit = total(residual**2, data.cells) / hyper.noise**2
     U, V = links.rest(p, data, "user"), links.rest(p, data, "item")
     ridge = jnp.sum(U**2) / hyper.scale_user**2 + jnp.sum(V**2) / hyper.scale_item**2
     if hyper.biases:
@@ -383,6 +383,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, choices=choices, remarks=remarks,
     conditionals=CONDITIONALS, variational=VARIATIONAL,
+    divisible=True,
     gauge=lambda names: (
         Rotation(("U", "V"), {s: 1 for s in ("U", "V", "B.user", "B.item") if s in names}),
     ),

@@ -1,0 +1,112 @@
+"""One fit by several devices, of one process or of several: each draws its share of the rows.
+
+Every process runs the same program (`jax.shard_map`) on the same parameters. In it the laws of rows solve the
+own rows and gather all (`core/data/shares.py`). JAX moves the bytes: by gloo between processes with CPUs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import PartitionSpec
+
+from bayesfac.core.data.shares import AXIS, devices, divide, to_all
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import REGISTRY
+
+LOST = (
+    "A process of this run failed or could not be reached ({error}): its own last message says why. "
+    "Start all processes again. With a folder the run goes on from its last checkpoint, with any number"
+)
+
+
+class Alone:
+    """Where a run is at home: in this process, as one program."""
+
+    idle = False  # whether another process writes the files
+
+    def __init__(self, job: Any, folder: str | None, compiled: Callable) -> None:
+        self.job, self.folder, self.compiled = job, folder, compiled
+
+    def program(
+        self, function: Callable, settings: tuple, p: Any, walks: Any, done: int
+    ) -> tuple[Callable, Any, Any, Any]:
+        """The compiled function(*settings, p, data, walks, *whole numbers), and p, data and walks as it takes
+        them; `done` sweeps were made before."""
+        return self.compiled(function, self.job.data, *settings), p, self.job.data, walks
+
+    def agreed(self, seconds: float) -> float:
+        """What all processes take for the time of a call: their next calls make equally many sweeps."""
+        return seconds
+
+    def finished(self) -> None:
+        """The files are written."""
+
+
+class Together(Alone):
+    """All devices of all processes, each of which draws its share of the rows."""
+
+    def __init__(self, job: Any, folder: str | None, compiled: Callable) -> None:
+        super().__init__(job, folder, compiled)
+        if not job.method.divisible:
+            able = ", ".join(sorted(name for name, one in REGISTRY.items() if one.divisible))
+            raise BayesfacError(
+                f"Expected a method whose rows can be divided among devices ({able}), got {job.method.name}"
+            )
+        self.idle = folder is not None and jax.process_index() > 0
+
+    def program(
+        self, function: Callable, settings: tuple, p: Any, walks: Any, done: int
+    ) -> tuple[Callable, Any, Any, Any]:
+        self._check(done)
+        mesh = devices()
+        data, start = divide(self.job.data, mesh), to_all(p, mesh)
+        keys = to_all(jax.random.key_data(walks), mesh)
+
+        def body(p: Any, data: Any, keys: jax.Array, *numbers: Any) -> Any:
+            mine = jax.tree.map(lambda x: x[0], data)
+            return function(*settings, p, mine, jax.random.wrap_key_data(keys), *numbers)
+
+        same = PartitionSpec()
+        specs = (same, PartitionSpec(AXIS), same, same, same, same)
+        whole = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
+        number = np.int32(0)
+        compiled = jax.jit(whole).lower(start, data, keys, number, number, number).compile()
+        return partial(_called, compiled), start, data, keys
+
+    def _check(self, done: int) -> None:
+        """Refuse processes that would run different programs, or begin at different sweeps."""
+        if len(set(_of_all(int(self.job.identity[:6] or "0", 16)))) > 1:
+            raise BayesfacError(
+                "Expected the same method, data, settings, engine and seed in all processes, got others"
+            )
+        found = _of_all(done)
+        if len(set(found)) > 1:
+            raise BayesfacError(
+                f"Expected all processes to see one folder {self.folder}, got checkpoints of {found} sweeps"
+            )
+
+    def agreed(self, seconds: float) -> float:
+        return max(_of_all(seconds))
+
+    def finished(self) -> None:
+        multihost_utils.sync_global_devices("bayesfac: the files are written")
+
+
+def _of_all(number: float) -> list[float]:
+    """The number of each process, of at most 24 binary digits."""
+    found = multihost_utils.process_allgather(np.array([number], np.float32))
+    return [float(one) for one in np.ravel(found)]
+
+
+def _called(compiled: Callable, p: Any, data: Any, keys: Any, *numbers: int) -> Any:
+    """One call of the program; the message says so if another process is gone."""
+    try:
+        return jax.block_until_ready(compiled(p, data, keys, *map(np.int32, numbers)))
+    except (ValueError, jax.errors.JaxRuntimeError) as error:  # gloo's errors come as ValueError
+        if jax.process_count() == 1:
+            raise
+        raise BayesfacError(LOST.format(error=str(error).splitlines()[0])) from error
