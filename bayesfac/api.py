@@ -161,18 +161,25 @@ class Fit:
         rest = (self.seed, self.data.levels)
         return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
-    def fold_in(self, data: Any) -> "Fit":
-        """The fit with other rows: the parameters of the new rows are fitted, all others stay.
+    def fold_in(self, data: Any, rows: str = "user") -> "Fit":
+        """The fit with new rows in the place of its own; all other parameters stay.
+
+        Of ratings and counts the rows are users, or with `rows="item"` items; the other side must be known.
+        Draws of methods with conditionals (Gibbs): the new rows are drawn from their conditional given each
+        draw, so predictions have the rows' own uncertainty. All else that a fit says the new rows do not
+        change, which is right for rows that are few beside those of training; see `update`. Points and other
+        methods: the new rows are fitted, for each draw once, so that their own uncertainty is left out.
 
         Examples
         --------
         >>> import bayesfac as bf
-        >>> x, y = [[2, 0], [0, 2], [2, 1], [0, 1]], [[1, 0], [0, 1], [1, 0], [0, 1]]
-        >>> fit = bf.fit("heres", bf.Tasks({"x": x}, y), n_components=2, progress=False)
-        >>> fit.fold_in(bf.Tasks({"x": [[3, 0]]})).predict({"row": [0], "label": [0]}).level
-        array([1.])
+        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> fit = bf.fit("bpmf", ratings, bf.Gibbs(20, 20, 2), n_components=2, progress=False)
+        >>> new = bf.Ratings(["zoe", "zoe"], [3, 7], [1.0, -0.5])
+        >>> fit.fold_in(new).predict({"user": ["zoe"], "item": [5]}).sd.shape
+        (1,)
         """
-        return folding.fold_in(self, data)
+        return folding.fold_in(self, data, rows)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell with labels, within `memory` bytes of work space."""

@@ -231,17 +231,34 @@ def spread(
     return {site: jnp.concatenate([each[site] for each in found]) for site in state}
 
 
-def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0) -> Any:
-    """All blocks of one chain once, in the order that the method lists them."""
+def sweep(
+    method: Method,
+    hyper: Any,
+    p: Any,
+    data: Any,
+    key: jax.Array,
+    over: float = 0.0,
+    only: tuple[str, ...] | None = None,
+) -> Any:
+    """All blocks of one chain once, in the order that the method lists them; then its moves.
+
+    With `only`, these sites alone change, and only `Method.row_moves` are made.
+    """
     auxiliary = (method.augment(p, data, hyper).sample(key),) if method.augment else ()
     laws = laws_of(method, p)
     for number, (site, law) in enumerate(laws.items()):
+        if only is not None and site not in only:
+            continue
         conditional, own = law(p, data, hyper, *auxiliary), jax.random.fold_in(key, number)
         if over and isinstance(conditional, NormalRows):
             new = conditional.beyond(own, sites(p)[site], over)
         else:
             new = conditional.sample(own)
         p = replace_sites(p, {site: new})
-    for number, move in enumerate(method.moves.values(), len(laws)):
-        p = move(jax.random.fold_in(key, number), p, data, hyper)
+    for number, (name, move) in enumerate(method.moves.items(), len(laws)):
+        if only is None:
+            p = move(jax.random.fold_in(key, number), p, data, hyper)
+        elif name in (method.row_moves(hyper) or ()):
+            moved = sites(move(jax.random.fold_in(key, number), p, data, hyper))
+            p = replace_sites(p, {site: moved[site] for site in only})
     return p

@@ -258,6 +258,7 @@ METHOD = register(Method(
     update=update, prepare=prepare, start=start, held=held, choices=choices,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
+    row_moves=lambda hyper: ("shift",),
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     traits={"no_fold_in": KINK},
