@@ -13,7 +13,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import folding, recommending, saving
+from bayesfac import folding, recommending, saving, updating
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
@@ -181,6 +181,29 @@ class Fit:
         """
         return folding.fold_in(self, data, rows)
 
+    def update(self, data: Any, sweeps: int = 50) -> "Fit":
+        """The fit after more ratings, of old and of new users and items: it goes on, and does not begin anew.
+
+        `data` are all ratings, those of training and the new ones, because a fit keeps none. Draws of methods
+        with conditionals: each chain begins at its last draw, and rows of new users and items at a draw from
+        their conditional; after `sweeps` Gibbs sweeps as many draws are kept as the fit had. These sweeps are
+        those of a fit to all the ratings, so the result is exact when the chains have forgotten where they
+        began, as after any warm-up. Few new ratings move the posterior little, so that a few sweeps are
+        enough; with many of them, or if the fit had not converged, take more and read `diagnostics()`. A
+        point goes on to the minimum of all the ratings from where it was. Settings, such as the mean rating
+        that is taken off, stay those of the first fit, and so does the scale of features.
+
+        Examples
+        --------
+        >>> import bayesfac as bf
+        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> first, rest = bf.split.holdout(ratings, 0.1, seed=0)
+        >>> fit = bf.fit("bpmf", first, bf.Gibbs(20, 20, 2), n_components=2, progress=False)
+        >>> fit.update(ratings, sweeps=10)  # doctest: +ELLIPSIS
+        Fit(bpmf by Gibbs: 2 chain(s) x 20 draws, ...)
+        """
+        return updating.update(self, data, sweeps, fit)
+
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell with labels, within `memory` bytes of work space."""
         return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
@@ -319,8 +342,8 @@ def fit(
         The method's own solver by default.
     seed : int
         The same seed gives the same fit on the same machine and versions.
-    init : Fit, Params or {site: array}, optional
-        Where to start; sites that `init` lacks start as usual.
+    init : Fit, Params or {site: array}, or a list of these, optional
+        Where to start; sites that `init` lacks start as usual. `Gibbs` takes a list, one for each chain.
     progress : bool
         Show a progress bar on a terminal or in a notebook.
     **hyper

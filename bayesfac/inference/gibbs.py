@@ -74,7 +74,7 @@ class Gibbs:
     def run(self, job: Job) -> Result:
         """All chains side by side in one compiled program, which returns after about half a second."""
         keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
-        starts = [self._start(job, begin) for begin, _ in keys]
+        starts = [self._start(job.of_chain(c, self.chains), key) for c, (key, _) in enumerate(keys)]
         p = jax.tree.map(lambda *each: jnp.stack(each), *starts)
         walks = jnp.stack([walk for _, walk in keys])
         each = _draws_of_a_sweep(job, starts[0], self.pairs)

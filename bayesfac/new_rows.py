@@ -1,10 +1,10 @@
 """New rows of a finished fit from their own conditional, with all other sites held.
 
-Given the other side a row is independent of all other rows. So rows of new users are drawn by the conditionals
-of the users' sites, as if the new users were the only users: anew for each draw of a posterior. Where a method
-has auxiliary variables, or two sites of a user, the rows of each draw take `SWEEPS` sweeps. They begin at the
-rows of the draw before, which are nearly a draw already; the first of a chain begin at the mean of the rows of
-training and take `FIRST` sweeps more.
+Given the other side a row is independent of all other rows. So rows of new users are drawn by the
+conditionals of the users' sites, as if the new users were the only users: anew for each draw of a posterior.
+Where a method has auxiliary variables, or two sites of a user, the rows of each draw take `SWEEPS` sweeps.
+They begin at the rows of the draw before, which are nearly a draw already; the first of a chain begin at the
+mean of the rows of training and take `FIRST` sweeps more. `benchmarks/new_rows.py` compares with 64 sweeps.
 """
 
 import warnings
@@ -22,7 +22,7 @@ from bayesfac.core.method import Method, from_sites, laws_of, site_dims, sites
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.result import program, replace_sites
 
-SWEEPS, FIRST = 4, 40
+SWEEPS, FIRST = 8, 40
 BUFFER = 256 * 2**20  # bytes of draws on the device
 STEPS = 1000  # of the blocks of a point, at most
 
@@ -61,15 +61,15 @@ def drawn(
     exact = method.augment is None and len(rows) == 1
     one = sum(x[:, 0].nbytes for x in others.values()) + sum(x.nbytes for x in rows.values())
     size = -(-draws // -(-draws * one // BUFFER))
-    block = program(_block, data, method, hyper, tuple(rows), 1 if exact else SWEEPS)
+    block = program(_block, data, method, hyper, tuple(rows))
     walks = jax.random.split(key, chains)
     found = {site: np.empty((chains, draws, *x.shape[1:]), x.dtype) for site, x in rows.items()}
     for first in range(0, draws, size):
         # the last block is padded with the last draw, so that one program serves all
         at = np.minimum(np.arange(first, first + size), draws - 1)
         some = {site: jnp.asarray(np.asarray(x[:, at])) for site, x in others.items()}
-        extra = 0 if exact or first else FIRST
-        rows, new = block(rows, some, data, walks, first, extra)
+        times = (1, 0) if exact else (SWEEPS, 0 if first else FIRST)
+        rows, new = block(rows, some, data, walks, first, *times)
         for site, x in new.items():
             found[site][:, first : first + size] = np.asarray(x)[:, : draws - first]
     for site, x in found.items():
@@ -82,16 +82,16 @@ def _block(
     method: Method,
     hyper: Any,
     own: tuple[str, ...],
-    sweeps: int,
     rows: Any,
     others: Any,
     data: Any,
     walks: jax.Array,
     first: Any,
+    sweeps: Any,
     extra: Any,
 ) -> tuple[Any, Any]:
-    """The rows of the last draw of a block, by chain, and those of all its draws. Before the first draw
-    `extra` sweeps are made; the draws are numbered from `first`."""
+    """The rows of the last draw of a block, by chain, and those of all its draws, which are numbered from
+    `first`: each takes `sweeps` sweeps, and the first one `extra` more."""
 
     def chain(rows: Any, others: Any, walk: jax.Array) -> tuple[Any, Any]:
         def swept(rows: Any, held: Any, key: jax.Array, times: Any) -> Any:
