@@ -164,11 +164,10 @@ class Fit:
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new rows in the place of its own; all other parameters stay.
 
-        Of ratings and counts the rows are users, or with `rows="item"` items; the other side must be known.
-        Draws of methods with conditionals (Gibbs): the new rows are drawn from their conditional given each
-        draw, so predictions have the rows' own uncertainty. All else that a fit says the new rows do not
-        change, which is right for rows that are few beside those of training; see `update`. Points and other
-        methods: the new rows are fitted, for each draw once, so that their own uncertainty is left out.
+        The rows are users, or with `rows="item"` items; the other side must be known. For draws of methods with
+        conditionals they are drawn given each draw, so predictions have the rows' own uncertainty. Others are
+        fitted, for each draw once, and their own uncertainty is left out. What new rows say of the other side
+        is not used; see `update`.
 
         Examples
         --------
@@ -184,23 +183,19 @@ class Fit:
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
         """The fit after more ratings, of old and of new users and items: it goes on, and does not begin anew.
 
-        `data` are all ratings, those of training and the new ones, because a fit keeps none. Draws of methods
-        with conditionals: each chain begins at its last draw, and rows of new users and items at a draw from
-        their conditional; after `sweeps` Gibbs sweeps as many draws are kept as the fit had. These sweeps are
-        those of a fit to all the ratings, so the result is exact when the chains have forgotten where they
-        began, as after any warm-up. Few new ratings move the posterior little, so that a few sweeps are
-        enough; with many of them, or if the fit had not converged, take more and read `diagnostics()`. A
-        point goes on to the minimum of all the ratings from where it was. Settings, such as the mean rating
-        that is taken off, stay those of the first fit, and so does the scale of features.
+        `data` are all ratings, old and new ones, because a fit keeps none. Chains begin at their last draws, new
+        rows at a draw from their conditional; after `sweeps` Gibbs sweeps as many draws are kept as before. The
+        sweeps are those of a fit to all ratings: exact once the chains forget their start, soon if few ratings
+        are new (else read `diagnostics()`). A point goes on to its minimum. Settings, such as the mean rating
+        taken off, and the scale of features stay.
 
         Examples
         --------
         >>> import bayesfac as bf
-        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> first, rest = bf.split.holdout(ratings, 0.1, seed=0)
-        >>> fit = bf.fit("bpmf", first, bf.Gibbs(20, 20, 2), n_components=2, progress=False)
-        >>> fit.update(ratings, sweeps=10)  # doctest: +ELLIPSIS
-        Fit(bpmf by Gibbs: 2 chain(s) x 20 draws, ...)
+        >>> every = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> fit = bf.fit("pmf", bf.split.holdout(every, 0.1)[0], n_components=2, progress=False)
+        >>> fit.update(every).params.U.shape
+        (30, 2)
         """
         return updating.update(self, data, sweeps, fit)
 

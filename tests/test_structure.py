@@ -96,6 +96,8 @@ FACADE = {
         "api",
         "evaluation",
         "folding",
+        "new_rows",
+        "updating",
         "listing",
         "membership",
         "penalty_path",
