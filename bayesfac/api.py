@@ -162,39 +162,32 @@ class Fit:
         return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
-        """The fit with new rows in the place of its own; all other parameters stay.
+        """The fit with new users, or with `rows="item"` new items, in the place of its own; all else stays.
 
-        The rows are users, or with `rows="item"` items; the other side must be known. For draws of methods with
-        conditionals they are drawn given each draw, so predictions have the rows' own uncertainty. Others are
-        fitted, for each draw once, and their own uncertainty is left out. What new rows say of the other side
-        is not used; see `update`.
+        Draws of methods with conditionals draw new rows, so predictions have the rows' own uncertainty. Other
+        rows are fitted for each draw: their own uncertainty is left out. The other side learns nothing.
 
         Examples
         --------
         >>> import bayesfac as bf
-        >>> ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> fit = bf.fit("bpmf", ratings, bf.Gibbs(20, 20, 2), n_components=2, progress=False)
-        >>> new = bf.Ratings(["zoe", "zoe"], [3, 7], [1.0, -0.5])
-        >>> fit.fold_in(new).predict({"user": ["zoe"], "item": [5]}).sd.shape
-        (1,)
+        >>> fit = bf.fit("bpmf", [[1, 2], [2, 0]], bf.Gibbs(20, 20, 2), n_components=1)
+        >>> fit.fold_in(bf.Ratings(["zoe"], [1], [1.0])).draws["U"].shape
+        (2, 20, 1, 1)
         """
         return folding.fold_in(self, data, rows)
 
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
-        """The fit after more ratings, of old and of new users and items: it goes on, and does not begin anew.
+        """The fit after more ratings: it goes on, and does not begin anew. Settings and scales stay.
 
-        `data` are all ratings, old and new ones, because a fit keeps none. Chains begin at their last draws, new
-        rows at a draw from their conditional; after `sweeps` Gibbs sweeps as many draws are kept as before. The
-        sweeps are those of a fit to all ratings: exact once the chains forget their start, soon if few ratings
-        are new (else read `diagnostics()`). A point goes on to its minimum. Settings, such as the mean rating
-        taken off, and the scale of features stay.
+        `data` are all ratings, old and new, as a fit keeps none. Chains go on from their last draws, new rows
+        from their conditional. After `sweeps` Gibbs sweeps, as many draws are kept as before: exact once the
+        chains forget their start (`diagnostics()`), soon if few are new. A point goes on to its minimum.
 
         Examples
         --------
         >>> import bayesfac as bf
         >>> every = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> fit = bf.fit("pmf", bf.split.holdout(every, 0.1)[0], n_components=2, progress=False)
-        >>> fit.update(every).params.U.shape
+        >>> bf.fit("pmf", bf.split.holdout(every, 0.1)[0], n_components=2).update(every).params.U.shape
         (30, 2)
         """
         return updating.update(self, data, sweeps, fit)
