@@ -170,14 +170,15 @@ class Fit:
         Examples
         --------
         >>> import bayesfac as bf
-        >>> fit = bf.fit("bpmf", [[1, 2], [2, 0]], bf.Gibbs(20, 20, 2), n_components=1)
+        >>> data = bf.datasets.make_ratings(30, 20, 2, seed=0)
+        >>> fit = bf.fit("bpmf", data, bf.Gibbs(20, 20, 2), n_components=1)
         >>> fit.fold_in(bf.Ratings(["zoe"], [1], [1.0])).draws["U"].shape
         (2, 20, 1, 1)
         """
         return folding.fold_in(self, data, rows)
 
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
-        """The fit after more ratings: it goes on, and does not begin anew. Settings and scales stay.
+        """The fit after more ratings: it goes on, with the same settings and scales.
 
         `data` are all ratings, old and new, as a fit keeps none. Chains go on from their last draws, new rows
         from their conditional. After `sweeps` Gibbs sweeps, as many draws are kept as before: exact once the
@@ -185,9 +186,8 @@ class Fit:
 
         Examples
         --------
-        >>> import bayesfac as bf
         >>> every = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> bf.fit("pmf", bf.split.holdout(every, 0.1)[0], n_components=2).update(every).params.U.shape
+        >>> bf.fit("pmf", every.of_users(0, 20), n_components=2).update(every).params.U.shape
         (30, 2)
         """
         return updating.update(self, data, sweeps, fit)
