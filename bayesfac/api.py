@@ -164,30 +164,29 @@ class Fit:
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new users, or with `rows="item"` new items, in the place of its own; all else stays.
 
-        Draws of methods with conditionals draw new rows, so predictions have the rows' own uncertainty. Other
-        rows are fitted for each draw: their own uncertainty is left out. The other side learns nothing.
+        Draws of methods with conditionals draw the rows, with their own uncertainty. Other rows are fitted for
+        each draw: their own uncertainty is left out. The other side learns nothing; see `update`.
 
         Examples
         --------
         >>> import bayesfac as bf
-        >>> data = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> fit = bf.fit("bpmf", data, bf.Gibbs(20, 20, 2), n_components=1)
+        >>> fit = bf.fit("bpmf", bf.datasets.make_gaussian(30, 20, 2)[0], bf.Gibbs(20, 20, 2), n_components=1)
         >>> fit.fold_in(bf.Ratings(["zoe"], [1], [1.0])).draws["U"].shape
         (2, 20, 1, 1)
         """
         return folding.fold_in(self, data, rows)
 
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
-        """The fit after more ratings: it goes on, with the same settings and scales.
+        """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
 
-        `data` are all ratings, old and new, as a fit keeps none. Chains go on from their last draws, new rows
-        from their conditional. After `sweeps` Gibbs sweeps, as many draws are kept as before: exact once the
-        chains forget their start (`diagnostics()`), soon if few are new. A point goes on to its minimum.
+        Chains go on from their last draws, new rows from their conditional. After `sweeps` sweeps as many draws
+        are kept: exact once chains forget their start (`diagnostics()`). A point goes on to its minimum.
 
         Examples
         --------
-        >>> every = bf.datasets.make_ratings(30, 20, 2, seed=0)
-        >>> bf.fit("pmf", every.of_users(0, 20), n_components=2).update(every).params.U.shape
+        >>> import bayesfac as bf
+        >>> new = bf.datasets.make_ratings(30, 20, 2)
+        >>> bf.fit("pmf", new.of_users(0, 20), n_components=2).update(new).params.U.shape
         (30, 2)
         """
         return updating.update(self, data, sweeps, fit)
