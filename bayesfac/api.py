@@ -164,7 +164,7 @@ class Fit:
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new users, or with `rows="item"` new items, in the place of its own; all else stays.
 
-        Draws of methods with conditionals draw the rows, with their own uncertainty. Other rows are fitted for
+        Draws of methods with conditionals draw the rows, with their own uncertainty. Others are fitted for
         each draw: their own uncertainty is left out. The other side learns nothing; see `update`.
 
         Examples
@@ -179,7 +179,7 @@ class Fit:
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
         """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
 
-        Chains go on from their last draws, new rows from their conditional. After `sweeps` sweeps as many draws
+        Chains go on from their last draws, new rows from conditionals. After `sweeps` sweeps so many draws
         are kept: exact once chains forget their start (`diagnostics()`). A point goes on to its minimum.
 
         Examples
