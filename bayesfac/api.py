@@ -13,7 +13,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import folding, recommending, saving
+from bayesfac import folding, recommending, saving, updating
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
@@ -161,18 +161,35 @@ class Fit:
         rest = (self.seed, self.data.levels)
         return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
-    def fold_in(self, data: Any) -> "Fit":
-        """The fit with other rows: the parameters of the new rows are fitted, all others stay.
+    def fold_in(self, data: Any, rows: str = "user") -> "Fit":
+        """The fit with new users, or with `rows="item"` new items, in the place of its own; all else stays.
+
+        Draws of methods with conditionals draw the rows, with their own uncertainty. Others are fitted for
+        each draw: their own uncertainty is left out. The other side learns nothing; see `update`.
 
         Examples
         --------
         >>> import bayesfac as bf
-        >>> x, y = [[2, 0], [0, 2], [2, 1], [0, 1]], [[1, 0], [0, 1], [1, 0], [0, 1]]
-        >>> fit = bf.fit("heres", bf.Tasks({"x": x}, y), n_components=2, progress=False)
-        >>> fit.fold_in(bf.Tasks({"x": [[3, 0]]})).predict({"row": [0], "label": [0]}).level
-        array([1.])
+        >>> fit = bf.fit("bpmf", bf.datasets.make_gaussian(30, 20, 2)[0], bf.Gibbs(20, 20, 2), n_components=1)
+        >>> fit.fold_in(bf.Ratings(["zoe"], [1], [1.0])).draws["U"].shape
+        (2, 20, 1, 1)
         """
-        return folding.fold_in(self, data)
+        return folding.fold_in(self, data, rows)
+
+    def update(self, data: Any, sweeps: int = 50) -> "Fit":
+        """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
+
+        Chains go on from their last draws, new rows from conditionals. After `sweeps` sweeps so many draws
+        are kept: exact once chains forget their start (`diagnostics()`). A point goes on to its minimum.
+
+        Examples
+        --------
+        >>> import bayesfac as bf
+        >>> new = bf.datasets.make_ratings(30, 20, 2)
+        >>> bf.fit("pmf", new.of_users(0, 20), n_components=2).update(new).params.U.shape
+        (30, 2)
+        """
+        return updating.update(self, data, sweeps, fit)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and sd of every cell with labels, within `memory` bytes of work space."""
@@ -312,8 +329,8 @@ def fit(
         The method's own solver by default.
     seed : int
         The same seed gives the same fit on the same machine and versions.
-    init : Fit, Params or {site: array}, optional
-        Where to start; sites that `init` lacks start as usual.
+    init : Fit, Params or {site: array}, or a list of these, optional
+        Where to start; sites that `init` lacks start as usual. `Gibbs` takes a list, one for each chain.
     progress : bool
         Show a progress bar on a terminal or in a notebook.
     **hyper

@@ -1,4 +1,4 @@
-"""Add new rows to a finished fit: fit their parameters, hold all others."""
+"""Add new rows to a finished fit: draw or fit their parameters, hold all others."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac import new_rows
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
@@ -17,7 +18,7 @@ from bayesfac.core.data.scaling import raw_features, rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
-from bayesfac.core.method import contain, flattened, from_sites, site_dims
+from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import Result, check_sites, derived
@@ -29,38 +30,82 @@ if TYPE_CHECKING:
 STEPS = 500  # of the descent to new users, at most
 
 
-def fold_in(fit: "Fit", data: Any) -> "Fit":
-    """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`.
-
-    Views and tasks must have the features of training, and the tasks must be tasks of training; labels of
-    new rows are used. Rated items must be items of training, on the same scale. The parameters of new rows
-    are optimised for each draw, so their own uncertainty is left out.
-    """
+def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
+    """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`."""
     method = fit.method
     data = contain(method, data)
-    if "no_fold_in" in method.traits or method.fold_in is None and not isinstance(data, Ratings):
-        why = method.traits.get("no_fold_in", "it has no step for them")
-        raise BayesfacError(
-            f"{fit.name} has no way to add rows to a fit: {why}. Fit it to all rows"
-        )
-    data, held = _as_training(fit, data)
-    shape = next(iter(held.values())).shape[:2]
-    flat = {site: value.reshape(-1, *value.shape[2:]) for site, value in held.items()}
-    rows = _step_by_draw(fit, data, flat) if method.fold_in else _descend(fit, data, flat)
-    result = Result(draws={n: v.reshape(*shape, *v.shape[1:]) for n, v in rows.items()})
+    if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
+        raise ValueError(f"Expected rows='user', or of ratings and counts 'item', got {rows!r}")
+    held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
+    by_law = isinstance(data, Ratings) and new_rows.drawable(method, fit.hyper, _one(held), rows)
+    _check_can(fit, data, rows, by_law)
+    data, held = _as_training(fit, data, held, rows)
+    if by_law and not fit.is_point:
+        key = jax.random.fold_in(jax.random.key(fit.seed), len(rows))
+        new = new_rows.drawn(method, fit.hyper, data, held, rows, key)
+    else:
+        new = _fitted(fit, data, held, rows, by_law)
+    result = Result(draws=held | new)
     if fit.is_point:
-        params = from_sites(method, {site: value[0] for site, value in rows.items()})
-        result = replace(fit.result, params=params)
+        every = {site: value[0, 0] for site, value in (held | new).items()}
+        result = replace(fit.result, params=from_sites(method, every))
     elif method.fold_in:
         result = replace(result, stats=fit.stats, trace=fit.trace)
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
-    return replace(fit, result=result, data=_card(fit.data, data))
+    return replace(fit, result=result, data=_card(fit.data, data, rows))
 
 
-def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {site: value[0, 0] for site, value in held.items()}
+
+
+def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
+    """Refuse rows that the method has no way to draw or to fit."""
+    method, why = fit.method, ""
+    if by_law and not fit.is_point:
+        return
+    if "no_fold_in" in method.traits:
+        why = method.traits["no_fold_in"]
+    elif method.fold_in is None and not isinstance(data, Ratings):
+        why = "it has no step for them"
+    elif rows == "item" and not by_law:
+        why = "new items are drawn from conditionals, which it does not have"
+    if why:
+        what = "a point fit" if fit.is_point else "a fit"
+        raise BayesfacError(
+            f"{fit.name} has no way to add rows to {what}: {why}. Fit it to all rows"
+        )
+
+
+def _fitted(
+    fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str, by_law: bool
+) -> dict[str, np.ndarray]:
+    """The sites of the new rows at their best for every draw: in closed form, by a step or by descent."""
+    method, shape = fit.method, next(iter(held.values())).shape[:2]
+    if by_law and fit.is_point:
+        own = new_rows.at_mean(method, held, rows, data.shape[rows == "item"])
+        start = _one(held) | {site: value[0] for site, value in own.items()}
+        p = from_sites(method, {site: jnp.asarray(value) for site, value in start.items()})
+        if new_rows.normal(method, fit.hyper, data, p, tuple(own)):
+            found = sites(new_rows.settled(method, fit.hyper, data, p, tuple(own)))
+            check_sites(from_sites(method, found), "of the new rows")
+            return {site: np.asarray(found[site])[None, None] for site in own}
+    if rows == "item":
+        raise BayesfacError(
+            f"{fit.name} has no way to add items to a point fit: its rows are not normal. Draws (bf.Gibbs) "
+            "take new items"
+        )
+    flat = {site: value.reshape(-1, *value.shape[2:]) for site, value in held.items()}
+    new = _step_by_draw(fit, data, flat) if method.fold_in else _descend(fit, data, flat)
+    return {site: value.reshape(*shape, *value.shape[1:]) for site, value in new.items()}
+
+
+def _as_training(
+    fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str
+) -> tuple[Any, dict[str, np.ndarray]]:
     """The data with the columns of training, and the draws of the sites of their tasks."""
-    card, held = fit.data, {site: np.asarray(value) for site, value in fit._as_draws().items()}
+    card = fit.data
     if isinstance(data, Tasks):
         _check_features(card, data.host.features)
         data = rescaled(data, card.scales) if card.scales else data
@@ -82,9 +127,10 @@ def _as_training(fit: "Fit", data: Any) -> tuple[Any, dict[str, np.ndarray]]:
         return fit.method.ready(data, fit.hyper), held
     if data.levels != card.levels:
         raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
-    data = data.on(card.coords["item"])
+    other = "item" if rows == "user" else "user"
+    data = data.on(card.coords[other], other)
     if fit.method.reads_features and card.encodings:
-        data = data.encoded(card.encodings)
+        data = data.encoded(card.encodings, (rows,))
     return fit.method.ready(data, fit.hyper), held
 
 
@@ -145,7 +191,7 @@ def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str
     more = "more steps are needed"
     if unsolved := {why or more for why in at.why} & {STUCK, more}:
         message = f"new users of {fit.name}: {'; '.join(unsolved)}"
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
     new = {site: np.asarray(value) for site, value in users(jnp.asarray(at.z)).items()}
     whole = {site: value for site, value in held.items() if site not in axis} | new
     for k in range(len(at.z)):
@@ -168,9 +214,11 @@ def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
             )
 
 
-def _card(old: Card, data: Any) -> Card:
+def _card(old: Card, data: Any, rows: str) -> Card:
     """The card of the new rows, with the columns of training."""
     new = describe(data)
+    if rows == "item":
+        return replace(new, row_counts=old.row_counts)
     if not isinstance(data, Tasks):
         return replace(new, col_counts=old.col_counts)
     labels = old.coords[f"feature.{LABELS}"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import graph
 
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import TRAITS, Method, Permutation, Rotation, gauge_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,6 +103,12 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 # ---------------------------------------------------------------------- the record
 
 
+def folds(method: Method) -> bool:
+    """Whether rows can be added to some fit of the method: by its own step, by conditionals or by descent."""
+    own = method.fold_in or issubclass(method.data, Ratings) and method.conditionals
+    return bool(own or issubclass(method.data, Ratings) and "no_fold_in" not in method.traits)
+
+
 def facts(method: Method) -> str:
     """The facts of the record in one table."""
     rows = [
@@ -110,7 +117,7 @@ def facts(method: Method) -> str:
         ["Engines", ", ".join(f"`{name}`" for name in method.engines)],
         [
             "New\N{NO-BREAK SPACE}rows",
-            "`fit.fold_in(more)`" if method.fold_in else "draws from the prior, flagged",
+            "`fit.fold_in(more)`" if folds(method) else "draws from the prior, flagged",
         ],
         ["Cite", reference(method.cite)],
     ]

@@ -97,6 +97,8 @@ FACADE = {
         "api",
         "evaluation",
         "folding",
+        "new_rows",
+        "updating",
         "listing",
         "membership",
         "penalty_path",

@@ -20,7 +20,7 @@ TRAITS = {
     "views_given": "the model explains the labels and takes the views as given",
     "nonnegative": "the data must not be negative",
     "no_gibbs": "Gibbs cannot run",
-    "no_fold_in": "rows cannot be added to a fit",
+    "no_fold_in": "rows cannot be added to a point fit",
     "no_minibatch": "the law of the data cannot be computed from a sample of the cells",
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
@@ -112,13 +112,18 @@ class Method:
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs
+    row_moves(hyper)                  -> names of the moves that also leave the law of the users' own sites
+                                      given all others invariant, if other sites that they change are put
+                                      back: new rows are drawn with them. None: with these settings the
+                                      conditionals cannot be drawn
     terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
                                       one per entry of every site's first axis; only those in `which`
     derive(params, data, hyper)       -> {field: array, or {key: array}}: a function of the sites and the
                                       training data that prediction needs; kept with a fit
     fold_in(params, data, hyper)      -> Params with the factors of new rows, all other sites held. None:
-                                      users of ratings are fitted by descent on the objective, and rows
-                                      of other data cannot be added to a fit
+                                      rows of ratings are drawn from their conditionals, or fitted by descent
+                                      on the objective where there are none; rows of other data cannot be
+                                      added to a fit
     prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
@@ -154,6 +159,7 @@ class Method:
     divisible: bool = False
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     variational: Variational | None = None
+    row_moves: Callable[..., tuple[str, ...] | None] = lambda hyper: ()
     terms: Callable[..., Any] | None = None
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None

@@ -25,8 +25,9 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
         repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
     )
     digest.update(data.fingerprint().encode())
-    for site, value in sorted((start or {}).items()):
-        digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
+    for one in start if isinstance(start, tuple) else [start or {}]:
+        for site, value in sorted(one.items()):
+            digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
     digest.update(str(jax.dtypes.canonicalize_dtype(np.float64)).encode())
     return digest.hexdigest()
 

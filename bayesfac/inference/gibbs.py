@@ -132,7 +132,7 @@ class Gibbs:
     def _starts(self, job: Job) -> tuple[Any, jax.Array]:
         """Params of all chains, and the keys of their walks."""
         keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
-        starts = [self._start(job, begin) for begin, _ in keys]
+        starts = [self._start(job.of_chain(c, self.chains), key) for c, (key, _) in enumerate(keys)]
         p = jax.tree.map(lambda *each: np.stack(each), *starts)
         return p, jnp.stack([walk for _, walk in keys])
 
@@ -251,11 +251,24 @@ def spread(
     return {site: jnp.concatenate([each[site] for each in found]) for site in state}
 
 
-def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: float = 0.0) -> Any:
-    """All blocks of one chain once, in the order that the method lists them."""
+def sweep(
+    method: Method,
+    hyper: Any,
+    p: Any,
+    data: Any,
+    key: jax.Array,
+    over: float = 0.0,
+    only: tuple[str, ...] | None = None,
+) -> Any:
+    """All blocks of one chain once, in the order that the method lists them; then its moves.
+
+    With `only`, these sites alone change, and only `Method.row_moves` are made.
+    """
     auxiliary = (method.augment(p, seen(data), hyper).sample(key),) if method.augment else ()
     laws = laws_of(method, p)
     for number, (site, law) in enumerate(laws.items()):
+        if only is not None and site not in only:
+            continue
         conditional = law(p, _for(site, method, data), hyper, *auxiliary)
         own = jax.random.fold_in(key, number)
         if over and isinstance(conditional, NormalRows):
@@ -263,8 +276,12 @@ def sweep(method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, over: f
         else:
             new = conditional.sample(own)
         p = replace_sites(p, {site: new})
-    for number, move in enumerate(method.moves.values(), len(laws)):
-        p = move(jax.random.fold_in(key, number), p, seen(data), hyper)
+    for number, (name, move) in enumerate(method.moves.items(), len(laws)):
+        if only is None:
+            p = move(jax.random.fold_in(key, number), p, seen(data), hyper)
+        elif name in (method.row_moves(hyper) or ()):
+            moved = sites(move(jax.random.fold_in(key, number), p, data, hyper))
+            p = replace_sites(p, {site: moved[site] for site in only})
     return p
 
 

@@ -22,7 +22,8 @@ from bayesfac.core.method import Method, flattened, from_sites, sites
 class Job:
     """One fit for an engine to run.
 
-    start      {site: array} to start from, as far as the method has these sites; None: a fresh start
+    start      {site: array} to start from, as far as the method has these sites, or for engines with chains a
+               tuple of them, one for each chain; None: a fresh start
     identity   a digest of everything that decides the numbers; a checkpoint belongs to one identity
     """
 
@@ -30,7 +31,7 @@ class Job:
     data: Any
     hyper: Any
     key: jax.Array
-    start: Mapping[str, Any] | None = None
+    start: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
     progress: bool = False
     identity: str = ""
 
@@ -44,6 +45,8 @@ class Job:
         own = jax.tree.map(lambda x: jax.numpy.asarray(np.asarray(x)), fresh)
         if not self.start:
             return own
+        if isinstance(self.start, tuple):
+            raise TypeError("Expected one init, got a list of them, which Gibbs alone takes")
         shapes = {site: np.shape(value) for site, value in sites(own).items()}
         shared = {k: v for k, v in self.start.items() if np.shape(v) == shapes.get(k)}
         if not shared:
@@ -53,18 +56,31 @@ class Job:
             )
         return replace_sites(own, shared)
 
+    def of_chain(self, chain: int, chains: int) -> "Job":
+        """The job with the start of this chain."""
+        if not isinstance(self.start, tuple):
+            return self
+        if len(self.start) != chains:
+            raise ValueError(
+                f"Expected an init for each of the {chains} chains, got {len(self.start)}"
+            )
+        return replace(self, start=self.start[chain])
+
     def objective(self, p: Any, data: Any) -> jax.Array:
         """The objective with the data as an argument, so that a compiled program holds no copy of them."""
         return self.method.objective(p, data, self.hyper)
 
 
-def start_from(init: Any, coords: Mapping[str, Any]) -> dict[str, Any] | None:
-    """{site: array} from another fit, of which the last draw counts, from Params or from a mapping.
+def start_from(init: Any, coords: Mapping[str, Any]) -> Any:
+    """{site: array} from another fit, of which the last draw counts, from Params or from a mapping; from a
+    list a tuple of them.
 
     `coords` are the labels of the data to fit; those of another fit must be the same.
     """
     if init is None:
         return None
+    if isinstance(init, list):
+        return tuple(start_from(each, coords) for each in init)
     if hasattr(init, "is_point"):
         for axis, labels in init.data.coords.items():
             mine = coords.get(axis)

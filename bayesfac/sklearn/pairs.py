@@ -19,12 +19,10 @@ import pandas as pd
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from bayesfac.api import Fit, fit
-from bayesfac.core.data.cards import describe
+from bayesfac.api import fit
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import DataWarning
-from bayesfac.core.method import site_dims
+from bayesfac.inference.gibbs import Gibbs
 from bayesfac.sklearn.base import Estimator, settings, shelf
 from bayesfac.sklearn.transformers import scale_of
 
@@ -60,9 +58,9 @@ class Pairs(RegressorMixin, Estimator):
     def partial_fit(self, X: Any, y: Any) -> "Pairs":
         """Add these ratings to those of earlier calls, and go on from the present parameters.
 
-        Users and items that are new begin at the mean of the known ones. All ratings are kept, so nothing is
-        forgotten. Settings and the scale stay those of the first call; a rating that stands twice takes its
-        last value.
+        All ratings are kept, so nothing is forgotten. A point goes on from where it was, new users and items
+        from the mean of the known ones; draws of Gibbs go on by `bf.Fit.update`; other engines begin anew.
+        Settings and the scale stay those of the first call; a rating that stands twice takes its last value.
         """
         if not hasattr(self, "fit_"):
             return self.fit(X, y)
@@ -72,11 +70,13 @@ class Pairs(RegressorMixin, Estimator):
         every = pd.concat([self._told, new]).drop_duplicates(["user", "item"], keep="last")
         old, levels = self.fit_, self.fit_.data.levels
         data = Ratings(every["user"], every["item"], every["rating"], levels=levels)
-        kept = {n: getattr(old.hyper, n) for n in settings(self.method) if n != "levels"}
-        start = None if not old.is_point else grown(old, data)
-        self.fit_ = fit(
-            self.method, data, self.engine, seed=self._seed(), init=start, progress=False, **kept
-        )
+        if old.is_point or isinstance(old.engine, Gibbs):
+            self.fit_ = old.update(data)
+        else:
+            kept = {n: getattr(old.hyper, n) for n in settings(self.method) if n != "levels"}
+            self.fit_ = fit(
+                self.method, data, self.engine, seed=self._seed(), progress=False, **kept
+            )
         self._told = every
         return self
 
@@ -114,19 +114,6 @@ class Pairs(RegressorMixin, Estimator):
         if frame.shape[1] != 2:
             raise ValueError(f"Expected X as pairs (user, item), got {frame.shape[1]} columns")
         return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].to_numpy()
-
-
-def grown(old: Fit, data: Ratings) -> dict[str, np.ndarray]:
-    """The parameters of a fit on the users and items of `data`; new ones have the mean of the known."""
-    start = {site: np.asarray(value[0, 0]) for site, value in old._as_draws().items()}
-    for axis, index in describe(data).coords.items():
-        at = positions_of(old.data.coords[axis], index)
-        for site, value in start.items():
-            if axis in (dims := site_dims(old.method, site)):
-                along = dims.index(axis)
-                mean = value.mean(along, keepdims=True)
-                start[site] = np.concatenate([value, mean], along).take(at, along)  # -1: the mean
-    return start
 
 
 __getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs})

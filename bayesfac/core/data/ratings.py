@@ -269,15 +269,16 @@ class Ratings(Container):
         part._describe(sides, designs)
         return part
 
-    def encoded(self, encodings: Mapping[str, Encoding]) -> "Ratings":
-        """These ratings of new users, with features encoded as in training. The items are those of training,
-        whose rows stand: their features are not needed."""
+    def encoded(self, encodings: Mapping[str, Encoding], new: Sequence[str]) -> "Ratings":
+        """These ratings with features encoded as in training. The sides in `new` must have them; the rows of
+        the other side stand, so that its features are not needed."""
         sides, designs = dict(self.host.features), {}
         for side, encoding in encodings.items():
             if side not in sides:
-                if side == "user":
-                    raise ValueError("Expected user_features, as training had them, got none")
-                sides[side] = Side.unknown(self.items, encoding, side)
+                if side in new:
+                    raise ValueError(f"Expected {side}_features, as training had them, got none")
+                labels = self.users if side == "user" else self.items
+                sides[side] = Side.unknown(labels, encoding, side)
             sides[side] = replace(sides[side], encoding=encoding)
             designs[side] = sides[side].design()
         return self.replaced(replace(self.host, features=sides), x=designs)
@@ -290,14 +291,18 @@ class Ratings(Container):
         chosen = (self.user[kept] - first, self.item[kept], self.value[kept])
         return self._part(*chosen, self.users[first:last], self.items, kept)
 
-    def on(self, items: pd.Index) -> "Ratings":
-        """The same ratings with `items` as columns, which must include all items of the ratings."""
-        code = reading.positions_of(items, self.items)
+    def on(self, labels: pd.Index, side: str = "item") -> "Ratings":
+        """The same ratings with `labels` as items, or as users, which must include all of the ratings."""
+        mine = self.items if side == "item" else self.users
+        code = reading.positions_of(labels, mine)
         if (code < 0).any():
-            new = reading.plain(self.items[int(np.argmin(code))])
-            raise ValueError(f"Expected items that training knew, got {new!r}")
-        chosen = (self.user, code[self.item].astype(np.int32), self.value)
-        return self._part(*chosen, self.users, items, slice(None))
+            new = reading.plain(mine[int(np.argmin(code))])
+            raise ValueError(f"Expected {side}s that training knew, got {new!r}")
+        if side == "item":
+            chosen = (self.user, code[self.item].astype(np.int32), self.value, self.users, labels)
+        else:
+            chosen = (code[self.user].astype(np.int32), self.item, self.value, labels, self.items)
+        return self._part(*chosen, slice(None))
 
     def above(self, level: float) -> "Ratings":
         """Likes and dislikes in the same cells: +1 where the rating is above `level`, else -1."""

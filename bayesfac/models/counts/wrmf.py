@@ -128,11 +128,6 @@ def update(p: Params, data: Counts, hyper: Hyper) -> Params:
     return p._replace(V=conditional_V(p, data, hyper).mean)
 
 
-def fold_in(p: Params, data: Counts, hyper: Hyper) -> Params:
-    """The factors of new users, exactly."""
-    return p._replace(U=conditional_U(p, data, hyper).mean)
-
-
 def model(data: Counts, hyper: Hyper) -> None:
     (n, m), one = data.shape, jnp.ones(hyper.n_components)
     with numpyro.plate("user", n):
@@ -162,7 +157,7 @@ def example(key: jax.Array) -> tuple[Counts, Hyper]:
 METHOD = register(Method(
     name="wrmf", cite="hu2008wrmf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, ready=ready, fold_in=fold_in,
+    update=update, prepare=prepare, ready=ready,
     conditionals={"U": conditional_U, "V": conditional_V},
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={"U": ("user", "component"), "V": ("item", "component")},

@@ -322,6 +322,7 @@ METHOD = register(Method(
     conditionals=CONDITIONALS, augment=augment,
     variational=bound.record(begin, expected_observed, expected, laws), noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},
+    row_moves=lambda hyper: ("shift",),
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     traits={"no_fold_in": KINK},

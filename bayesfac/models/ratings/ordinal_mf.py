@@ -300,6 +300,7 @@ METHOD = register(Method(
     prepare=prepare, start=start, held=held,
     conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
+    row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"centre": ("threshold",), "theta": ("user", "threshold")},
     waived={"moves": "two are Metropolis steps: what they leave as it is, Geweke's test shows"},

@@ -1,0 +1,169 @@
+"""New rows of a finished fit from their own conditional, with all other sites held.
+
+Given the other side a row is independent of all other rows. So rows of new users are drawn by the
+conditionals of the users' sites, as if the new users were the only users: anew for each draw of a posterior.
+Where a method has auxiliary variables, or two sites of a user, the rows of each draw take `SWEEPS` sweeps.
+They begin at the rows of the draw before, which are nearly a draw already; the first of a chain begin at the
+mean of the rows of training and take `FIRST` sweeps more. `benchmarks/new_rows.py` compares with 64 sweeps.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core.errors import ConvergenceWarning, NumericalError
+from bayesfac.core.laws.distributions import NormalRows
+from bayesfac.core.method import Method, from_sites, laws_of, site_dims, sites
+from bayesfac.inference.gibbs import sweep
+from bayesfac.inference.result import program, replace_sites
+
+SWEEPS, FIRST = 8, 40
+BUFFER = 256 * 2**20  # bytes of draws on the device
+STEPS = 1000  # of the blocks of a point, at most
+
+Sites = Mapping[str, np.ndarray]  # {site: (chain, draw, ...)}
+
+
+def own_sites(method: Method, held: Sites, axis: str) -> tuple[str, ...]:
+    """The sites with a row for each user, or for each item."""
+    return tuple(site for site in held if axis in site_dims(method, site))
+
+
+def drawable(method: Method, hyper: Any, held: Sites, axis: str) -> bool:
+    """Whether conditionals, and moves of users' rows, reach all sites of the axis."""
+    moves = method.row_moves(hyper)
+    laws = laws_of(method, from_sites(method, held))
+    lacking = [site for site in own_sites(method, held, axis) if site not in laws]
+    return bool(laws) and moves is not None and (not lacking or (axis == "user" and bool(moves)))
+
+
+def at_mean(method: Method, held: Sites, axis: str, count: int) -> dict[str, np.ndarray]:
+    """{site: (chain, count rows, ...)}: the mean row of the first draw of each chain, so many times."""
+    found = {}
+    for site in own_sites(method, held, axis):
+        at = 1 + site_dims(method, site).index(axis)
+        found[site] = np.repeat(np.asarray(held[site][:, 0]).mean(at, keepdims=True), count, at)
+    return found
+
+
+def drawn(
+    method: Method, hyper: Any, data: Any, held: Sites, axis: str, key: jax.Array
+) -> dict[str, np.ndarray]:
+    """{site: (chain, draw, ...)} of the rows of `data`, one draw of them for each draw of `held`."""
+    rows: Any = at_mean(method, held, axis, data.shape[axis == "item"])
+    others = {site: value for site, value in held.items() if site not in rows}
+    chains, draws = next(iter(held.values())).shape[:2]
+    exact = method.augment is None and len(rows) == 1
+    one = sum(x[:, 0].nbytes for x in others.values()) + sum(x.nbytes for x in rows.values())
+    size = -(-draws // -(-draws * one // BUFFER))
+    block = program(_block, data, method, hyper, tuple(rows))
+    walks = jax.random.split(key, chains)
+    found = {site: np.empty((chains, draws, *x.shape[1:]), x.dtype) for site, x in rows.items()}
+    for first in range(0, draws, size):
+        # the last block is padded with the last draw, so that one program serves all
+        at = np.minimum(np.arange(first, first + size), draws - 1)
+        some = {site: jnp.asarray(np.asarray(x[:, at])) for site, x in others.items()}
+        times = (1, 0) if exact else (SWEEPS, 0 if first else FIRST)
+        rows, new = block(rows, some, data, walks, first, *times)
+        for site, x in new.items():
+            found[site][:, first : first + size] = np.asarray(x)[:, : draws - first]
+    for site, x in found.items():
+        if not np.isfinite(x).all():
+            raise NumericalError(f"Expected finite new rows, got NaN or infinity in {site}")
+    return found
+
+
+def _block(
+    method: Method,
+    hyper: Any,
+    own: tuple[str, ...],
+    rows: Any,
+    others: Any,
+    data: Any,
+    walks: jax.Array,
+    first: Any,
+    sweeps: Any,
+    extra: Any,
+) -> tuple[Any, Any]:
+    """The rows of the last draw of a block, by chain, and those of all its draws, which are numbered from
+    `first`: each takes `sweeps` sweeps, and the first one `extra` more."""
+
+    def chain(rows: Any, others: Any, walk: jax.Array) -> tuple[Any, Any]:
+        def swept(rows: Any, held: Any, key: jax.Array, times: Any) -> Any:
+            def once(number: jax.Array, rows: Any) -> Any:
+                p = from_sites(method, held | rows)
+                new = sites(
+                    sweep(method, hyper, p, data, jax.random.fold_in(key, number), only=own)
+                )
+                return {site: new[site] for site in own}
+
+            return jax.lax.fori_loop(0, times, once, rows)
+
+        def draw(rows: Any, at: Any) -> tuple[Any, Any]:
+            number, held = at
+            key = jax.random.fold_in(walk, number)
+            times = sweeps + jnp.where(number == first, extra, 0)
+            rows = swept(rows, held, key, times)
+            return rows, rows
+
+        count = len(next(iter(others.values())))
+        return jax.lax.scan(draw, rows, (first + jnp.arange(count), others))
+
+    return jax.vmap(chain)(rows, others, walks)
+
+
+# -- points --------------------------------------------------------------------------------------------
+def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
+    """Whether the rows have no auxiliary variables and normal conditionals, whose means are their mode."""
+    laws, kinds = laws_of(method, p), []
+    if method.augment is not None or not set(own) <= set(laws):
+        return False
+
+    def look(p: Any, data: Any) -> int:
+        for site in own:
+            law = laws[site](p, data, hyper)
+            kinds.append(law.base_dist if isinstance(law, dist.Independent) else law)
+        return 0
+
+    jax.eval_shape(look, p, data)
+    return all(isinstance(kind, NormalRows | dist.Normal) for kind in kinds)
+
+
+def settled(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:
+    """Params with normal rows at their joint mode: each site at the mean of its conditional, in turn."""
+    p, change = program(_settled, data, method, hyper, own)(p, data)
+    if change > tolerance(p):
+        message = f"new rows of {method.name}: more than {STEPS} steps are needed"
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+    return p
+
+
+def tolerance(p: Any) -> float:
+    """The relative change at which rows have settled."""
+    return 32 * float(jnp.finfo(jax.tree.leaves(p)[0].dtype).eps)
+
+
+def _settled(method: Method, hyper: Any, own: tuple[str, ...], p: Any, data: Any) -> Any:
+    def step(state: Any) -> Any:
+        old, _, count = state
+        p = old
+        for site, law in laws_of(method, p).items():
+            if site in own:
+                p = replace_sites(p, {site: law(p, data, hyper).mean})
+        before, after = sites(old), sites(p)
+        moved = [
+            jnp.max(jnp.abs(after[s] - before[s])) / (jnp.max(jnp.abs(after[s])) + 1e-30)
+            for s in own
+        ]
+        return p, jnp.max(jnp.stack(moved)), count + 1
+
+    def going(state: Any) -> jax.Array:
+        return (state[1] > tolerance(p)) & (state[2] < STEPS)
+
+    p, change, _ = jax.lax.while_loop(going, step, step((p, 0.0, 0)))
+    return p, change

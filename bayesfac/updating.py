@@ -1,0 +1,85 @@
+"""Go on from a finished fit with more ratings: new rows begin at their own draws, and all rows are swept."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from bayesfac import new_rows
+from bayesfac.core import checks
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import plain, positions_of
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import contain, site_dims
+from bayesfac.inference.gibbs import Gibbs
+
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
+
+def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "Fit":
+    """The fit to all of these ratings; see `Fit.update`. `refit` is `bf.fit`."""
+    method, card = fit.method, fit.data
+    checks.whole_number("sweeps", sweeps, 0)
+    if not issubclass(method.data, Ratings):
+        raise BayesfacError(
+            f"Expected a fit of ratings or counts, got one of {fit.name}: fit it again"
+        )
+    if not fit.is_point and not method.conditionals:
+        raise BayesfacError(
+            f"{fit.name} has no conditionals to sweep, so its draws cannot go on: fit it again"
+        )
+    data = contain(method, data)
+    if data.levels != card.levels:
+        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
+    for axis, labels in (("user", data.users), ("item", data.items)):
+        if (lost := positions_of(labels, card.coords[axis]) < 0).any():
+            raise ValueError(
+                f"Expected all ratings, those of training and new ones (a fit keeps none), got none of "
+                f"{axis} {plain(card.coords[axis][int(np.argmax(lost))])!r}"
+            )
+    if method.reads_features and card.encodings:
+        data = data.encoded(card.encodings, tuple(card.encodings))
+    settings = {"seed": (fit.seed + 1) % 2**32, "progress": False, **fit.hyper._asdict()}
+    if fit.is_point:
+        return refit(method, data, fit.engine, init=grown(fit, data, 0), **settings)
+    chains, draws = next(iter(fit._as_draws().values())).shape[:2]
+    engine = Gibbs(sweeps, draws, chains, jitter=0)
+    if isinstance(fit.engine, Gibbs):
+        engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None)
+    starts = [_begun(fit, data, chain) for chain in range(chains)]
+    return refit(method, data, engine, init=starts, **settings)
+
+
+def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
+    """{site: value} of the last draw of a chain, for the users and items of `data`; new ones have the mean
+    of the known ones."""
+    start = {site: np.asarray(value[chain, -1]) for site, value in fit._as_draws().items()}
+    for axis, index in describe(data).coords.items():
+        at = positions_of(fit.data.coords[axis], index)
+        for site, value in start.items():
+            if axis in (dims := site_dims(fit.method, site)):
+                along = dims.index(axis)
+                mean = value.mean(along, keepdims=True)
+                start[site] = np.concatenate([value, mean], along).take(at, along)  # -1: the mean
+    return start
+
+
+def _begun(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
+    """Where a chain begins: its last draw; new users, then new items are drawn given all others."""
+    method, p = fit.method, grown(fit, data, chain)
+    data = method.ready(data, fit.hyper)
+    for axis, labels in (("user", data.users), ("item", data.items)):
+        new = positions_of(fit.data.coords[axis], labels) < 0
+        one = {site: value[None, None] for site, value in p.items()}
+        if not new.any() or not new_rows.drawable(method, fit.hyper, p, axis):
+            continue
+        key = jax.random.fold_in(jax.random.key(fit.seed), chain)
+        for site, value in new_rows.drawn(method, fit.hyper, data, one, axis, key).items():
+            along = site_dims(method, site).index(axis)
+            mask = new.reshape([-1 if k == along else 1 for k in range(value.ndim - 2)])
+            p[site] = np.where(mask, value[0, 0], p[site])
+    return p

@@ -1,0 +1,47 @@
+"""A fit that goes on with more ratings."""
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.errors import BayesfacError
+
+DATA, TRUTH = bf.datasets.make_gaussian(24, 16, 2, density=0.6, seed=1)
+FRAME = DATA.frame()
+EARLY = bf.Ratings(FRAME[(FRAME.user < 20) & (FRAME.item < 14) & (np.arange(len(FRAME)) % 5 > 0)])
+TOLD = {"n_components": 2, "progress": False}
+
+
+def test_chains_go_on_from_their_last_draws():
+    fit = bf.fit("bpmf", EARLY, bf.Gibbs(100, 64, 2), **TOLD)
+    late = fit.update(DATA, sweeps=20)
+    assert late.draws["U"].shape == (2, 64, 24, 2) and late.hyper == fit.hyper
+    fresh = bf.fit("bpmf", DATA, bf.Gibbs(100, 64, 2), **TOLD)
+    a, b = late.predict(DATA), fresh.predict(DATA)
+    error = np.abs(a.mean - b.mean) / b.sd
+    assert np.quantile(error, 0.95) < 0.3  # of 128 draws, of which some 40 are independent
+    # after one sweep known items stand near where they stood, in the frame of their own chain
+    begun, last = fit.update(DATA, sweeps=0).draws["V"][:, 0, :14], fit.draws["V"][:, -1]
+    assert np.abs(begun - last).mean() < 0.6 * np.abs(begun - last[::-1]).mean()
+
+
+def test_a_point_goes_on_to_the_minimum():
+    fit = bf.fit(
+        "pmf", EARLY, n_components=2, noise=0.5, scale_user=1.0, scale_item=1.0, progress=False
+    )
+    late = fit.update(DATA)
+    fresh = bf.fit("pmf", DATA, progress=False, **fit.hyper._asdict())
+    np.testing.assert_allclose(late.trace[-1], fresh.trace[-1], rtol=0.02)
+
+
+def test_what_cannot_go_on_is_said():
+    fit = bf.fit("bpmf", EARLY, bf.Gibbs(2, 2, 1), **TOLD)
+    with pytest.raises(ValueError, match="Expected all ratings, .* got none of user"):
+        fit.update(bf.Ratings(FRAME[FRAME.user > 3]))
+    with pytest.raises(ValueError, match="Expected an init for each of the 2 chains, got 1"):
+        bf.fit("bpmf", EARLY, bf.Gibbs(1, 1, 2), init=[fit], **TOLD)
+    with pytest.raises(TypeError, match="Expected one init, got a list"):
+        bf.fit("bpmf", EARLY, bf.FixedPoint(1), init=[fit], **TOLD)
+    graph = bf.fit("plsa", np.ones((3, 4)), bf.FixedPoint(2), n_components=2, progress=False)
+    with pytest.raises(BayesfacError, match="Expected a fit of ratings or counts"):
+        graph.update(np.ones((3, 4)))
