@@ -35,4 +35,8 @@ def test_contract_under_numba(sampled_method, key):
 def test_the_skeleton_keeps_it_too(skeleton):
     kept = contract(skeleton)
     assert list(kept) == list(CHECKS)
-    assert [name for name, said in kept.items() if said != "kept"] == ["gauge", "moves"]
+    assert [name for name, said in kept.items() if said != "kept"] == [
+        "gauge",
+        "moves",
+        "variational",
+    ]
