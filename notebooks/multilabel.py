@@ -140,7 +140,7 @@ print(pd.DataFrame(measures).T[shown])
 # %% [markdown]
 # The decisions differ little; the probabilities do. Those of the draws cost less log loss than those of the
 # point that they started from, and are better calibrated. Tuning lowers the point's log loss too. The tree
-# decides as well as any of them, but its probabilities are votes.
+# decides nearly as well, but its probabilities are votes.
 #
 # ## Are the probabilities calibrated?
 #
@@ -289,9 +289,9 @@ print(rarest[["", "log loss", "F1"]].round(3))
 # *The three rarest labels: how many training documents have it; log loss if its share among these is all that
 # is ever said; log loss and F1 of each method.*
 #
-# With so few documents to learn from, nobody finds the rarest reliably; the tree finds them as well as any.
-# As probabilities its votes are worse there than the bare share, and those of the draws and of the tuned
-# point are the best.
+# With so few documents to learn from, no method finds the rarest label reliably. As probabilities the votes of
+# the tree are worse there than the bare share, and the probabilities of the draws and of the tuned point are
+# the best.
 #
 # ## When labels are missing
 #
@@ -376,18 +376,18 @@ plt.show()
 #
 # One bar joins them all: three data sets tell no two of these methods apart, and on each set the folds
 # scatter by as much as the methods differ. The table of log loss has no entry for BSVM, whose scores are no
-# probabilities; and hard votes, the default of MLC-HMF, cost it much log loss, good as its decisions are.
+# probabilities; and MLC-HMF, whose probabilities are votes, has the largest.
 # More methods are more lines, such as `"GroPLE": "grople"`.
 #
 # ## What was learned
 #
-# - *Which labels?* It hardly matters here whom one asks: point, draws, tree and plain classifiers decide
-#   alike, and three sets of data rank nobody.
-# - *When not to believe?* Not the point where it is sure: it is wrong more than twice as often as it expects.
-#   The posterior of the same model with the same penalty says nearly how often, for single labels and for
-#   their number, and no row had to be held out for that.
-# - A penalty chosen on held-out rows does about as much for a point. But few rows choose loosely, and one too
-#   high makes everything look doubtful.
+# - *Which labels?* Point, draws, tree and plain classifiers decide alike here, and three data sets do not rank
+#   them.
+# - *When not to believe?* Where the point is sure, it is wrong more than twice as often as it expects. The
+#   posterior of the same model with the same penalty says nearly how often, for single labels and for their
+#   number, and needs no held-out rows for that.
+# - A penalty chosen on held-out rows improves the point about as much. But few rows choose it loosely, and
+#   with too high a penalty all predictions look doubtful.
 # - Leave the least certain documents to a person: every method is better on those that remain.
 # - A missing label is not a false label. Pass NaN for unknown labels: the fit is then hardly worse.
 # - Votes suit decisions. For probabilities use `vote="soft"`, and check their calibration.
