@@ -289,9 +289,8 @@ print(rarest[["", "log loss", "F1"]].round(3))
 # *The three rarest labels: how many training documents have it; log loss if its share among these is all that
 # is ever said; log loss and F1 of each method.*
 #
-# With so few documents to learn from, no method finds the rarest label reliably. As probabilities the votes of
-# the tree are worse there than the bare share, and the probabilities of the draws and of the tuned point are
-# the best.
+# With so few documents to learn from, no method finds the rarest label reliably. As probabilities the votes
+# of the tree are worse there than the bare share, and those of the draws and of the tuned point are the best.
 #
 # ## When labels are missing
 #
@@ -381,8 +380,8 @@ plt.show()
 #
 # ## What was learned
 #
-# - *Which labels?* Point, draws, tree and plain classifiers decide alike here, and three data sets do not rank
-#   them.
+# - *Which labels?* Point, draws, tree and plain classifiers decide alike here, and three data sets do not
+#   rank them.
 # - *When not to believe?* Where the point is sure, it is wrong more than twice as often as it expects. The
 #   posterior of the same model with the same penalty says nearly how often, for single labels and for their
 #   number, and needs no held-out rows for that.
