@@ -7,7 +7,8 @@
               o = (chance - cut) / cut, with `cut` the share of edges between two clusters and `chance` the
               value for random edges. In the update of A, a row has lambda sum_t mu_t d_t from its neighbours
               and rho from its words; so lambda = o mean(rho) / mean(sum_t mu_t d_t), with mu by (10) for
-              these clusters. A graph that contradicts the features gets a small penalty
+              these clusters. A graph that contradicts the features gets a small penalty. It is quartered
+              as long as sweeps that begin with clusters of k-means empty some of them
 
 Without graphs the objective may be lowest at worse clusters than those of k-means, because words explain a
 row as a mixture of parts. With this penalty, graphs hold clusters together where the graphs are good.
@@ -37,6 +38,7 @@ STARTS = ("best", "spectral", "kmeans", "random")
 UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
 MEANS = 4  # runs of k-means among the starts
 SHORT = 20  # sweeps from every start before one is chosen
+RUNS, QUARTERS = 3, 6  # short runs one after another that judge a penalty; quarters at most
 ALIKE = 3.0  # counts of two views are left as they are up to this ratio of their mean totals
 DENSE = 0.5  # share of rows above 0 from which a feature is dense
 TRUST = (0.01, 100.0)  # limits of the odds for neighbours
@@ -142,6 +144,27 @@ def trust(views: Views, hyper: Any, selectivity: float | None = None) -> float:
     return odds * words / max(2 * float(mu @ edges), 1e-300)
 
 
+def apart(
+    data: Views, hyper: Any, begin: Callable[..., Any], update: Callable[..., Any],
+    objective: Callable[..., Any],
+) -> Any:  # fmt: skip
+    """Hyper with its penalty, quartered as long as short runs from clusters of k-means empty some of them.
+
+    Where clusters differ little in the shares of their features, the odds that neighbours are alike outweigh
+    all that words tell, and clusters merge.
+    """
+    label = kmeans_labels(_features(data), hyper.n_components, 0, starts=1)
+    filled = len(np.unique(label))
+    for _ in range(QUARTERS):
+        p = begin(jax.random.key(0), _nearly(label, hyper.n_components), data, hyper)
+        for _ in range(RUNS):
+            p, _ = _short_run(update, objective, hyper, p, data)
+        if len(np.unique(np.asarray(p.A).argmax(1))) >= filled:
+            break
+        hyper = hyper._replace(penalty=hyper.penalty / 4)
+    return hyper
+
+
 def _cuts(graphs: Graphs, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The weight of the edges between clusters, and that of all edges, in every graph."""
     weight = np.asarray(graphs.weight, np.float64)
@@ -168,16 +191,16 @@ def chosen(
     key: jax.Array, data: Views, hyper: Any, begin: Callable[..., Any], update: Callable[..., Any],
     objective: Callable[..., Any],
 ) -> Any:  # fmt: skip
-    """`begin(key, A)` for the starting value of A that `hyper.start` names.
+    """`begin(key, A, data, hyper)` for the starting value of A that `hyper.start` names.
 
     best: SHORT sweeps from each of `several_rows`; the parameters with the lowest objective.
     """
     ka, kb = jax.random.split(key)
     if hyper.start != "best":
-        return begin(kb, start_rows(ka, data, hyper))
+        return begin(kb, start_rows(ka, data, hyper), data, hyper)
     found = []
     for number, A in enumerate(several_rows(ka, data, hyper)):
-        p = begin(jax.random.fold_in(kb, number), A)
+        p = begin(jax.random.fold_in(kb, number), A, data, hyper)
         p, cost = _short_run(update, objective, hyper, p, data)
         found.append((float(cost), number, p))
     return min(found)[2]

@@ -54,7 +54,9 @@ class Hyper(NamedTuple):
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     starts.check_one_graph(data, hyper)
     if hyper.penalty is None:
-        hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper))
+        data = ready(data, hyper)
+        hyper = hyper._replace(penalty=starts.trust(data, hyper))
+        hyper = starts.apart(data, hyper, begin, update, objective)
     return hyper
 
 
@@ -63,10 +65,11 @@ def ready(data: Views, hyper: Hyper) -> Views:
     return linked(data, hyper.neighbours, hyper.metric)
 
 
-def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    def begin(key: jax.Array, A: jax.Array) -> Params:
-        return Params(*starts.start_one_view(key, A, data, hyper))
+def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
+    return Params(*starts.start_one_view(key, A, data, hyper))
 
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     return starts.chosen(key, data, hyper, begin, update, objective)
 
 

@@ -58,7 +58,9 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "concat_ltm, mggm")
     starts.check_one_graph(data, hyper)
     if hyper.penalty is None:
-        hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper))
+        data = ready(data, hyper)
+        hyper = hyper._replace(penalty=starts.trust(data, hyper))
+        hyper = starts.apart(data, hyper, begin, update, objective)
     return hyper
 
 
@@ -66,10 +68,11 @@ def ready(data: Views, hyper: Hyper) -> Views:
     return linked(starts.scaled(data, hyper.scale), hyper.neighbours, hyper.metric)
 
 
-def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    def begin(key: jax.Array, A: jax.Array) -> Params:
-        return Params(*starts.start_one_view(key, A, data, hyper))
+def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
+    return Params(*starts.start_one_view(key, A, data, hyper))
 
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     return starts.chosen(key, data, hyper, begin, update, objective)
 
 

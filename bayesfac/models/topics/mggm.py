@@ -83,7 +83,9 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
         hyper = hyper._replace(joint=not named and len(data.names) > 1)
     if hyper.penalty is None:
         learned = hyper.selectivity if hyper.mu is None else None
-        hyper = hyper._replace(penalty=starts.trust(ready(data, hyper), hyper, learned))
+        data = ready(data, hyper)
+        hyper = hyper._replace(penalty=starts.trust(data, hyper, learned))
+        hyper = starts.apart(data, hyper, begin, update, objective)
     return hyper
 
 
@@ -97,17 +99,17 @@ def ready(data: Views, hyper: Hyper) -> Views:
     return data
 
 
+def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
+    """Topics that match A, the weights of the graphs by (10)."""
+    alpha = None
+    if learns_weights(data, hyper):
+        rough = smooth.roughness(A, data.graphs, hyper.divergence)
+        alpha = smooth.best_weights(rough, hyper.selectivity)
+    return Params(*starts.start_views(key, A, data, hyper), alpha)
+
+
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """A by `start`, topics that match A, the weights of the graphs by (10)."""
-
-    def begin(key: jax.Array, A: jax.Array) -> Params:
-        alpha = None
-        if learns_weights(data, hyper):
-            alpha = smooth.best_weights(
-                smooth.roughness(A, data.graphs, hyper.divergence), hyper.selectivity
-            )
-        return Params(*starts.start_views(key, A, data, hyper), alpha)
-
+    """A by `start`, and the rest by `begin`."""
     return starts.chosen(key, data, hyper, begin, update, objective)
 
 

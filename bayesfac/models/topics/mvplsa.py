@@ -65,10 +65,11 @@ def ready(data: Views, hyper: Hyper) -> Views:
     return starts.scaled(data, hyper.scale)
 
 
-def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    def begin(key: jax.Array, A: jax.Array) -> Params:
-        return Params(*starts.start_views(key, A, data, hyper))
+def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
+    return Params(*starts.start_views(key, A, data, hyper))
 
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
     return starts.chosen(key, data, hyper, begin, update, objective)
 
 

@@ -16,6 +16,7 @@ from bayesfac.core.data.views import Views
 from bayesfac.core.method import REGISTRY
 from bayesfac.datasets.fetch import VARIABLE
 from bayesfac.models.topics import _starts as starts
+from bayesfac.models.topics import mggm
 
 MVPLSA, MGGM, PLSA, LTM = (REGISTRY[name] for name in ("mvplsa", "mggm", "plsa", "ltm"))
 TRUTH = np.repeat(np.arange(3), 12)
@@ -50,6 +51,21 @@ def test_a_graph_is_trusted_as_far_as_k_means_agrees_with_it():
     odds = (1 - ends @ ends - 2.5 / 36) / (2.5 / 36)
     assert along == pytest.approx(odds * x.sum() / 70, rel=1e-5)
     assert across == pytest.approx(0.01 * x.sum() / 70, rel=1e-5)
+
+
+@pytest.mark.parametrize(("most", "quarters"), [(1e9, 0), (0.2, 2), (-1.0, starts.QUARTERS)])
+def test_a_penalty_that_empties_a_cluster_is_quartered(monkeypatch, most, quarters):
+    """With made runs, which join clusters 1 and 2 where the penalty is above `most`."""
+    data = MGGM.ready(blocks(), MGGM.Hyper(3, 3, joint=False))
+
+    def run(update, objective, hyper, p, data):
+        joined = p.A.at[:, 1].add(p.A[:, 2]).at[:, 2].set(0)
+        return p._replace(A=joined if hyper.penalty > most else p.A), 0.0
+
+    monkeypatch.setattr(starts, "_short_run", run)
+    given = MGGM.Hyper(3, 3, penalty=1.0, mu=(1.0, 1.0))
+    found = starts.apart(data, given, mggm.begin, MGGM.update, MGGM.objective)
+    assert found == given._replace(penalty=4.0**-quarters)
 
 
 def test_the_penalty_is_on_the_scale_of_the_words():
