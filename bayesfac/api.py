@@ -179,8 +179,8 @@ class Fit:
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
         """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
 
-        Chains go on from their last draws, new rows from conditionals; after `sweeps` sweeps as many draws are
-        kept as before. `diagnostics()` judges whether the chains forgot their start. A point descends on.
+        Chains go on from their last draws, new rows from conditionals. After `sweeps` sweeps they give as
+        many draws as before; `diagnostics()` judges whether they forgot their start. A point descends on.
 
         Examples
         --------
