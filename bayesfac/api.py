@@ -162,10 +162,10 @@ class Fit:
         return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
-        """The fit with new users, or with `rows="item"` new items, in the place of its own; all else stays.
+        """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.
 
-        Draws of methods with conditionals draw the rows, with their own uncertainty. Others are fitted for
-        each draw: their own uncertainty is left out. The other side learns nothing; see `update`.
+        All other parameters stay. Users and items are drawn, with their own uncertainty, if the method has
+        conditionals. Other rows are fitted for each draw, without it. See `update` for more ratings.
 
         Examples
         --------
@@ -179,8 +179,8 @@ class Fit:
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
         """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
 
-        Chains go on from their last draws, new rows from conditionals. After `sweeps` sweeps they give as
-        many draws as before; `diagnostics()` judges whether they forgot their start. A point descends on.
+        Chains go on from their last draws; new rows are drawn first. After `sweeps` sweeps the chains give as
+        many draws as before, and `diagnostics()` judges them. A point is fitted further by its engine.
 
         Examples
         --------

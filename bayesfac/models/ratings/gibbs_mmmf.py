@@ -57,9 +57,7 @@ from bayesfac.models.ratings import _empirical_bayes as bayes
 from bayesfac.models.ratings import _margins as margins
 from bayesfac.models.ratings import _normal_wishart as wishart
 
-LEAST = (
-    0.3  # variance of the codes about biases: a smaller one would make a cost that leaves no doubt
-)
+LEAST = 0.3  # variance of the levels' numbers about biases: less would give a cost without doubt
 BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
 
 
