@@ -28,9 +28,7 @@ def chosen(args: argparse.Namespace, default: str) -> Any:
     for name in given:
         if name not in own:
             raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
-    if args.processes:
-        if "shares" not in own:
-            raise ValueError(f"Expected --engine gibbs for --processes, got {kind.__name__}")
+    if args.processes:  # which `processes.check` allows for Gibbs alone
         given["shares"] = True
     return kind(**given)
 

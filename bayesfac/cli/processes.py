@@ -15,7 +15,10 @@ _joined: list[int] = []  # the number of this process, once it has joined a run
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse options of which some are missing or out of range."""
+    """Refuse options of which some are missing or out of range, before any process starts."""
+    if args.processes is not None and (args.engine or "").lower() != "gibbs":
+        got = args.engine or "the method's own solver"
+        raise ValueError(f"Expected --engine gibbs for --processes, got {got}")
     if args.coordinator is None and args.process is not None:
         raise ValueError("Expected --coordinator HOST:PORT beside --process, got none")
     if args.coordinator is not None and None in (args.process, args.processes):

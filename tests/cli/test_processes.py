@@ -84,3 +84,9 @@ def _child(parent: int) -> int:
 def test_options_that_do_not_fit_together_are_refused(options, said, capsys) -> None:
     assert main([*FIT, *options]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--engine", "vb"], []])
+def test_other_engines_are_refused_before_a_process_starts(options, capsys) -> None:
+    assert main(["fit", "bpmf", "ratings.csv", *options, "--processes", "2"]) == 2
+    assert "Expected --engine gibbs for --processes, got" in capsys.readouterr().err
