@@ -6,7 +6,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.choosing import LEAST, choose, climb
 from bayesfac.core.method import REGISTRY, settle
-from bayesfac.models.ratings._margins import PENALTY
+from bayesfac.models.ratings._shared.margins import PENALTY
 
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
 

@@ -11,10 +11,10 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY, from_sites, settle
 from bayesfac.models.ratings import gibbs_mmmf
+from bayesfac.models.ratings._shared import variational as bound
 
 QUIET = {"n_components": 2, "progress": False}
 

@@ -2,7 +2,7 @@ r"""Bayesian probabilistic matrix factorization, Normal-Wishart priors.
 
 Salakhutdinov & Mnih, "Bayesian Probabilistic Matrix Factorization using Markov Chain Monte Carlo",
 ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes it (the paper: 2). Features of
-users and items shift the means of their rows, as in Macau (`_links.py`).
+users and items shift the means of their rows, as in Macau (`_shared/links.py`).
 
     J = sum_ij [ alpha/2 (y_ij - m - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + sum over both sides of
@@ -29,10 +29,11 @@ vanish. Here mu has ten times the standard deviation of a row, and `rate` follow
 agree: a component that has shrunk to nothing hardly comes back.
 
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
-`scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes (`_empirical_bayes.py`):
-mean-field sweeps that count the uncertainty of rows. The solver then descends J in U and V alone. With
-`scales="joint"` the solver is iterated conditional modes of all sites. A Gibbs sweep also draws the scale of
-U against V (`rescale`): the ratings do not determine this scale, and blocks alone change it slowly.
+`scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
+(`_shared/empirical_bayes.py`): mean-field sweeps that count the uncertainty of rows. The solver then
+descends J in U and V alone. With `scales="joint"` the solver is iterated conditional modes of all sites. A
+Gibbs sweep also draws the scale of U against V (`rescale`): the ratings do not determine this scale, and
+blocks alone change it slowly.
 """
 
 from typing import Any, NamedTuple
@@ -45,12 +46,12 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.math import bilinear, inner, total
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings import _empirical_bayes as bayes
-from bayesfac.models.ratings import _links as links
-from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings._shared import empirical_bayes as bayes
+from bayesfac.models.ratings._shared import links
+from bayesfac.models.ratings._shared import normal_wishart as wishart
+from bayesfac.models.ratings._shared import variational as bound
 
 
 class Params(NamedTuple):

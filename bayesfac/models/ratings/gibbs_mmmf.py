@@ -10,7 +10,7 @@ Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 
     U_i, V_j      U, V              users x K, items x K
     mu, Lambda    mu_U, Lambda_U, mu_V, Lambda_V
     theta         theta             users x R - 1
-    -             B, ridge          features x K, scalar   where there are features (`_links.py`)
+    -             B, ridge          features x K, scalar   where there are features (`_shared/links.py`)
     C, rho, s     cost, centres c_r one apart, scale_theta
 
 With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge is a mixture of Gaussians
@@ -26,7 +26,7 @@ far above the mode. A point fit therefore starts with sweeps in which |z| counts
 falls from 1 to `SHARP`.
 
 The joint mode over factors and scales is a poor point. With `scales="estimated"` a point fit sets mu and
-Lambda once, by empirical Bayes (`_empirical_bayes.py`), and descends J in U, V and theta; with
+Lambda once, by empirical Bayes (`_shared/empirical_bayes.py`), and descends J in U, V and theta; with
 `scales="joint"` it descends in all sites. exp(-J) has no scale of its own that the evidence could
 find: so the empirical Bayes takes the levels for numbers with normal noise of precision alpha (`start`).
 Cost and Lambda times the same number leave the mode of U and V where it is, but not the law: so Lambda is
@@ -48,14 +48,14 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
-from bayesfac.models.ratings import _empirical_bayes as bayes
-from bayesfac.models.ratings import _margins as margins
-from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings._shared import empirical_bayes as bayes
+from bayesfac.models.ratings._shared import margins
+from bayesfac.models.ratings._shared import normal_wishart as wishart
+from bayesfac.models.ratings._shared import variational as bound
 
 LEAST = 0.3  # variance of the levels' numbers about biases: less would give a cost without doubt
 BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s

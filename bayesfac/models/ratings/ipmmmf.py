@@ -46,7 +46,7 @@ from bayesfac.core.laws.losses import BINARY
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings import _margins as margins
+from bayesfac.models.ratings._shared import margins
 
 
 def kl_bernoulli(z: jax.Array, pi: jax.Array) -> jax.Array:

@@ -15,11 +15,11 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's thresholds
-    -          B, ridge           features x K, scalar      where there are features (`_links.py`)
+    -          B, ridge           features x K, scalar      where there are features (`_shared/links.py`)
 
 With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
-Bayes (`_empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends in all
-sites, and the factors often vanish.
+Bayes (`_shared/empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends
+in all sites, and the factors often vanish.
 
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
@@ -44,8 +44,8 @@ from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
 from bayesfac.core.math import inner, metropolis, products, row_sums
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings import _empirical_bayes as bayes
-from bayesfac.models.ratings import _normal_wishart as wishart
+from bayesfac.models.ratings._shared import empirical_bayes as bayes
+from bayesfac.models.ratings._shared import normal_wishart as wishart
 
 rising = OrderedTransform()  # free coordinates -> thresholds
 

@@ -2,7 +2,7 @@ r"""Probabilistic matrix factorization, by alternating least squares.
 
 Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4. The solver is ALS: it solves
 the ridge regression of every row exactly. With `biases`, every user and item also has its own offset.
-Features of users and items shift the prior means of their rows and biases (Macau, `_links.py`).
+Features of users and items shift the prior means of their rows and biases (Macau, `_shared/links.py`).
 
 Length: rows and biases each have their conditionals, their candidates of scales, and links to features.
 
@@ -34,13 +34,13 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
-from bayesfac.core.laws import bilinear as bound
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links
 from bayesfac.core.math import bilinear, inner, pick, total
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings import _links as links
-from bayesfac.models.ratings._normal_wishart import settled
+from bayesfac.models.ratings._shared import links
+from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.models.ratings._shared.normal_wishart import settled
 
 SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
 

@@ -36,7 +36,7 @@ from bayesfac.core.laws.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.models.ratings import _margins as margins
+from bayesfac.models.ratings._shared import margins
 
 PENALTY = 50.0
 

@@ -138,7 +138,7 @@ def wishart_settle(q: Any, h: Any) -> Any:
 
 
 def wishart_energy(q: Any, h: Any) -> jax.Array:
-    """The expectation of `_normal_wishart.energy`."""
+    """The expectation of `normal_wishart.energy`."""
     total = jnp.zeros(())
     for name, mean, scale in NAMES.values():
         own, mu, wide = (getattr(q, site) for site in (name, mean, scale))

@@ -29,8 +29,8 @@ from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.links import Links
 from bayesfac.core.math import inner
-from bayesfac.models.ratings import _links as links
-from bayesfac.models.ratings._normal_wishart import NAMES
+from bayesfac.models.ratings._shared import links
+from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
 SWEEPS = 30
 FAINT = 1e-3  # of the targets' variance: a u.v that varies less is a collapse, which is no point

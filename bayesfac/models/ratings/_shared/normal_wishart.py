@@ -18,12 +18,12 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.data.features import Features
-from bayesfac.core.laws.bilinear import NAMES as NAMES
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import inner, metropolis
 from bayesfac.core.method import Rotation, laws_in
-from bayesfac.models.ratings import _links as links
-from bayesfac.models.ratings._margins import start_factors
+from bayesfac.models.ratings._shared import links
+from bayesfac.models.ratings._shared.margins import start_factors
+from bayesfac.models.ratings._shared.variational import NAMES as NAMES
 
 FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
 
