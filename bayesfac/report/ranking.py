@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
-from bayesfac.inference.predictions.everywhere import moments
+from bayesfac.inference.predictions.everywhere import means
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics.top_n import (
     average_precision,
@@ -123,5 +123,4 @@ def _expected(name: str, fit: Any, train: Ratings, users: np.ndarray) -> np.ndar
                 f"Expected train= to be the data of {name!r}, which has no {what} {lost!r}"
             )
     width = len(fit.data.coords["item"])
-    found = moments(fit.method, fit.hyper, fit._as_draws(), row, width, MEMORY)
-    return found.mean[:, column]
+    return means(fit.method, fit.hyper, fit._as_draws(), row, width, MEMORY)[:, column]

@@ -142,6 +142,33 @@ def moments(
     return Moments(mean, np.sqrt(spread + noise / total), np.sqrt(spread))
 
 
+def means(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], rows: np.ndarray, columns: int, memory: int
+) -> np.ndarray:  # fmt: skip
+    """Expected outcomes of all cells of some rows, averaged over the draws: less work than `moments`."""
+    mean = np.zeros((len(rows), columns))
+    height = int(np.clip(2**20 // columns, 1, len(rows)))
+    total = 0
+    for params in param_blocks(method, draws, 1, memory // 4):
+        total += len(jax.tree.leaves(params)[0])
+        for start in range(0, len(rows), height):
+            at = slice(start, start + height)
+            mean[at] += _summed(method, hyper, params, Grid(rows[at], np.arange(columns)))
+    return mean / total
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _summed(method: Method, hyper: Any, params: Any, grid: Grid) -> jax.Array:
+    """The sum over draws of the expected outcomes."""
+
+    def add(total: jax.Array, p: Any) -> tuple[jax.Array, None]:
+        return total + method.predict(p, grid, hyper).mean, None
+
+    first = jax.tree.map(lambda value: value[0], params)
+    others = jax.tree.map(lambda value: value[1:], params)
+    return jax.lax.scan(add, method.predict(first, grid, hyper).mean, others)[0]
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _add(
     method: Method, hyper: Any, params: Any, grid: Grid, sums: tuple, seen: float

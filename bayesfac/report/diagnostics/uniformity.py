@@ -44,11 +44,18 @@ def below(ranks: np.ndarray, draws: int) -> np.ndarray:
 
 
 def smallest(counts: np.ndarray, total: int) -> np.ndarray:
-    """The smallest two-sided pointwise p-value of cumulative counts (..., L)."""
+    """The smallest two-sided pointwise p-value of cumulative counts (..., L).
+
+    The p-values come from a table: many sets of ranks share their counts.
+    """
     draws = counts.shape[-1]
     at = np.arange(1, draws + 1) / (draws + 1)
-    low, high = binom.cdf(counts, total, at), binom.sf(counts - 1, total, at)
-    return np.minimum(1, 2 * np.minimum(low, high)).min(-1)
+    sets = counts.reshape(-1, draws)
+    least = sets.min(0)
+    known = least + np.arange((sets - least).max() + 1)[:, None]
+    low, high = binom.cdf(known, total, at), binom.sf(known - 1, total, at)
+    table = np.minimum(1, 2 * np.minimum(low, high))
+    return np.take_along_axis(table, sets - least, 0).min(-1).reshape(counts.shape[:-1])
 
 
 @cache

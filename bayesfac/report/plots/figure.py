@@ -10,7 +10,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.findings import Finding
@@ -35,9 +37,17 @@ class Picture:
 
     def png(self) -> bytes:
         """The bytes of a PNG file."""
-        target = io.BytesIO()
+        figure, target = self.figure, io.BytesIO()
+        kept, dots = figure.canvas, figure.dpi
         with arviz_versions.style():
-            self.figure.savefig(target, format="png", dpi=DOTS)
+            try:  # `savefig` would draw the figure twice
+                figure.dpi = DOTS
+                drawn = FigureCanvasAgg(figure)
+                drawn.draw()
+                Image.fromarray(np.asarray(drawn.buffer_rgba())).convert("RGB").save(target, "png")
+            finally:
+                figure.dpi = dots
+                figure.set_canvas(kept)
         return target.getvalue()
 
     @property
