@@ -21,6 +21,7 @@ from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
 from bayesfac.core.errors import DataWarning as DataWarning
 from bayesfac.core.method import Permutation as Permutation
 from bayesfac.core.method import Rotation as Rotation
+from bayesfac.engine_costs import engines as engines
 from bayesfac.evaluation import Tuned as Tuned
 from bayesfac.evaluation import evaluate as evaluate
 from bayesfac.inference import LBFGS as LBFGS

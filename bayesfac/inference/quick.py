@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from bayesfac.core import checks
-from bayesfac.core.method import sites
+from bayesfac.core.method import Method, sites
 from bayesfac.core.work import work
 from bayesfac.inference.checkpoint import SAVE_EVERY
 from bayesfac.inference.fixed_point import FixedPoint
@@ -94,22 +94,30 @@ def affordable(engine: Quick, job: Job, point: Result) -> int:
     """
     method, data, hyper, key = job.method, job.data, job.hyper, job.key
     p, looks = point.params, len(point.trace) - 1
-
-    def value(p: Any, data: Any) -> jax.Array:
-        return method.objective(p, data, hyper)
-
-    if method.update is None:
-        look = work(jax.value_and_grad(value), p, data)
-    else:  # three sweeps; the objective in double precision before and after the extrapolation
-        look = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
-        look += 4 * work(value, p, data)
-    price = (
-        FIXED
-        + looks * look
-        + work(lambda data: (method.start or method.init)(key, data, hyper), data)
-    )
+    price = FIXED + looks * look_work(method, data, hyper, p)
+    price += work(lambda data: (method.start or method.init)(key, data, hyper), data)
     left = (engine.times - 1) * price / engine.chains
-    one = work(lambda p, data: sweep(method, hyper, p, data, key, OVER), p, data)
+    one = sweep_work(method, data, hyper, p, OVER)
     kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
     every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
     return int(min(MOST, max(FEWEST, every, (left - kept * engine.draws) / one)))
+
+
+def look_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of the solver between two looks at its objective: one step of L-BFGS, or three sweeps."""
+    if method.update is None:
+        return gradient_work(method, data, hyper, p)
+    sweeps = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
+    # the objective in double precision before and after the extrapolation
+    return sweeps + 4 * work(lambda p, data: method.objective(p, data, hyper), p, data)
+
+
+def gradient_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of the objective and its gradient."""
+    return work(jax.value_and_grad(lambda p, data: method.objective(p, data, hyper)), p, data)
+
+
+def sweep_work(method: Method, data: Any, hyper: Any, p: Any, over: float = 0.0) -> float:
+    """The work of a sweep of Gibbs."""
+    key = jax.random.key(0)
+    return work(lambda p, data: sweep(method, hyper, p, data, key, over), p, data)
