@@ -29,6 +29,7 @@ OPTIONS = {
     "label_cost": [],
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
+    "processes": ["--data", "--components", "--sweeps", "--repeats", "--processes", "--kills"],
     "quick": ["--parts", "--seeds"],
     "implicit_feedback": ["--sets", "--methods", "--seeds"],
     "features": ["--sets", "--methods", "--components", "--warmup", "--draws", "--seeds"],
@@ -93,6 +94,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("clusters", ["MGGM", "PRSC", "ConcatLTM", "NMI", "early", "12, 0 of 1 converged"]),
         ("gradients", ["numba", "NumPyro", "effective draws a second"]),
         ("scale", ["exponent", "literal E-step"]),
+        ("processes", ["ms a sweep", "apart, single", "apart, double"]),
         (
             "heterogeneous",
             ["HERES", "HiMLSD", "MLS-S + task", "TRAM by task", "shares by task", "own rule"],
