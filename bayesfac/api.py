@@ -386,7 +386,6 @@ def fit(
 
 def load(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote; a damaged or foreign folder is an error, never wrong numbers."""
-    keep_programs()
     return Fit(**saving.load(path))
 
 

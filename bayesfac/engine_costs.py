@@ -10,7 +10,7 @@ from bayesfac.core.method import contain, lookup, settle
 from bayesfac.inference import ENGINES
 from bayesfac.inference.quick import FIXED, gradient_work, look_work, sweep_work
 
-UNIT = 0.24e-9  # seconds of one core for one unit of `core.work`
+UNIT = 0.24e-9  # seconds of one core for one unit of `inference.work`
 LOOKS = 60  # of a solver at its objective: its usual number is not known before the fit
 LEAPFROGS = 63  # of a transition of NUTS: trees of depth 6
 VB_SWEEPS = (
@@ -92,7 +92,7 @@ def engines(method: str, data: Any, **hyper: Any) -> Costs:
 
 
 def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
-    """The work of a run with default settings, in units of `core.work`."""
+    """The work of a run with default settings, in units of `inference.work`."""
     engine: Any = ENGINES[name]()
     known = (method, data, hyper, p)
     if name in ("FixedPoint", "LBFGS", "Quick"):

@@ -19,6 +19,7 @@ from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
 from bayesfac.core.method import from_sites, lookup, sites
+from bayesfac.core.programs import keep_programs
 from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
 from bayesfac.inference.result import Result
@@ -172,6 +173,7 @@ def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of the `Fit` in the folder; every file is checked against its digest first."""
+    keep_programs()
     folder = Path(path)
     header = _header(folder)
     for name, digest in header["files"].items():

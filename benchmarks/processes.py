@@ -104,7 +104,7 @@ def killed(times: int, folder: Path, seed: int = 0) -> dict[str, Any]:
     pick = random.Random(seed)
 
     def command(name: str) -> list[str]:
-        how = ["chains=1", "warmup=500", "draws=6000", "save_every=0.2", f"folder={folder / name}"]
+        how = ["chains=1", "warmup=500", "draws=4000", "save_every=0.2", f"folder={folder / name}"]
         return [
             sys.executable, "-m", "bayesfac.cli", "fit", "bpmf", str(folder / "ratings.csv"),
             "--engine", "gibbs", "--processes", "2", "--set", "n_components=3", "--with", *how,
@@ -118,8 +118,9 @@ def killed(times: int, folder: Path, seed: int = 0) -> dict[str, Any]:
         with subprocess.Popen(
             command("war"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         ) as running:
+            moment = pick.uniform(0.1, 0.4) * length if kills < times else None
             try:
-                output, _ = running.communicate(timeout=pick.uniform(0.4, 1) * length)
+                output, _ = running.communicate(timeout=moment)
             except subprocess.TimeoutExpired:
                 victim = pick.choice(_children(running.pid))
                 os.kill(victim, signal.SIGKILL)

@@ -99,6 +99,7 @@ FACADE = {
         "folding",
         "new_rows",
         "updating",
+        "engine_costs",
         "listing",
         "membership",
         "penalty_path",

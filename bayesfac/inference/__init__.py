@@ -13,9 +13,9 @@ from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
 from bayesfac.inference.nuts import NUTS as NUTS
 from bayesfac.inference.quick import Quick as Quick
-from bayesfac.inference.svi import MAP as MAP
-from bayesfac.inference.svi import SVI as SVI
-from bayesfac.inference.vb import VB as VB
+from bayesfac.inference.variational.svi import MAP as MAP
+from bayesfac.inference.variational.svi import SVI as SVI
+from bayesfac.inference.variational.vb import VB as VB
 
 ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB)}
 

@@ -7,12 +7,12 @@ import jax
 
 from bayesfac.core import checks
 from bayesfac.core.method import Method, sites
-from bayesfac.core.work import work
 from bayesfac.inference.checkpoint import SAVE_EVERY
 from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.gibbs import Gibbs, spread, sweep
 from bayesfac.inference.gradient import LBFGS
 from bayesfac.inference.result import Job, Result, check_settings
+from bayesfac.inference.work import work
 
 WARMUP = 2  # the first half of the sweeps is thrown away
 FEWEST, MOST = 40, 1000  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`

@@ -11,7 +11,7 @@ from bayesfac.core.method import from_sites, sites
 from bayesfac.inference.gibbs import Gibbs, sweep
 from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
 from bayesfac.inference.result import Job
-from bayesfac.inference.svi import SVI, settings_of, variational
+from bayesfac.inference.variational.svi import SVI, settings_of, variational
 
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 

@@ -14,7 +14,7 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, NumericalError, UnknownName
 from bayesfac.core.method import REGISTRY, Method, sites
-from bayesfac.inference.svi import Weighted
+from bayesfac.inference.variational.svi import Weighted
 from bayesfac.testing.tools import likelihood
 
 POINTS = [bf.FixedPoint(tol=1e-12), bf.LBFGS(tol=1e-12), bf.MAP(steps=6000)]

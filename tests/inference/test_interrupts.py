@@ -139,7 +139,7 @@ def test_what_ctrl_c_left_can_be_finished(tmp_path, name):
 @pytest.mark.parametrize("engine", [bf.SVI(300), bf.MAP(300)], ids=["SVI", "MAP"])
 def test_ctrl_c_before_the_first_step_is_ctrl_c(engine):
     """Compilation takes seconds: that is where it is pressed."""
-    with patch("bayesfac.inference.svi.check_number", side_effect=KeyboardInterrupt):
+    with patch("bayesfac.inference.variational.svi.check_number", side_effect=KeyboardInterrupt):
         fit = run(engine)
     assert len(fit.trace) == 100
     with patch("jax.lax.scan", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):

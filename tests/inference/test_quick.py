@@ -13,11 +13,11 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY, settle, sites
-from bayesfac.core.work import work
 from bayesfac.inference.gibbs import spread
 from bayesfac.inference.quick import Quick, affordable
 from bayesfac.inference.result import Job, Result
 from bayesfac.inference.widths import against_conditionals, shortness
+from bayesfac.inference.work import work
 from tests.kinds import quick_for
 
 QUICK = bf.Quick(sweeps=8, draws=4, pairs=1)

@@ -256,7 +256,7 @@ def test_the_elbo_adds_its_sites_in_one_order():
     """In single precision 1e8 + 1 - 1e8 is 0, or 1, as one adds; sets of names come in any order."""
     from numpyro.infer import Trace_ELBO
 
-    from bayesfac.inference.svi import Ordered
+    from bayesfac.inference.variational.svi import Ordered
 
     parts = {name: np.float32(x) for name, x in (("b", 1.0), ("c", -1e8), ("a", 1e8))}
     for names in ("bca", "acb", "abc"):

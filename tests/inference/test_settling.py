@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.inference.svi import gain, settled
+from bayesfac.inference.variational.svi import gain, settled
 
 NOISE = np.random.default_rng(0).normal(size=2000)
 

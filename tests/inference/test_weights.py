@@ -11,11 +11,12 @@ from numpyro.infer.util import log_density
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY, sites
-from bayesfac.inference.svi import GUIDES, log_weight
+from bayesfac.inference.variational.svi import GUIDES, log_weight
 from bayesfac.report.diagnostics import psis
 
 QUICK = [
     ("pmf", "normal"),
+    ("pmf", "rows"),
     ("pmf", "multivariate"),
     ("pmf", "lowrank"),
     ("pmf", "flow"),
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.Convergenc
         # all guides on plain sites; on simplexes one without and one with a change of variables of its own
         pytest.param(name, guide, marks=() if (name, guide) in QUICK else pytest.mark.slow)
         for name in ("pmf", "plsa", "bpmf")
-        for guide in ("normal", "multivariate", "lowrank", "flow")
+        for guide in ("normal", "rows", "multivariate", "lowrank", "flow")
     ],
 )
 def test_weights_are_joint_over_guide(name, guide):

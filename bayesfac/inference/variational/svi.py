@@ -1,19 +1,17 @@
 """Stochastic variational inference, and its degenerate case: a point (MAP)."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from numpyro import optim
-from numpyro.distributions.transforms import LowerCholeskyAffine
 from numpyro.handlers import Messenger
 from numpyro.infer import SVI as NumpyroSVI
-from numpyro.infer import Trace_ELBO, autoguide, init_to_value
+from numpyro.infer import Trace_ELBO, init_to_value
 
 from bayesfac.core import checks
 from bayesfac.core.errors import BayesfacError
@@ -32,26 +30,8 @@ from bayesfac.inference.result import (
     require,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
+from bayesfac.inference.variational.guides import GUIDES
 
-
-class Flow(autoguide.AutoIAFNormal):
-    """An autoregressive flow that begins at the start point, with the width 0.1 of the other guides: begun
-    as a standard normal about zero, it makes positive definite matrices overflow at once."""
-
-    def _get_posterior(self) -> dist.Distribution:
-        about = LowerCholeskyAffine(self._init_latent, 0.1 * jnp.eye(self.latent_dim))
-        flow = super()._get_posterior()
-        return dist.TransformedDistribution(flow.base_dist, [*flow.transforms, about])
-
-
-GUIDES: dict[str, Callable[..., Any]] = {
-    "normal": autoguide.AutoDiagonalNormal,
-    "multivariate": autoguide.AutoMultivariateNormal,
-    "lowrank": autoguide.AutoLowRankMultivariateNormal,
-    "laplace": autoguide.AutoLaplaceApproximation,
-    "flow": Flow,
-    "delta": autoguide.AutoDelta,
-}
 BLOCK = 100  # steps per compiled call: one progress report, one test of the stopping rule
 WINDOW = 10  # the stopping rule compares the last 10 blocks with the 10 blocks before them
 
@@ -64,8 +44,9 @@ class SVI:
     ----------
     steps : int
         Adam steps at most; the learning rate falls to a hundredth over them.
-    guide : {"normal", "multivariate", "lowrank", "laplace", "flow"}
-        Mean field, full covariance, low rank plus diagonal, curvature at the mode, autoregressive flow.
+    guide : {"normal", "rows", "multivariate", "lowrank", "laplace", "flow"}
+        Mean field, a full covariance for each row of a factor, full covariance, low rank plus diagonal,
+        curvature at the mode, autoregressive flow.
     learning_rate : float, optional
         By default 0.01, and 0.001 for a flow, which diverges at 0.01.
     batch : int, optional

@@ -1,0 +1,1 @@
+"""Variational engines: SVI with its guides, its degenerate case MAP, and coordinate ascent."""
