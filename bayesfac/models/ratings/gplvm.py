@@ -27,13 +27,18 @@ its limit for large R.
     theta      precision   groups              1 / (scales of k)^2: constant, each x_k, RBF; last: lambda_c
     sigma^-2   alpha       scalar
 
-The joint mode over W and X is a poor point. With `scales="estimated"` a point fit sets X, c, precision and
-alpha by EM, in which the w_i are normal and not points, as in the paper's marginal (`start`); the solver then
-descends J in W alone, whose mode is the mean of the Gaussian processes. With `scales="joint"` the solver is
-iterated conditional modes, with Gauss-Newton steps of X. Gibbs draws all sites: Gaussian and Gamma blocks,
-and Hamiltonian steps of each position.
+The joint mode over W and X is a poor point, and so is the mode of X in the paper's marginal where the scales
+are estimated with it: on a split 90/10 of MovieLens-100K, with a linear kernel, its RMSE rises from .939
+after 10 sweeps to .986 after 40. With `scales="estimated"` a point fit sets X, c, precision and alpha by EM
+in which the w_i and c_j are normal, and the x_j too, with the Gauss-Newton covariance of their conditional
+(Laplace; RMSE .894 there); the solver then descends J in W alone, whose mode is the mean of the Gaussian
+processes. With `scales="joint"` the solver is iterated conditional modes, with Gauss-Newton steps of X. Gibbs
+draws all sites: Gaussian and Gamma blocks, and Hamiltonian steps of each position.
 
-x and -x, with w alike, have the same density: compare predictions of chains, not positions.
+The gauge is not declared: -x, with the signs of w changed alike, has the density of x, and a turned x nearly
+so. Compare predictions of chains, not positions.
+
+Length: features, positions and EM have no counterpart in the other methods.
 """
 
 from typing import Any, NamedTuple
@@ -51,11 +56,27 @@ from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
+from bayesfac.models.ratings._gplvm_features import (
+    anywhere,
+    features,
+    flat,
+    frequencies,
+    groups,
+    n_groups,
+    slopes,
+    square_of,
+)
 from bayesfac.models.ratings._shared.empirical_bayes import biases
 from bayesfac.models.ratings._shared.normal_wishart import mode, settled
 
-SWEEPS = 60  # of EM
-SHARES = (1.0, 0.5, 0.25, 0.0625, 0.0)  # of a Gauss-Newton step: the first that does not rise counts
+SWEEPS = 30  # of EM, as for the scales of bpmf
+SHARES = (
+    1.0,
+    0.5,
+    0.25,
+    0.0625,
+    0.0,
+)  # of a Gauss-Newton step: the first that does not rise counts
 PATHS, LEAPS = 2, 5  # Hamiltonian paths of a Gibbs sweep, and their steps
 
 
@@ -87,36 +108,6 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "length", "alpha_shape", "alpha_rate", "shape", "rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
-
-
-# -- features of positions -------------------------------------------------------------------------
-def frequencies(hyper: Hyper) -> jax.Array:
-    """z_r, R x K: of a fixed seed, in orthogonal blocks of K (Yu et al., 2016)."""
-    R, K, rng = hyper.n_frequencies, hyper.n_components, np.random.default_rng(0)
-    blocks = [np.linalg.qr(rng.normal(size=(K, K)))[0] for _ in range(-(-R // K))]
-    turned = np.concatenate([np.zeros((0, K)), *blocks])[:R]
-    return jnp.asarray(turned * np.sqrt(rng.chisquare(K, (R, 1)))) / hyper.length
-
-
-def features(X: jax.Array, hyper: Hyper) -> jax.Array:
-    """F(x) of every row, rows x M."""
-    z, share = X @ frequencies(hyper).T.astype(X.dtype), max(hyper.n_frequencies, 1) ** -0.5
-    return jnp.concatenate([jnp.ones_like(X[:, :1]), X, share * jnp.cos(z), share * jnp.sin(z)], 1)
-
-
-def slopes(X: jax.Array, hyper: Hyper) -> jax.Array:
-    """The Jacobian of F at every row, rows x M x K."""
-    return jax.vmap(jax.jacfwd(lambda x: features(x[None], hyper)[0]))(X)
-
-
-def groups(hyper: Hyper) -> np.ndarray:
-    """The entry of `precision` that belongs to each feature; the last entry is that of `bias_item`."""
-    K, R = hyper.n_components, hyper.n_frequencies
-    return np.concatenate([np.arange(1 + K), np.full(2 * R, 1 + K)])
-
-
-def n_groups(hyper: Hyper) -> int:
-    return int(groups(hyper)[-1]) + 2
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -189,14 +180,6 @@ class Sums(NamedTuple):
 
     square: jax.Array
     cross: jax.Array
-
-
-def square_of(rows: jax.Array) -> jax.Array:
-    return rows[:, :, None] * rows[:, None, :]
-
-
-def flat(table: jax.Array) -> jax.Array:
-    return jnp.reshape(table, (len(table), -1))
 
 
 def sums(W: jax.Array, square: jax.Array, bias: jax.Array, data: Ratings, hyper: Hyper) -> Sums:
@@ -332,7 +315,8 @@ def swept(p: Params, doubt: Doubt, data: Ratings, hyper: Hyper) -> tuple[Params,
     gram = jnp.reshape(spread(cells.by_row, one, flat(second(p.X, doubt.X, hyper))), (-1, M, M))
     cov = jnp.linalg.inv(jnp.diag(p.precision[groups(hyper)]) + alpha * gram)
     target = data.y - hyper.offset
-    W = alpha * jnp.einsum("imn,in->im", cov, spread(cells.by_row, target - p.bias_item[cells.col], F))
+    shift = spread(cells.by_row, target - p.bias_item[cells.col], F)
+    W = alpha * jnp.einsum("imn,in->im", cov, shift)
     given = sums(W, square_of(W) + cov, p.bias_item, data, hyper)
     X = nearer(p.X, given, alpha, hyper)
     cov_X = jnp.linalg.inv(bends(X, given, alpha, hyper))
@@ -344,14 +328,26 @@ def swept(p: Params, doubt: Doubt, data: Ratings, hyper: Hyper) -> tuple[Params,
     square = jnp.sum((target - law.mean[cells.col]) ** 2) - 2 * jnp.sum(given.cross * F)
     square += jnp.sum(given.square * B) + jnp.sum(jnp.diff(cells.by_col.ptr) * law.variance)
     shape = hyper.alpha_shape - 1 + len(data) / 2
-    own = gammas(jnp.sum(W**2, 0) + jnp.einsum("imm->m", cov), jnp.sum(law.mean**2 + law.variance), data, hyper)
+    columns = jnp.sum(W**2, 0) + jnp.einsum("imm->m", cov)
+    own = gammas(columns, jnp.sum(law.mean**2 + law.variance), data, hyper)
     p = p._replace(alpha=shape / (hyper.alpha_rate + square / 2), precision=mode(own))
     return p, Doubt(cov, cov_X, law.variance)
 
 
 def certain(p: Params, doubt: Doubt, data: Ratings, hyper: Hyper) -> Params:
-    """The point; the noise is what held-out ratings have."""
-    return p
+    """The point: its W knows no covariance of X, so the precisions get the mean ridge that this adds; its
+    noise takes over the variance of w.F(x), by a factor of all precisions that leaves the mode of W."""
+    cells, one, at = data.cells, jnp.ones_like(data.y), groups(hyper)
+    J = slopes(p.X, hyper)
+    wide = jnp.einsum("jmk,jkl,jnl->jmn", J, doubt.X, J)
+    own = flat(square_of(features(p.X, hyper)) + wide)
+    variance = inner(flat(doubt.W), own, cells) + inner(flat(square_of(p.W)), flat(wide), cells)
+    share = 1 / (1 + p.alpha * jnp.mean(variance))
+    each = spread(cells.by_row, one, jnp.diagonal(wide, axis1=1, axis2=2))
+    count = jnp.diff(cells.by_row.ptr)
+    ridge = jnp.zeros_like(p.precision).at[at].add(p.alpha * (count @ each) / count.sum())
+    ridge /= np.maximum(np.bincount(at, minlength=len(p.precision)), 1)
+    return p._replace(precision=share * (p.precision + ridge), alpha=share * p.alpha)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -368,20 +364,6 @@ def model(data: Ratings, hyper: Hyper) -> None:
     mean = hyper.offset + bias[data.cells.col] + inner(W, features(X, hyper), data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
-
-
-def anywhere(hyper: Hyper, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """Mean and covariance of F(x) for x ~ N(0, I)."""
-    z, K, R = frequencies(hyper).astype(dtype), hyper.n_components, hyper.n_frequencies
-    share, a = max(R, 1) ** -0.5, jnp.exp(-0.5 * jnp.sum(z**2, 1))
-    gap, both = (jnp.exp(-0.5 * jnp.sum((z[:, None] - s * z) ** 2, -1)) for s in (1, -1))
-    mean = jnp.concatenate([jnp.ones(1), jnp.zeros(K), share * a, jnp.zeros(R)]).astype(dtype)
-    cov = jnp.zeros((len(mean), len(mean)), dtype)
-    x, cos, sin = slice(1, K + 1), slice(K + 1, K + R + 1), slice(K + R + 1, None)
-    cov = cov.at[x, x].set(jnp.eye(K)).at[cos, cos].set((gap + both - 2 * jnp.outer(a, a)) * share**2 / 2)
-    cov = cov.at[sin, sin].set((gap - both) * share**2 / 2)
-    cross = share * z.T * a
-    return mean, cov.at[x, sin].set(cross).at[sin, x].set(cross.T)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
