@@ -16,9 +16,9 @@ of x_j cost one pass over the ratings. Both are exact for the model as written; 
 its limit for large R.
 
     J = sum_ij [ alpha/2 (y_ij - m - c_j - w_i.F(x_j))^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
-      + 1/2 sum_j |x_j|^2 + 1/2 sum_i w_i' L w_i + 1/2 lambda_c |c|^2 - 1/2 log|L| per user, log lambda_c per item
+      + 1/2 sum_j |x_j|^2 + 1/2 sum_i (w_i' L w_i - log|L|) + 1/2 sum_j (lambda_c c_j^2 - log lambda_c)
       + sum_g [ rate lambda_g - (shape - 1) log lambda_g ]
-    F(x) = (1, x, cos(z_1.x), ..., sin(z_R.x)), the last 2R over R^1/2;  L = diag(lambda) of the features' groups
+    F(x) = (1, x, cos(z_1.x), ..., sin(z_R.x)), the last 2R over R^1/2;  L = diag(lambda), by groups
 
     paper      here        shape
     X          X           items x K
@@ -31,7 +31,7 @@ The joint mode over W and X is a poor point, and so is the mode of X in the pape
 are estimated with it: on a split 90/10 of MovieLens-100K, with a linear kernel, its RMSE rises from .939
 after 10 sweeps to .986 after 40. With `scales="estimated"` a point fit sets X, c, precision and alpha by EM
 in which the w_i and c_j are normal, and the x_j too, with the Gauss-Newton covariance of their conditional
-(Laplace; RMSE .894 there); the solver then descends J in W alone, whose mode is the mean of the Gaussian
+(Laplace; RMSE .894 there; by default .896, and 90 % intervals cover .886); the solver then descends J in W alone, whose mode is the mean of the Gaussian
 processes. With `scales="joint"` the solver is iterated conditional modes, with Gauss-Newton steps of X. Gibbs
 draws all sites: Gaussian and Gamma blocks, and Hamiltonian steps of each position.
 
