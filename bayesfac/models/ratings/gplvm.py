@@ -31,9 +31,10 @@ The joint mode over W and X is a poor point, and so is the mode of X in the pape
 are estimated with it: on a split 90/10 of MovieLens-100K, with a linear kernel, its RMSE rises from .939
 after 10 sweeps to .986 after 40. With `scales="estimated"` a point fit sets X, c, precision and alpha by EM
 in which the w_i and c_j are normal, and the x_j too, with the Gauss-Newton covariance of their conditional
-(Laplace; RMSE .894 there; by default .896, and 90 % intervals cover .886); the solver then descends J in W alone, whose mode is the mean of the Gaussian
-processes. With `scales="joint"` the solver is iterated conditional modes, with Gauss-Newton steps of X. Gibbs
-draws all sites: Gaussian and Gamma blocks, and Hamiltonian steps of each position.
+(Laplace; RMSE .894 there; by default .896, and 90 % intervals cover .886). The solver then descends J in W
+alone, whose mode is the mean of the Gaussian processes. With `scales="joint"` the solver is iterated
+conditional modes, with Gauss-Newton steps of X. Gibbs draws all sites: Gaussian and Gamma blocks, and
+Hamiltonian steps of each position.
 
 The gauge is not declared: -x, with the signs of w changed alike, has the density of x, and a turned x nearly
 so. Compare predictions of chains, not positions.
