@@ -370,8 +370,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     """The rating; a user or item without training data is a draw from its prior."""
     own = jnp.diag(1 / p.precision[groups(hyper)])
-    user = jnp.zeros_like(own[0]), own
-    item = anywhere(hyper, p.X.dtype)
+    user, item = (jnp.zeros_like(own[0]), own), anywhere(hyper, p.X.dtype)
     mean, variance = bilinear(p.W, features(p.X, hyper), query, user, item)
     c = pick(p.bias_item, query.col)
     if not isinstance(query, Grid):
