@@ -84,7 +84,7 @@ def one(name: str, source: str, split: int) -> dict[str, Any]:
         fit = bf.fit(name, train, progress=False)
     found = fit.predict(test)
     mean = np.asarray(found.mean)
-    level = nearest(mean, train) if name in ("pmf", "bpmf") else np.asarray(found.level)
+    level = nearest(mean, train) if name in ("pmf", "bpmf", "gplvm") else np.asarray(found.level)
     told = {"sweeps": len(fit.trace) - 1, "converged": bool(fit.converged), "notes": fit.notes}
     return scores(mean, level, test) | told | {"seconds": time.process_time() - begun}
 

@@ -1,10 +1,11 @@
-"""Known mistakes in methods of counts, each with the check that has to find it."""
+"""Known mistakes in methods of counts and in gplvm, each with the check that has to find it."""
 
 import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import inner
 from bayesfac.models.counts import hpf, wrmf
+from bayesfac.models.ratings import gplvm
 from tests.mutants import plant
 
 F, W = hpf.METHOD, wrmf.METHOD
@@ -39,3 +40,17 @@ def own_pairs_count_in_both_sums(p, data, h):
     return GaussianRows(
         right.rows, right.target, right.V, right.weight + h.noise**-2, right.precision, right.shift
     )
+
+
+# -- gplvm ----------------------------------------------------------------------------------------
+GP = gplvm.METHOD
+
+
+@plant(GP, "objective", "joint")
+def prior_of_the_positions_counts_twice(p, data, h):
+    return gplvm.objective(p, data, h) + 0.5 * jnp.sum(p.X**2)
+
+
+@plant(GP, "conditionals.W", "conditionals")
+def functions_forget_the_mean_of_items(p, data, h):
+    return gplvm.conditional_W(p._replace(bias_item=jnp.zeros_like(p.bias_item)), data, h)
