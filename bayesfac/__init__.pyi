@@ -5,6 +5,7 @@ from bayesfac import datasets as datasets
 from bayesfac import metrics as metrics
 from bayesfac import multilabel as multilabel
 from bayesfac import ranks as ranks
+from bayesfac import references as references
 from bayesfac import sklearn as sklearn
 from bayesfac import split as split
 from bayesfac import testing as testing
