@@ -39,6 +39,7 @@ ROW_SWEEPS = 60  # of a method's own update for the cut, at most
 BLOCK, STILL = 10, 1e-4  # the sweeps end when a block lowers the objective by less than this share
 ITERATIONS = 60  # of L-BFGS for each candidate
 TIE = 1e-3  # weight of the log score beside an absolute error
+ALIKE = 1e-5  # relative difference of the scores of two settings that leave no factors
 
 
 @dataclass
@@ -166,9 +167,12 @@ def climb(n: int, score: Callable[[int, bool], float]) -> int:
     """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
 
     `further` says that the number before was scored just now: the search goes on in the same direction.
+    Settings so strong that they leave no factors have equal scores: downwards, the search crosses such numbers.
 
     >>> climb(7, lambda number, further: (number - 5) ** 2)
     5
+    >>> climb(7, lambda number, further: min(1, abs(number - 1)))
+    1
     """
     middle = n // 2
     scores = {middle: score(middle, False)}
@@ -176,7 +180,9 @@ def climb(n: int, score: Callable[[int, bool], float]) -> int:
         at = middle
         while 0 <= at + step < n:
             scores[at + step] = score(at + step, step > 0)
-            if not scores[at + step] < scores[at]:
+            gain = scores[at] - scores[at + step]
+            alike = step < 0 and abs(gain) <= ALIKE * abs(scores[at])
+            if not (gain > 0 or alike):
                 break
             at += step
         if at != middle:

@@ -33,6 +33,13 @@ def test_the_climb_finds_the_lowest_of_falling_and_rising_scores(lowest):
     assert len(asked) == len(set(asked)) <= 3 + abs(lowest - 3)
 
 
+def test_the_climb_crosses_settings_so_strong_that_they_score_alike():
+    """From the middle on no factors are left; a search that ends at equal scores would stay there."""
+    scores = [0.9, 0.3, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert climb(7, lambda number, further: scores[number]) == 1
+    assert climb(7, lambda number, further: [0.9, 0.95, 0.98, 1.0, 0.8, 0.7, 0.9][number]) == 5
+
+
 def test_the_chosen_penalty_is_shown_and_reproduces_the_fit(ratings):
     fit = bf.fit("mmmf", ratings, SHORT, n_components=2, progress=False)
     assert fit.hyper.penalty != PENALTY
