@@ -167,7 +167,7 @@ def climb(n: int, score: Callable[[int, bool], float]) -> int:
     """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
 
     `further` says that the number before was scored just now: the search goes on in the same direction.
-    Settings so strong that they leave no factors have equal scores: downwards, the search crosses such numbers.
+    Settings so strong that they leave no factors have equal scores: downwards, the search crosses them.
 
     >>> climb(7, lambda number, further: (number - 5) ** 2)
     5

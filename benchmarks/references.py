@@ -4,9 +4,10 @@
     python benchmarks/references.py pmf-rank-1       # draws one pair anew and writes its file
     python benchmarks/references.py pmf-rank-1 --times 2 --folder /tmp/new
 
-The first sampler is Gibbs where the method has conditionals, else NUTS with a dense mass matrix: NumPyro's own,
-from its own starting points and another seed. The second is this package's NUTS with a diagonal mass matrix. A
-pair is written only if R-hat of every quantity is at most 1.001 in both, and the samplers agree.
+The first sampler is Gibbs where the method has conditionals, else NUTS with a dense mass matrix: NumPyro's
+own, from its own starting points and another seed. The second is this package's NUTS with a diagonal mass
+matrix. A pair is written only if R-hat of every quantity is at most 1.001 in both, and the samplers agree.
+`--page` writes the table of docs/references.md.
 """
 
 import argparse
@@ -28,12 +29,13 @@ from bayesfac.references import stored, summaries
 from bayesfac.references.checking import bonferroni
 
 LARGEST = 1.001  # R-hat
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "references.md"
 CHAINS = 16
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Data, a model, and how long its samplers run: sweeps of Gibbs for each draw, and draws of each chain."""
+    """Data, a model, and how long its samplers run: sweeps of Gibbs for each draw, draws of each chain."""
 
     method: str
     about: str
@@ -88,7 +90,9 @@ def views(n: int, widths: dict[str, int], K: int, seed: int, words: int) -> dict
     return {"container": "Views", "views": tables}
 
 
-def tasks(n: int, widths: dict[str, int], L: int, seed: int, bare: int = 0, positive: bool = False) -> dict:  # fmt: skip
+def tasks(
+    n: int, widths: dict[str, int], L: int, seed: int, bare: int = 0, positive: bool = False
+) -> dict:
     """One direction behind features and labels; the last rows have no labels."""
     rng = np.random.default_rng(seed)
     z = rng.gamma(4.0, 0.25, size=n) if positive else rng.normal(size=n)
@@ -108,6 +112,9 @@ def tasks(n: int, widths: dict[str, int], L: int, seed: int, bare: int = 0, posi
 
 # -- pairs ----------------------------------------------------------------------------------------
 SCALES = {"noise": 0.5, "scale_user": 1.0, "scale_item": 1.0}
+GAMMAS = {f"shape_{what}": 2.0 for what in ("user", "item")} | {
+    f"shape_rate_{what}": 4.0 for what in ("user", "item")
+}
 WISHART = {"beta0": 2.0, "rate": 1.0, "scales": "joint"}
 PAIRS = {
     "pmf-rank-1": Pair(
@@ -160,11 +167,11 @@ PAIRS = {
     ),
     "hpf-rank-1": Pair(
         "hpf", "8 x 6 made counts, mean 3", lambda: counts(8, 6, 1, 13, 3.0),
-        {"n_components": 1, "shape_user": 2.0, "shape_item": 2.0, "shape_rate_user": 4.0, "shape_rate_item": 4.0},
+        {"n_components": 1, **GAMMAS},
     ),
     "hpf-rank-2": Pair(
         "hpf", "10 x 8 made counts, mean 8", lambda: counts(10, 8, 2, 14, 8.0),
-        {"n_components": 2, "shape_user": 2.0, "shape_item": 2.0, "shape_rate_user": 4.0, "shape_rate_item": 4.0},
+        {"n_components": 2, **GAMMAS},
     ),
     "wrmf-rank-1": Pair(
         "wrmf", "10 x 7 made counts, mean 1", lambda: counts(10, 7, 1, 15, 1.0),
@@ -179,7 +186,8 @@ PAIRS = {
         {"n_components": 2, "a": 1.5, "c": 1.5, "scale": "none", "start": "random"}, gibbs=False,
     ),
     "mvplsa": Pair(
-        "mvplsa", "8 rows of two views of 5 and 4 features", lambda: views(8, {"left": 5, "right": 4}, 2, 18, 80),
+        "mvplsa", "8 rows of two views of 5 and 4 features",
+        lambda: views(8, {"left": 5, "right": 4}, 2, 18, 80),
         {"n_components": 2, "n_topics": 2, "a": 1.5, "b": 1.5, "c": 1.5, "scale": "none", "start": "random"},
         gibbs=False,
     ),
@@ -198,12 +206,13 @@ PAIRS = {
     ),
     "faie": Pair(
         "faie", "12 rows of 4 features and 4 labels", lambda: tasks(12, {"words": 4}, 4, 22),
-        {"n_components": 1, "alpha": 1.0, "penalty": 1.0, "weight": 2.0, "ridge": 0.5, "scaled": False, "cut": 0.5},
-        gibbs=False,
+        {"n_components": 1, "alpha": 1.0, "penalty": 1.0, "weight": 2.0, "ridge": 0.5, "scaled": False,
+         "cut": 0.5}, gibbs=False,
     ),
     "cplst": Pair(
         "cplst", "12 rows of 4 features and 4 labels", lambda: tasks(12, {"words": 4}, 4, 23),
-        {"n_components": 1, "weight": 2.0, "penalty": 1.0, "scale": 1.0, "scaled": False, "cut": 0.5}, gibbs=False,
+        {"n_components": 1, "weight": 2.0, "penalty": 1.0, "scale": 1.0, "scaled": False, "cut": 0.5},
+        gibbs=False,
     ),
     "heres": Pair(
         "heres", "10 rows of two views of 4 and 3 features and 3 labels, 2 rows unlabelled",
@@ -238,7 +247,10 @@ def by_nuts(pair: Pair, r: Any, times: int) -> tuple[dict, dict, int]:
     engine = bf.NUTS(600, pair.draws, CHAINS, 0.9, chain_method="vectorized", thin=times)
     fit = bf.fit(method, r.data, engine, seed=2, progress=False, **r.hyper)
     what = "NUTS, centred" if pair.centred else "NUTS"
-    says = {"diverging": int(fit.stats["diverging"].sum()), "leapfrog steps": float(fit.stats["n_steps"].mean())}
+    says = {
+        "diverging": int(fit.stats["diverging"].sum()),
+        "leapfrog steps": float(fit.stats["n_steps"].mean()),
+    }
     return dict(fit.draws), {"engine": what, "target_accept": 0.9, **says}, fit.seed  # fmt: skip
 
 
@@ -282,15 +294,21 @@ def drawn(name: str, pair: Pair, times: int) -> tuple[Any, list[str]]:
         says |= {"seed": seed, "chains": CHAINS, "draws": CHAINS * pair.draws}
         samplers.append(says | {"r_hat": round(worst, 5), "ess": round(least)})
         at = tables[-1]["r_hat"].idxmax(), tables[-1]["ess"].idxmin()
-        print(f"{name}: {samplers[-1]}, worst {at}, {time.process_time() - started:.0f} CPU s", flush=True)
+        print(
+            f"{name}: {samplers[-1]}, worst {at}, {time.process_time() - started:.0f} CPU s",
+            flush=True,
+        )
         if not worst <= LARGEST:
             reasons.append(f"R-hat of {at[0]} is {worst:.4f} by {says['engine']}")
     scores = summaries.z_scores(*tables)
     z, level = float(scores.abs().max().max()), bonferroni(scores.size)
-    print(f"{name}: {len(scores)} quantities, largest |z| {z:.2f} at {scores.abs().max(axis=1).idxmax()}, level {level:.2f}")
+    at = scores.abs().max(axis=1).idxmax()
+    print(f"{name}: {len(scores)} quantities, largest |z| {z:.2f} at {at}, level {level:.2f}")
     if not z <= level:
         reasons.append(f"the samplers differ: largest |z| {z:.2f}, level {level:.2f}")
-    done = replace(r, samplers=tuple(samplers), z=round(z, 3), level=round(level, 3), summaries=joined(*tables))
+    done = replace(
+        r, samplers=tuple(samplers), z=round(z, 3), level=round(level, 3), summaries=joined(*tables)
+    )
     return done, reasons
 
 
@@ -306,12 +324,37 @@ def joined(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def lines(table: pd.DataFrame) -> list[str]:
+    """The table of all references in Markdown."""
+    heads = ["reference", *table.columns]
+    rows = [[name, *row.values()] for name, row in table.to_dict(orient="index").items()]
+    shown = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
+    # a bar would begin a new column
+    bars = [
+        [text.replace("|", "\\|") for text in row] for row in [heads, ["---"] * len(heads), *shown]
+    ]
+    return [f"| {' | '.join(row)} |" for row in bars]
+
+
+def write_page() -> None:
+    """Write the table into docs/references.md, in place of the old one."""
+    kept = [row for row in PAGE.read_text("utf-8").splitlines() if not row.startswith("| ")]
+    text = "\n".join(kept).rstrip()
+    PAGE.write_text(text + "\n\n" + "\n".join(lines(stored.table())) + "\n", "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[[], *PAIRS], metavar="name")
-    parser.add_argument("--times", type=int, default=1, help="steps for each kept draw, beyond the pair's own")
+    parser.add_argument(
+        "--times", type=int, default=1, help="steps for each kept draw, beyond the pair's own"
+    )
     parser.add_argument("--folder", type=Path, default=stored.FOLDER)
+    parser.add_argument("--page", action="store_true", help="write the table of the page")
     args = parser.parse_args()
+    if args.page:
+        write_page()
+        return
     jax.config.update("jax_enable_x64", True)
     for name in args.names:
         done, reasons = drawn(name, PAIRS[name], args.times)

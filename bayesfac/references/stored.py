@@ -46,7 +46,8 @@ class Reference:
         The largest |z| between the two samplers over all summaries, and what 1 % of correct pairs exceed
         (Bonferroni).
     summaries : DataFrame
-        A row for each quantity: mean, sd, their Monte Carlo standard errors, R-hat and ESS (the worse sampler's).
+        A row for each quantity: mean, sd, their Monte Carlo standard errors; R-hat and ESS of the worse
+        sampler.
     """
 
     name: str
@@ -87,8 +88,8 @@ class Reference:
         both = " and ".join(s["engine"] for s in self.samplers)
         r_hat = max(s["r_hat"] for s in self.samplers)
         return (
-            f"Reference({self.name}: {self.method} on {self.about}; {len(self.summaries)} quantities by {both}, "
-            f"R-hat {r_hat:.4f}, largest |z| {self.z:.2f} of {self.level:.2f})"
+            f"Reference({self.name}: {self.method} on {self.about}; {len(self.summaries)} quantities by "
+            f"{both}, R-hat {r_hat:.4f}, largest |z| {self.z:.2f} of {self.level:.2f})"
         )
 
 
@@ -120,7 +121,7 @@ def load(name: str) -> Reference:
 
 
 def table() -> pd.DataFrame:
-    """All references, a row each: method, data, cells, quantities, samplers, largest R-hat and |z|."""
+    """All references, a row each: method, data, number of quantities, samplers, largest R-hat and |z|."""
     rows = {}
     for r in map(load, names()):
         rows[r.name] = {
@@ -130,6 +131,7 @@ def table() -> pd.DataFrame:
             "samplers": ", ".join(s["engine"] for s in r.samplers),
             "draws": sum(s["draws"] for s in r.samplers),
             "least ESS": min(s["ess"] for s in r.samplers),
+            "divergences": max(s.get("diverging", 0) for s in r.samplers),
             "R-hat": max(s["r_hat"] for s in r.samplers),
             "largest |z|": r.z,
             "level": r.level,

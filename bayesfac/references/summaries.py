@@ -60,8 +60,8 @@ def statistics(found: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def z_scores(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Differences of means and of sds in units of both Monte Carlo errors; infinite where one does not move."""
-    scores = {}
+    """Differences of means and sds in units of both Monte Carlo errors; infinite where draws do not move."""
+    scores: dict[str, pd.Series] = {}
     for what in ("mean", "sd"):
         error = np.hypot(one[f"mcse_{what}"], other[f"mcse_{what}"])
         scores[f"z_{what}"] = ((one[what] - other[what]) / error).fillna(np.inf)
