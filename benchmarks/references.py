@@ -145,9 +145,9 @@ PAIRS = {
         "ordinal_mf", "10 x 8 made ratings on 3 levels, 80 %", lambda: ratings(10, 8, 1, 7, 0.8, 0.6, 3),
         {"n_components": 1, **WISHART},
     ),
-    "ordinal-logit": Pair(
+    "ordinal-logistic": Pair(
         "ordinal_mf", "12 x 8 made ratings on 3 levels, 80 %", lambda: ratings(12, 8, 1, 8, 0.8, 0.6, 3),
-        {"n_components": 1, "thresholds": "shared", "link": "logit", **WISHART}, gibbs=False, centred=True,
+        {"n_components": 1, "thresholds": "shared", "link": "logistic", **WISHART}, gibbs=False, centred=True,
     ),
     "mmmf-gibbs": Pair(
         "gibbs_mmmf", "10 x 7 made ratings on 3 levels, 80 %", lambda: ratings(10, 7, 1, 9, 0.8, 0.6, 3),

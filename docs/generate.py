@@ -42,12 +42,13 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
 }
 API = {  # page -> its title, what it is for, and names of bf, or modules all of whose functions it lists
     "fitting": ("Fitting", "Fit, keep, compare.",
-                "fit Fit auto load methods compare path ConvergenceWarning"),
+                "fit Fit auto load methods engines compare path ConvergenceWarning"),
     "data": ("Data", "Containers check once, when they are made.", "Ratings Counts Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
               "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
+    "references": ("bf.references", "Known posteriors: [the guide](../references.md).", "references"),
     "clusters": ("Clusters and columns", "Clusters from draws.", "clusters together columns_on"),
     "evaluation": ("Evaluation", "Cross-validation of many methods at once.", "evaluate Tuned"),
     "split": ("bf.split", "Training parts, test parts and folds.", "split split.PairFolds"),

@@ -6,7 +6,7 @@ import pytest
 
 import bayesfac as bf
 
-MODULES = ["comparators", "datasets", "metrics", "multilabel", "ranks", "split", "testing"]
+MODULES = "comparators datasets metrics multilabel ranks references split testing".split()
 
 
 @pytest.mark.parametrize("name", MODULES)

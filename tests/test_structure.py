@@ -117,7 +117,7 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     "testing": SIDE | {"core", "testing"},
     "choosing": SIDE | {"core"},
     **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
-    "automatic": BELOW | FACADE | {"automatic"},
+    **{name: BELOW | FACADE | {name} for name in ("automatic", "references")},
     "cli": BELOW | FACADE | {"automatic", "cli"},
     "__main__": {"cli"},
 }

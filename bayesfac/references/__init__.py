@@ -12,3 +12,10 @@ from bayesfac.references.stored import Reference as Reference
 from bayesfac.references.stored import load as load
 from bayesfac.references.stored import names as names
 from bayesfac.references.stored import table as table
+
+__all__ = ["Check", "Reference", "check", "load", "names", "table"]
+
+
+def __dir__() -> tuple[str, ...]:
+    """The public names."""
+    return tuple(__all__)

@@ -53,8 +53,8 @@ class Check:
     @property
     def ok(self) -> bool | None:
         """Whether the draws agree with the reference; None where too few draws cannot tell."""
-        if np.isinf(self.z):  # a quantity that never moves: more draws would not help
-            return False
+        if np.isinf(self.table[["r_hat", "z_mean", "z_sd"]].to_numpy()).any():
+            return False  # a quantity that never moves: more draws would not help
         return self.z <= self.level if self.reliable else None
 
     @property
@@ -68,6 +68,8 @@ class Check:
             if self.ok
             else "the draws differ from the reference"
         )
+        if not self.reliable:
+            return f"{words}: a quantity does not move"
         where = f"largest |z| {self.z:.2f}, 1 % of correct samplers exceed {self.level:.2f}"
         return f"{words}: {where}"
 

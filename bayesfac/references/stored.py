@@ -128,11 +128,11 @@ def table() -> pd.DataFrame:
             "method": r.method,
             "data": r.about,
             "quantities": len(r.summaries),
-            "samplers": ", ".join(s["engine"] for s in r.samplers),
+            "samplers": " + ".join(s["engine"] for s in r.samplers),
             "draws": sum(s["draws"] for s in r.samplers),
             "least ESS": min(s["ess"] for s in r.samplers),
             "divergences": max(s.get("diverging", 0) for s in r.samplers),
-            "R-hat": max(s["r_hat"] for s in r.samplers),
+            "R-hat": f"{max(s['r_hat'] for s in r.samplers):.5f}",
             "largest |z|": r.z,
             "level": r.level,
         }

@@ -60,7 +60,7 @@ def statistics(found: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def z_scores(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Differences of means and sds in units of both Monte Carlo errors; infinite where draws do not move."""
+    """Differences of means and sds in units of both Monte Carlo errors; infinite where draws stand still."""
     scores: dict[str, pd.Series] = {}
     for what in ("mean", "sd"):
         error = np.hypot(one[f"mcse_{what}"], other[f"mcse_{what}"])
