@@ -220,7 +220,7 @@ def sparse_example(method):
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:
         data = method.data(x, levels=levels) if levels else method.data(x)
-    sizes = {"n_components": 2, "layers": ((3, 2), (2, 2)), "pretraining": 1}
+    sizes = {"n_components": 2, "n_frequencies": 1, "layers": ((3, 2), (2, 2)), "pretraining": 1}
     if method.data is bf.Views:
         sizes |= {"start": "random", "penalty": 1.0}  # nothing is to be chosen by fits
     small = {name: size for name, size in sizes.items() if name in method.Hyper._fields}
