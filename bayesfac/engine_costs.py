@@ -9,8 +9,8 @@ import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.method import contain, lookup, settle
 from bayesfac.inference import ENGINES
 from bayesfac.inference.quick import FIXED, gradient_work, look_work, sweep_work
+from bayesfac.inference.work import SECONDS
 
-UNIT = 0.24e-9  # seconds of one core for one unit of `inference.work`
 LOOKS = 60  # of a solver at its objective: its usual number is not known before the fit
 LEAPFROGS = 63  # of a transition of NUTS: trees of depth 6
 VB_SWEEPS = (
@@ -81,7 +81,7 @@ def engines(method: str, data: Any, **hyper: Any) -> Costs:
     data = known.ready(data, settled)
     p = known.init(jax.random.key(0), data, settled)
     seconds = {
-        name: UNIT * (FIXED + _work(name, known, data, settled, p)) for name in known.engines
+        name: SECONDS * (FIXED + _work(name, known, data, settled, p)) for name in known.engines
     }
     advice = _advice(known.solver, seconds)
     rows = [

@@ -118,17 +118,17 @@ def killed(times: int, folder: Path, seed: int = 0) -> dict[str, Any]:
         with subprocess.Popen(
             command("war"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         ) as running:
-            moment = pick.uniform(0.1, 0.4) * length if kills < times else None
+            struck, moment = False, pick.uniform(0.1, 0.4) * length if kills < times else None
             try:
                 output, _ = running.communicate(timeout=moment)
             except subprocess.TimeoutExpired:
                 victim = pick.choice(_children(running.pid))
                 os.kill(victim, signal.SIGKILL)
-                kills += 1
+                struck, kills = True, kills + 1
                 output, _ = running.communicate()
             if running.returncode == 0:
                 break
-            if kills > times:
+            if not struck:
                 raise RuntimeError(output.decode()[-2000:])
     one, other = (bf.load(folder / f"{name} fit") for name in ("peace", "war"))
     same = all(np.array_equal(one.draws[site], other.draws[site]) for site in one.draws)

@@ -39,7 +39,7 @@ def test_without_conditionals_nuts_is_for_small_data_only(monkeypatch):
     assert bf.engines("mmmf", ratings(30, 20), n_components=2).recommended == ["LBFGS", "SVI"]
 
 
-@pytest.mark.parametrize("name", ["plsa", "leml", "heres"])
+@pytest.mark.parametrize("name", ["plsa", "leml", "heres", "mlc_hmf"])
 def test_other_kinds_of_data(name):
     method = lookup(name)
     data, hyper = method.example(jax.random.key(0))

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-# The unit is a multiplication in a sparse loop, some 0.24 ns. In this unit: a multiplication in a matrix
-# product and in a factorisation; an operation on a number elsewhere, an exponential or random number; any
-# operation, whatever its size, and the factorisation of one matrix. Fitted to the CPU seconds of sweeps and
-# solvers on MovieLens-100K and emotions, where it is right to a factor of about 1.5.
+# The unit is a multiplication in a sparse loop, SECONDS of one core. In this unit: a multiplication in a
+# matrix product and in a factorisation; an operation on a number elsewhere, an exponential or random number;
+# any operation, whatever its size, and the factorisation of one matrix. Fitted to the CPU seconds of sweeps
+# and solvers on MovieLens-100K and emotions, where it is right to a factor of about 1.5.
+SECONDS = 0.24e-9
 DOT, CUBE, PLAIN, HARD = 0.075, 1.25, 0.5, 0.75
 EACH, CALL = 7.5e3, 2.5e3
 SLOW = {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
@@ -69,8 +70,6 @@ class Reference:
     @property
     def record(self) -> Method:
         """The record of the method, with its objective, its model and its predictions."""
-        from bayesfac import models  # noqa: F401  # registers every method
-
         return lookup(self.method)
 
     def settings(self) -> Any:

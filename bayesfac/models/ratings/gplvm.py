@@ -71,13 +71,7 @@ from bayesfac.models.ratings._shared.empirical_bayes import biases
 from bayesfac.models.ratings._shared.normal_wishart import mode, settled
 
 SWEEPS = 30  # of EM, as for the scales of bpmf
-SHARES = (
-    1.0,
-    0.5,
-    0.25,
-    0.0625,
-    0.0,
-)  # of a Gauss-Newton step: the first that does not rise counts
+SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not rise counts
 PATHS, LEAPS = 2, 5  # Hamiltonian paths of a Gibbs sweep, and their steps
 
 
