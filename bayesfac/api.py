@@ -13,7 +13,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import folding, recommending, saving, updating
+from bayesfac import components, folding, recommending, saving, updating
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
@@ -195,8 +195,8 @@ class Fit:
         """Mean and sd of every cell with labels, within `memory` bytes of work space."""
         return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
 
-    recommend = recommending.recommend
-    similar = recommending.similar
+    recommend, similar = recommending.recommend, recommending.similar
+    in_use = property(components.in_use)
 
     def _as_draws(self) -> Mapping[str, np.ndarray]:
         if self.draws is not None:
@@ -361,14 +361,14 @@ def fit(
         card = describe(data)
         start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
-        job = Job(method, data, settled, jax.random.key(seed), start, progress, run)
+        probe, _, _ = card.locate(card.probe)
+        job = Job(method, data, settled, jax.random.key(seed), start, progress, run, probe)
         # idle BLAS workers would spin on the cores that the loops need
         with threadpool_limits(1, "blas"):
             found = engine.run(job)
             result = derived(method, data, settled, found)
-            widths = None
-            if method.conditionals and getattr(engine, "check", False):
-                widths = against_conditionals(job, found.draws, card.locate(card.probe)[0])
+            checked = method.conditionals and getattr(engine, "check", False)
+            widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
         if result.params is not None:
             collapsed = collapse.remarks(method, result.params, settled, card, data)
@@ -380,8 +380,8 @@ def fit(
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
     told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data)]
     info = about(result.notes) | {"chosen": told, "widths": widths}
-    engine = result.engine or engine
-    return Fit(method, settled, engine, int(seed), result, card, seconds, info)
+    own = method, settled, result.engine or engine, int(seed)
+    return components.told(Fit(*own, result, card, seconds, info))
 
 
 def load(path: str | os.PathLike[str]) -> Fit:

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.method import Laws, Method, settle
 from bayesfac.inference.gradient import as_rows
@@ -66,6 +68,12 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
         return found
     given, parts = method.Hyper(**found.hyper), None
     while candidates := method.choices(data, given, found.values):
+        if isinstance(data, LargeRatings):
+            names = ", ".join(sorted({name for one in candidates for name in one}))
+            raise BayesfacError(
+                f"Expected values for {names}: ratings that were read in shares leave none to choose them "
+                "by. fit.hyper of a fit to fewer of the ratings has values"
+            )
         parts = parts or holdout(data, SHARE, seed=seed)
         search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
         best = climb(len(candidates), search.score)

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesfac.core.data.cards import COLUMNS
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.membership import clusters
@@ -78,7 +77,7 @@ class Plots:
             raise BayesfacError("Expected ratings or labels, got counts, which have no intervals")
         which = "probe" if query is None else "queried"
         _, cells, _ = card.locate(card.probe if query is None else query)
-        axis = COLUMNS[card.kind][0]
+        axis = card.columns[0]
         code = positions_of(card.coords[axis], cells[axis])
         activity = np.where(code >= 0, card.row_counts[code], 0)
         pair = {self._name: self._fit, f"{draws.name} by {type(draws.engine).__name__}": draws}

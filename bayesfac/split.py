@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 __all__ = [
@@ -32,7 +33,10 @@ def __dir__() -> tuple[str, ...]:
     return tuple(__all__)
 
 
-Container = TypeVar("Container", Ratings, Tasks, Views, Ratings | Tasks | Views)
+Listed = TypeVar("Listed", Ratings, Tensor, Ratings | Tensor)
+Container = TypeVar(
+    "Container", Ratings, Tasks, Tensor, Views, Ratings | Tensor | Views, Ratings | Tasks | Views
+)
 
 
 class Weak(NamedTuple):
@@ -58,7 +62,7 @@ class Strong(NamedTuple):
 def holdout(
     data: Container, fraction: float, *, seed: int = 0, by: str = "random"
 ) -> tuple[Container, Container]:
-    """Hold out a random share: of the ratings, of the rows with labels, or of the counts of every cell.
+    """Hold out a random share: of ratings or cells, of the rows with labels, or of the counts of every cell.
 
     Of tasks, the share of each task's labelled rows is held out: the training part keeps these rows without
     their labels; the test part has only these rows, with labels.
@@ -69,7 +73,7 @@ def holdout(
 
     Parameters
     ----------
-    data : Ratings, Tasks or Views
+    data : Ratings, Tensor, Tasks or Views
     fraction : float
         The share of the test part, between 0 and 1.
     seed : int
@@ -114,8 +118,8 @@ def holdout(
     return _divide(data, order[:held])
 
 
-def k_fold(ratings: Ratings, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Ratings, Ratings]]:
-    """Cross-validation: k pairs (train, test); every rating is in one test set.
+def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Listed, Listed]]:
+    """Cross-validation: k pairs (train, test); every rating, or cell of a tensor, is in one test set.
 
     Examples
     --------
@@ -222,13 +226,13 @@ def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
     return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
 
-def _divide(ratings: Ratings, held: np.ndarray) -> tuple[Ratings, Ratings]:
+def _divide(ratings: Listed, held: np.ndarray) -> tuple[Listed, Listed]:
     """(train, test), both in the order of `ratings`."""
     tested = _mask(ratings, held)
     return ratings.take(~tested), ratings.take(tested)
 
 
-def _mask(ratings: Ratings, held: np.ndarray) -> np.ndarray:
+def _mask(ratings: Ratings | Tensor, held: np.ndarray) -> np.ndarray:
     tested = np.zeros(len(ratings), bool)
     tested[held] = True
     return tested

@@ -14,7 +14,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from common import Clock, arguments, report, surroundings, table
+from common import Sweeps, arguments, in_processes, one_of, report, surroundings, table
 
 FIRST = 4  # sweeps before the clock starts
 AGREE = 20
@@ -32,67 +31,30 @@ AGREE = 20
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """The part of one process."""
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, [cores[task["process"] % len(cores)]])
-    import jax
+    with one_of(task):
+        import bayesfac as bf
+        from bayesfac.inference import gibbs
 
-    if task["count"] > 1:
-        jax.distributed.initialize(task["address"], task["count"], task["process"])
-    import bayesfac as bf
-    from bayesfac.inference import gibbs
-
-    class Blocks(Clock):
-        def __init__(self) -> None:
-            super().__init__()
-            self.sweeps = [0]
-
-        def update(self, steps: int) -> None:
-            super().update(steps)
-            if steps:
-                self.sweeps.append(steps)
-
-    clock = Blocks()
-    data = (
-        bf.datasets.load(task["data"])
-        if task["data"]
-        else bf.datasets.make_ratings(200, 150, 2, seed=0)
-    )
-    engine = bf.Gibbs(FIRST, task["sweeps"], 1, shares=True)
-    with patch.object(gibbs, "bar", lambda *_: clock):
-        fit = bf.fit("bpmf", data, engine, n_components=task["components"])
-    after = np.cumsum(clock.sweeps) > FIRST
-    each = np.diff(clock.times) / clock.sweeps[1:]
-    if task["process"] == 0:
-        np.save(task["draws"], np.asarray(fit.draws["U"][0, -1]))
-    if task["count"] > 1:
-        jax.distributed.shutdown()
-    return {"sweep": float(np.median(each[after[1:]]))}
+        clock = Sweeps()
+        data = (
+            bf.datasets.load(task["data"])
+            if task["data"]
+            else bf.datasets.make_ratings(200, 150, 2, seed=0)
+        )
+        engine = bf.Gibbs(FIRST, task["sweeps"], 1, shares=True)
+        with patch.object(gibbs, "bar", lambda *_: clock):
+            fit = bf.fit("bpmf", data, engine, n_components=task["components"])
+        if task["process"] == 0:
+            np.save(task["draws"], np.asarray(fit.draws["U"][0, -1]))
+    return {"sweep": clock.each(FIRST)}
 
 
 def together(count: int, **task: Any) -> tuple[dict[str, Any], np.ndarray]:
     """Run `count` processes; what the first one found, and its last draw of U."""
     with tempfile.TemporaryDirectory() as folder:
-        task |= {"count": count, "address": _free(), "draws": f"{folder}/U.npy"}
-        env = os.environ | {"JAX_ENABLE_X64": str(task.pop("double", 0))}
-        command = [sys.executable, __file__, "--worker"]
-        parts = [
-            subprocess.Popen(
-                [*command, json.dumps(task | {"process": i})],
-                env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for i in range(count)
-        ]  # fmt: skip
-        told = [part.communicate() for part in parts]
-        for part, (_, error) in zip(parts, told, strict=True):
-            if part.returncode:
-                raise RuntimeError(f"A process of {count} failed:\n{error[-3000:]}")
-        return json.loads(told[0][0].splitlines()[-1]), np.load(task["draws"])
-
-
-def _free() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+        task |= {"draws": f"{folder}/U.npy"}
+        told = in_processes(__file__, count, task, JAX_ENABLE_X64=str(task.pop("double", 0)))
+        return told[0], np.load(task["draws"])
 
 
 def killed(times: int, folder: Path, seed: int = 0) -> dict[str, Any]:

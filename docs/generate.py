@@ -34,8 +34,8 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "reproduction.md",
-    "benchmarks/multilabel.md": "reproduction_multilabel.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/multilabel.md": "benchmarks_multilabel.md",
     "bayesfac/models": "methods/index.md",
     "bayesfac/__init__.py": "api/index.md",
     "notebooks": "notebooks/index.md",
@@ -43,7 +43,8 @@ PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
 API = {  # page -> its title, what it is for, and names of bf, or modules all of whose functions it lists
     "fitting": ("Fitting", "Fit, keep, compare.",
                 "fit Fit auto load methods engines compare path ConvergenceWarning"),
-    "data": ("Data", "Containers check once, when they are made.", "Ratings Counts Views Tasks DataWarning"),
+    "data": ("Data", "Containers check once, when they are made.",
+             "Ratings Counts Tensor Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
@@ -137,7 +138,8 @@ def methods() -> dict[str, str]:
         "# Methods",
         "Each page is made from the header, the record and the code of the method's file.",
     ]
-    guides = {"Ratings": "ratings", "Counts": "choosing", "Views": "graphs", "Tasks": "tasks"}
+    guides = {"Ratings": "ratings", "Counts": "choosing", "Tensor": "ratings"}
+    guides |= {"Views": "graphs", "Tasks": "tasks"}
     for kind, guide in guides.items():
         chosen = {n: m for n, m in sorted(REGISTRY.items()) if m.data.__name__ == kind}
         rows = [[f"[{n}]({n}.md)", method_pages.prose(m.paper)] for n, m in chosen.items()]

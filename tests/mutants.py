@@ -11,11 +11,12 @@ import numpyro.distributions as dist
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.graphs import degrees
 from bayesfac.core.kernels.sparse import ratio_step, spread
+from bayesfac.core.laws.normal_wishart import normal_wishart_precision
 from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.models.labels import leml
 from bayesfac.models.ratings import bpmf, pmf
-from bayesfac.models.ratings._shared.normal_wishart import normal_wishart_precision, rescale
+from bayesfac.models.ratings._shared.normal_wishart import rescale
 from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics

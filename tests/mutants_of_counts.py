@@ -1,11 +1,13 @@
-"""Known mistakes in methods of counts and in gplvm, each with the check that has to find it."""
+"""Known mistakes in methods of counts, in gplvm and in cp, each with the check that has to find it."""
 
 import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.normal_wishart import normal_wishart_energy
 from bayesfac.core.math import inner
 from bayesfac.models.counts import hpf, wrmf
 from bayesfac.models.ratings import gplvm
+from bayesfac.models.tensors import cp
 from tests.mutants import plant
 
 F, W = hpf.METHOD, wrmf.METHOD
@@ -54,3 +56,33 @@ def prior_of_the_positions_counts_twice(p, data, h):
 @plant(GP, "conditionals.W", "conditionals")
 def functions_forget_the_mean_of_items(p, data, h):
     return gplvm.conditional_W(p._replace(bias_item=jnp.zeros_like(p.bias_item)), data, h)
+
+
+# -- cp -------------------------------------------------------------------------------------------
+C = cp.METHOD
+
+
+@plant(C, "objective", "joint")
+def the_last_mode_has_no_prior(p, data, h):
+    return cp.objective(p, data, h) - normal_wishart_energy(
+        *(site[data.modes[-1]] for site in p[:3]), h
+    )
+
+
+@plant(C, "conditionals.U", "conditionals")
+def rows_do_not_see_the_last_mode(p, data, h, mode):
+    one = p.U | {data.modes[-1]: jnp.ones_like(p.U[data.modes[-1]])}
+    right = p if mode == data.modes[-1] else p._replace(U=one)
+    return cp.conditional_U(right, data, h, mode)
+
+
+@plant(C, "moves.rescale", "moves")
+def only_one_mode_is_rescaled(key, p, data, h):
+    mode = data.modes[0]
+    return p._replace(U=p.U | {mode: cp.rescale(key, p, data, h).U[mode]})
+
+
+@plant(C, "update", "golden")
+def the_mean_of_a_precision_and_not_its_mode(p, data, h):
+    new = {m: cp.conditional_Lambda(p, data, h, m).mean for m in data.modes}
+    return cp.update(p, data, h)._replace(Lambda=new)

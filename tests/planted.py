@@ -15,6 +15,7 @@ from bayesfac.models.tasks._row_groups import SharedRows
 WEAKER = {
     "pmf": {"offset": 0.3},
     "bpmf": {"offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
+    "ard_mf": {"tau_shape": 3.0, "offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
     "gibbs_mmmf": {"cost": 0.1},
 }
 # {method: changed settings} of every method that Gibbs can run
@@ -65,7 +66,25 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def scaled(key, p, data, hyper):
         return stretch(p, 0.3 * jax.random.normal(key, (p.U.shape[1],)))  # ignores the prior
 
-    hpf, wrmf = REGISTRY["hpf"], REGISTRY["wrmf"]
+    cp = REGISTRY["cp"]
+
+    def twice(p, data, hyper):
+        right = cp.conditionals["alpha"](p, data, hyper)
+        return type(right)(right.concentration + len(data) / 2, right.rate)
+
+    def two_modes(p, data, hyper, mode):
+        last = data.modes[-1]
+        ones = p.U | ({} if mode == last else {last: jnp.ones_like(p.U[last])})
+        return cp.conditionals["U"](p._replace(U=ones), data, hyper, mode)
+
+    hpf, wrmf, ard = REGISTRY["hpf"], REGISTRY["wrmf"], REGISTRY["ard_mf"]
+
+    def one_side(p, data, hyper):
+        right = ard.conditionals["tau"](p, data, hyper)
+        return type(right)(right.concentration - len(p.V) / 2, right.rate)
+
+    def free(key, p, data, hyper):
+        return ard.moves["swell"](key, p, data, hyper._replace(tau_rate=1e-6))
 
     def halved_rate(p, data, hyper, z):
         right = hpf.conditionals["log_theta"](p, data, hyper, z)
@@ -73,6 +92,8 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
 
     return {
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
+        "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
+        "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),
         "wrmf: confidences forgotten": (wrmf, rows(wrmf, "U", weight=jnp.ones_like)),
         "gibbs_mmmf: thresholds without their prior": (
             margin,
@@ -88,6 +109,11 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         ),
         "heres: half a precision": (heres, with_block(heres, "B", halved)),
         "heres: rows that hardly see their labels": (heres, with_block(heres, "F", unlabelled)),
+        "ard_mf: tau from the rows of one side": (ard, with_block(ard, "tau", one_side)),
+        "ard_mf: scales that move without their prior": (
+            ard,
+            dataclasses.replace(ard, moves={**ard.moves, "swell": free}),
+        ),
         "pmf: noise forgotten": (pmf, rows(pmf, "U", weight=lambda w: jnp.ones_like(w))),
         "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
         "bpmf: mean of the prior forgotten": (bpmf, rows(bpmf, "U", shift=jnp.zeros_like)),

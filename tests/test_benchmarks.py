@@ -22,6 +22,7 @@ OPTIONS = {
     "plsa": ["--components", "--passes", "--repeats"],
     "clusters": ["--sets", "--methods", "--seeds", "--iterations", "--longest", "--long-seeds"],
     "default_clusters": ["--sets", "--methods", "--seeds"],
+    "believed": ["--sets", "--methods"],
     "scale": ["--rows", "--iterations", "--topics"],
     "heterogeneous": ["--subsets", "--methods", "--splits", "--layers"],
     "semantics": ["--sets", "--splits", "--weights", "--posterior"],
@@ -30,9 +31,12 @@ OPTIONS = {
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
     "processes": ["--data", "--components", "--sweeps", "--repeats", "--processes", "--kills"],
+    "large": ["--cells", "--components", "--sweeps", "--processes"],
     "quick": ["--parts", "--seeds"],
+    "rank": ["--parts", "--seeds", "--rank", "--limits", "--grid", "--sweeps"],
     "implicit_feedback": ["--sets", "--methods", "--seeds"],
     "features": ["--sets", "--methods", "--components", "--warmup", "--draws", "--seeds"],
+    "tensors": ["--components", "--warmup", "--draws", "--repeats"],
     "sweeps": ["--rows", "--clusters", "--columns", "--sweeps"],
     "first_calls": ["--only"],
     "gradients": ["--cells", "--parts", "--draws"],
@@ -95,6 +99,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("gradients", ["numba", "NumPyro", "effective draws a second"]),
         ("scale", ["exponent", "literal E-step"]),
         ("processes", ["ms a sweep", "apart, single", "apart, double"]),
+        ("large", ["20,000 ratings", "sweep, s", "peak", "bound"]),
         (
             "heterogeneous",
             ["HERES", "HiMLSD", "MLS-S + task", "TRAM by task", "shares by task", "own rule"],
@@ -103,9 +108,12 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
             "multilabel",
             ["MLC-HMF", "ML-kNN", "micro-F1, 2 folds", "own rule", "tuned threshold", "mean rank"],
         ),
+        ("believed", ["stacking weight", "probability of best", "cells held out"]),
         ("default_labels", ["frequency", "lsml", "micro_f1", "converged"]),
         ("semantics", ["LSA-MML", "labels last", "concatenated", "ML-kNN", "shares", "own rule"]),
+        ("rank", ["made up, 0, ard_mf, 6", "ratings, 0, bpmf, 5", "in use"]),
         ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),
+        ("tensors", ["SMURFF", "test RMSE", "recovery", "ms a sweep"]),
         ("calibration", ["## Gibbs", "## NUTS", "## SVI", "## Not applicable", "`pmf`", "`pmmmf`"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
     ],
@@ -152,6 +160,50 @@ def test_the_page_is_what_the_folds_say(multilabel):
     assert page == multilabel.PAGE.read_text(encoding="utf-8"), (
         "python benchmarks/multilabel.py --page"
     )
+
+
+@pytest.fixture
+def reproduction(monkeypatch):
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("reproduction")
+
+
+def test_the_page_of_printed_numbers_is_what_the_results_say(reproduction):
+    page = reproduction.page()
+    assert page == reproduction.PAGE.read_text(encoding="utf-8"), (
+        "python benchmarks/reproduction.py"
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "ours", "sd", "verdict"),
+    [
+        ("accuracy", 0.519, np.nan, "reproduced"),  # within .02
+        ("accuracy", 0.46, 0.02, "reproduced"),  # within two sds
+        ("accuracy", 0.46, 0.01, "not"),
+        ("accuracy", 0.53, 0.01, "better"),
+        ("Hamming loss", 0.46, 0.01, "better"),
+        ("Hamming loss", 0.53, np.nan, "not"),
+        ("AC", 1.9, 0.1, "reproduced"),  # in per cent
+        ("accuracy", np.nan, np.nan, "not run"),
+    ],
+)
+def test_a_verdict_is_by_two_sds_or_two_hundredths(reproduction, measure, ours, sd, verdict):
+    one = reproduction.Number("a table", "a set", "a method", measure, 0.5, ours, sd)
+    assert one.verdict() == verdict
+
+
+def test_every_number_that_is_not_reproduced_has_a_sentence(reproduction, monkeypatch):
+    found = [*reproduction.ratings()]
+    (key,) = {reproduction.because(one) for one in found if one.verdict() == "not"}
+    with pytest.raises(
+        KeyError, match="got none for"
+    ):  # sentences of other tables have no number here
+        reproduction.reasons(found, "not")
+    monkeypatch.delitem(reproduction.REASONS["not"], key)
+    with pytest.raises(KeyError, match="Expected a sentence of REASONS for what is 'not'"):
+        reproduction.reasons(found, "not")
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")  # stopped on purpose

@@ -180,7 +180,7 @@ def test_links_are_turned_towards_the_site():
     page = DOCS / "trust.md"
     turned = {
         "engines.md#gibbs": "engines.md#gibbs",
-        "../benchmarks/README.md": "reproduction.md",
+        "../benchmarks/README.md": "benchmarks.md",
         "../notebooks/trust.py": "notebooks/trust.md",
         "../bayesfac/models/ratings/pmf.py": "methods/pmf.md",
         "../bayesfac/core/laws/losses.py": "files/bayesfac/core/laws/losses.py",

@@ -11,7 +11,7 @@ from scipy.stats import friedmanchisquare, norm
 
 import bayesfac as bf
 from bayesfac.ranks import cd_diagram, critical_difference, friedman, groups, nemenyi, ranks
-from tests.printed_ranks import (
+from benchmarks.common.printed import (
     METHODS,
     METHODS_6,
     SETS,

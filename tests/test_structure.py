@@ -99,6 +99,7 @@ FACADE = {
         "folding",
         "new_rows",
         "updating",
+        "components",
         "engine_costs",
         "listing",
         "membership",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from bayesfac.api import Fit
     from bayesfac.core.data.ratings import Ratings
+    from bayesfac.core.data.tensor import Tensor
     from bayesfac.core.data.views import Views
 
 DONE, FAILED = 0, 1
@@ -72,7 +73,12 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     method = lookup(args.method)
     engine = engines.chosen(args, method.solver)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
-    data = _data(args.data, method.data.__name__.lower(), args)
+    data: Any
+    if args.large:
+        options = {name: getattr(args, name) for name in ("levels", "duplicates", "bad")}
+        data = bf.datasets.read_large(args.data, columns=_columns(args), **options)
+    else:
+        data = _data(args.data, method.data.__name__.lower(), args)
     _tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
     return out, bf.fit(method, data, engine, **options)
@@ -270,7 +276,7 @@ def bench(args: argparse.Namespace) -> int:
 # -- arguments ----------------------------------------------------------------------------------
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
-) -> "Ratings | Views":
+) -> "Ratings | Tensor | Views":
     """Load the data set of that name, or else read the file."""
     from bayesfac import datasets
     from bayesfac.core.method import unknown
@@ -280,6 +286,8 @@ def _data(
         from bayesfac.core.data.counts import Counts
 
         return Counts(_data(name, "ratings", args, ids)).named(name)
+    if kind == "tensor":
+        return _tensor(name, args)
     columns = _columns(args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:
@@ -294,6 +302,25 @@ def _data(
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}
     return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
+
+
+def _tensor(name: str, args: argparse.Namespace) -> Any:
+    """Read a CSV file with a header: a column for each mode, and one of values."""
+    import pandas as pd
+
+    from bayesfac.core.data.tensor import Tensor
+
+    if not Path(name).is_file():
+        raise FileNotFoundError(f"Expected a CSV file of cells for a tensor, got {name!r}")
+    for option in ("user", "item", "rating", "levels"):
+        if getattr(args, option) is not None:
+            raise ValueError(f"Expected --columns A,B,C,VALUE for a tensor, got --{option}")
+    if args.bad != "error":
+        raise ValueError("Expected a file without bad rows for a tensor, got --bad skip")
+    frame = pd.read_csv(name, decimal=args.decimal, sep=";" if args.decimal == "," else ",")
+    return Tensor(frame, columns=args.columns or None, duplicates=args.duplicates).named(
+        Path(name).stem
+    )
 
 
 def _columns(args: argparse.Namespace) -> Any:

@@ -120,6 +120,7 @@ def _process_options(parser: Parser) -> None:
     add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
     add("--coordinator", metavar="HOST:PORT", help="on several machines: where process 0 listens")
     add("--process", type=int, metavar="I", help="on several machines: which of them, from 0")
+    add("--large", action="store_true", help="each process holds its share of DATA: see below")
 
 
 def _auto_options(parser: Parser) -> None:
@@ -267,7 +268,7 @@ def _table_options(parser: Parser) -> None:
         "--columns",
         type=arguments.names,
         metavar="A,B,C",
-        help="the columns with user, item, rating (or row, view, feature, value)",
+        help="the columns with user, item, rating (or row, view, feature, value; or modes and value)",
     )
     for role in ("user", "item", "rating"):
         group.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")

@@ -16,9 +16,12 @@ _joined: list[int] = []  # the number of this process, once it has joined a run
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options of which some are missing or out of range, before any process starts."""
-    if args.processes is not None and (args.engine or "").lower() != "gibbs":
+    option = "--large" if args.large else "--processes"
+    if (args.processes is not None or args.large) and (args.engine or "").lower() != "gibbs":
         got = args.engine or "the method's own solver"
-        raise ValueError(f"Expected --engine gibbs for --processes, got {got}")
+        raise ValueError(f"Expected --engine gibbs for {option}, got {got}")
+    if args.large and args.decimal != ".":
+        raise ValueError("Expected --decimal for a text file, got it beside --large")
     if args.coordinator is None and args.process is not None:
         raise ValueError("Expected --coordinator HOST:PORT beside --process, got none")
     if args.coordinator is not None and None in (args.process, args.processes):
@@ -32,10 +35,12 @@ def check(args: argparse.Namespace) -> None:
 def start(line: Sequence[str], count: int) -> int:
     """Run a command line in `count` processes of this machine, which divide its cores; the exit code."""
     command = [sys.executable, "-m", "bayesfac.cli", *line, "--coordinator", _free_address()]
+    # freed arrays go back to the system at once: else Linux lets a process keep some of them
+    env = os.environ | ({"MALLOC_MMAP_THRESHOLD_": str(2**20)} if "--large" in line else {})
     running: list[subprocess.Popen] = []
     try:
         for number in range(count):
-            running.append(subprocess.Popen([*command, "--process", str(number)]))  # noqa: S603
+            running.append(subprocess.Popen([*command, "--process", str(number)], env=env))  # noqa: S603
             _give_cores(running[-1].pid, number, count)
         while any(one.poll() is None for one in running) and not _dead(running):
             time.sleep(0.05)

@@ -51,7 +51,10 @@ examples:
   bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
   bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
   bayesfac fit bpmf ratings.csv --engine gibbs --processes 2 --with folder=run
+  bayesfac fit bpmf ratings.parquet --engine gibbs --processes 2 --large
 
+With --large, DATA is a .parquet file, a folder of such files, or a folder with user.npy, item.npy and
+rating.npy, and is read in blocks: it need not fit in memory.
 The message about an unknown method, engine or setting suggests the nearest name."""
 
 AUTO = f"""\

@@ -21,12 +21,16 @@ def random_copy(key: jax.Array, method: Method, params: Any) -> Any:
 def random_move(
     key: jax.Array, symmetry: Rotation | Permutation, flat: Mapping[str, Any]
 ) -> tuple[jax.Array, jax.Array]:
-    """A random permutation matrix, or orthogonal matrix (one for each entry with `each`); and signs."""
+    """A random permutation matrix, or orthogonal matrix (one for each entry with `each`); and signs, of a
+    permutation one row for each group of sites."""
     key_matrix, key_signs = jax.random.split(key)
     site, axis = next((s, a) for s, a in symmetry.axes.items() if s in flat)
     K = jnp.shape(flat[site])[axis]
-    signs = jnp.where(jax.random.bernoulli(key_signs, 0.5, (K,)), 1.0, -1.0)
+    groups = max(1, len(getattr(symmetry, "groups", ())))
+    signs = jnp.where(jax.random.bernoulli(key_signs, 0.5, (groups, K)), 1.0, -1.0)
     if isinstance(symmetry, Permutation):
+        if symmetry.modes:  # an even number of changes
+            signs = signs.at[-1].multiply(signs.prod(0))
         return jnp.eye(K)[:, jax.random.permutation(key_matrix, K)], signs
     entries = jnp.shape(flat[site])[:1] if symmetry.each else ()
     return jnp.linalg.qr(jax.random.normal(key_matrix, (*entries, K, K)))[0], signs
@@ -37,13 +41,18 @@ def moved(
 ) -> dict[str, Any]:
     """`site @ R` along the axis of every site (signed sites with `signs`), R' M R of symmetric forms."""
     result = dict(flat)
+
+    def matrix(site: str) -> jax.Array:
+        group = symmetry.group(site) if isinstance(symmetry, Permutation) else -1
+        return R if group < 0 else R * jnp.atleast_2d(signs)[group]
+
     for site, axis in symmetry.axes.items():
         if site in flat:
-            matrix = R * signs if site in getattr(symmetry, "signed", ()) else R
-            result[site] = _along(flat[site], axis, matrix)
-    for site in getattr(symmetry, "forms", ()):
+            result[site] = _along(flat[site], axis, matrix(site))
+    for site in symmetry.forms:
         if site in flat:
-            form = jnp.swapaxes(R, -1, -2) @ flat[site] @ R
+            turn = matrix(site)
+            form = jnp.swapaxes(turn, -1, -2) @ flat[site] @ turn
             result[site] = (form + jnp.swapaxes(form, -1, -2)) / 2  # symmetric despite rounding
     return result
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesfac.core import events
 from bayesfac.core.data.cells import Cells, Grid, Query, Rows
-from bayesfac.core.data.shares import Share
+from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 
 

@@ -25,7 +25,7 @@ TRAITS = {
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
 
-CONTAINERS = ("Counts", "Ratings", "Tasks", "Views")
+CONTAINERS = ("Counts", "Ratings", "Tasks", "Tensor", "Views")
 MATRICES = {"Counts", "Ratings"}  # what is not listed: a zero, or missing
 COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
 
@@ -51,12 +51,25 @@ class Rotation:
 class Permutation:
     """One relabelling may act on all axes in `axes` (site name -> axis) at once.
 
-    The sites of `signed` may also change sign together, component by component.
+    The sites of `signed` may also change sign together, component by component. `forms` are K x K sites
+    that are relabelled along both axes. With `modes`, groups of sites, each component may change its sign
+    in an even number of groups: so do products of rows of several modes.
     """
 
     axes: Mapping[str, int]
     name: str = "component"
     signed: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+    modes: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of sites that change sign together."""
+        return self.modes or ((self.signed,) if self.signed else ())
+
+    def group(self, site: str) -> int:
+        """The number of the group of a site; -1 if its signs are fixed."""
+        return next((g for g, sites in enumerate(self.groups) if site in sites), -1)
 
 
 class Laws(list[dict[str, Any]]):
@@ -94,7 +107,7 @@ class Method:
     """A published method: its objective, its solver and its generative model.
 
     Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container that the method takes: Ratings, Counts, Views or Tasks
+    data                              the container of the method: Ratings, Counts, Tensor, Views or Tasks
     init(key, data, hyper)            -> Params
     objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
@@ -108,7 +121,7 @@ class Method:
                                       argument (before the key). They are not kept between sweeps
     divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
                                       over observed cells are `core.math.total`s, and the laws of rows know of
-                                      shares (`core/data/shares.py`)
+                                      shares (`core/data/divided/shares.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs
@@ -135,6 +148,8 @@ class Method:
                                       are candidates that the log score decides
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
+    in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy
+                                      Params and the numbers of cells of rows and columns; None: all
     gauge(data)                       -> the symmetries of the joint: rotations and relabellings
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
@@ -169,6 +184,7 @@ class Method:
     choices: Callable[..., Any] | None = None
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
+    in_use: Callable[..., int] | None = None
     gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     noncentred: tuple[str, ...] = ()
@@ -347,7 +363,7 @@ def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:
 
 def moved_sites(free: Rotation | Permutation) -> tuple[str, ...]:
     """List the sites that the symmetry `free` turns or relabels."""
-    return (*free.axes, *getattr(free, "forms", ()))
+    return (*free.axes, *free.forms)
 
 
 def log_joint(method: Method, params: Any, data: Any, hyper: Any) -> Any:

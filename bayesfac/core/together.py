@@ -1,7 +1,8 @@
 """One fit by several devices, of one process or of several: each draws its share of the rows.
 
 Every process runs the same program (`jax.shard_map`) on the same parameters. In it the laws of rows solve the
-own rows and gather all (`core/data/shares.py`). JAX moves the bytes: by gloo between processes with CPUs.
+own rows and gather all (`core/data/divided/shares.py`). JAX moves the bytes: by gloo between processes with
+CPUs.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
-from bayesfac.core.data.shares import AXIS, devices, divide, to_all
+from bayesfac.core.data.divided.shares import AXIS, devices, divide, to_all
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 

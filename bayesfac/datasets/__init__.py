@@ -1,7 +1,8 @@
 """Data sets by name, files of the user, and generators.
 
 `load(name)` returns `Ratings` or `Views`, `target(name)` the class labels of views, and `about(name)` the
-licence and citation. `ratings` and `digits` need no network. `read(path)` reads a file of your own.
+licence and citation. `ratings` and `digits` need no network. `read(path)` reads a file of your own, and
+`read_large(path)` one that does not fit in memory.
 """
 
 import os
@@ -21,9 +22,11 @@ from bayesfac.datasets.generators import (
     make_gaussian,
     make_ratings,
     make_tasks,
+    make_tensor,
     make_topics,
     make_uneven_ratings,
 )
+from bayesfac.datasets.large import read_large
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
 
 __all__ = [
@@ -33,10 +36,12 @@ __all__ = [
     "make_gaussian",
     "make_ratings",
     "make_tasks",
+    "make_tensor",
     "make_topics",
     "make_uneven_ratings",
     "read",
     "read_arff",
+    "read_large",
     "read_pairs",
     "target",
 ]

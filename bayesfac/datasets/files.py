@@ -11,7 +11,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -89,6 +90,10 @@ def _read(
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
     if decimal not in (".", ","):
         raise ValueError(f"Expected decimal='.' or ',', got {decimal!r}")
+    if path.is_dir():
+        raise ValueError(
+            f"Expected a file, got the folder {path}, which bf.datasets.read_large may read"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
     if bad not in ("error", "skip"):
@@ -224,7 +229,7 @@ def _by_position(path: Path, frame: pd.DataFrame, wanted: tuple[str, ...]) -> li
 def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
     """The table without rows that cannot be read; a warning names these rows."""
     *labels, value = table.columns
-    wrong = ~np.isfinite(_as_numbers(table[value])) | np.any([_empty(table[n]) for n in labels], 0)
+    wrong = ~np.isfinite(as_numbers(table[value])) | np.any([empty(table[n]) for n in labels], 0)
     if wrong.any():
         left = f"{int(wrong.sum())} of {len(table)} rows of {path} are left out: "
         warnings.warn(left + _place(wrong, table.index, most=5), DataWarning, stacklevel=3)
@@ -234,8 +239,15 @@ def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parquet(path: Path) -> pd.DataFrame:
-    try:
+    with as_parquet(path):
         return pd.read_parquet(path)
+
+
+@contextmanager
+def as_parquet(path: Path) -> Iterator[None]:
+    """Say what is wrong where a file cannot be read as Parquet."""
+    try:
+        yield
     except ImportError as error:
         raise ImportError(
             "Expected pyarrow, which reads parquet, got none: pip install 'bayesfac[datasets]'"
@@ -304,13 +316,9 @@ def _text(
 
 
 def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
-    empty = _empty(raw)
-    if empty.any():
-        what, where = indefinite(str(raw.name)), _place(empty, raw.index)
-        raise ValueError(
-            f"Expected {what} in every row of {path}, got none in {where}; "
-            "bad='skip' leaves such rows out"
-        )
+    missing = empty(raw)
+    if missing.any():
+        raise ValueError(no_label(path, str(raw.name), _place(missing, raw.index)))
     if raw.index.name == "row" or kind is str:  # columns of parquet have types
         return raw
     numbers = pd.to_numeric(raw, errors="coerce").fillna(0.5)
@@ -324,25 +332,39 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     return raw
 
 
-def _empty(raw: pd.Series) -> np.ndarray:
+def no_label(path: Path, what: str, where: str) -> str:
+    """The message for rows without a label."""
+    return (
+        f"Expected {indefinite(what)} in every row of {path}, got none in {where}; "
+        "bad='skip' leaves such rows out"
+    )
+
+
+def no_number(path: Path, what: str, got: Any, where: str) -> str:
+    """The message for rows without a finite number, of which the first has `got`."""
+    commas = isinstance(got, str) and "," in got and _is_number(got.replace(",", ".", 1))
+    advice = "decimal=',' reads decimal commas" if commas else "bad='skip' leaves such rows out"
+    return f"Expected a finite number as {what} in {path}, got {got!r} in {where}; {advice}"
+
+
+def empty(raw: pd.Series) -> np.ndarray:
+    """Which labels are missing or blank."""
+    if raw.dtype.kind in "biuf":
+        return raw.isna().to_numpy()
     return (raw.isna() | (raw.astype(str).str.strip() == "")).to_numpy()
 
 
-def _as_numbers(raw: pd.Series) -> np.ndarray:
+def as_numbers(raw: pd.Series) -> np.ndarray:
+    """Numbers, NaN where there is none."""
     return pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
 
 
 def _numbers(path: Path, raw: pd.Series) -> np.ndarray:
-    numbers = _as_numbers(raw)
+    numbers = as_numbers(raw)
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         got = raw.iloc[int(np.flatnonzero(wrong)[0])]
-        commas = isinstance(got, str) and "," in got and _is_number(got.replace(",", ".", 1))
-        advice = "decimal=',' reads decimal commas" if commas else "bad='skip' leaves such rows out"
-        raise ValueError(
-            f"Expected a finite number as {raw.name} in {path}, got {got!r} in "
-            f"{_place(wrong, raw.index)}; {advice}"
-        )
+        raise ValueError(no_number(path, str(raw.name), got, _place(wrong, raw.index)))
     return numbers
 
 

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 SWEEPS = 10_000  # an upper limit: the error falls at every sweep, on a finite set of matrices
@@ -19,6 +20,13 @@ class Gaussian(NamedTuple):
 
     U: np.ndarray
     V: np.ndarray
+    noise: float
+
+
+class Products(NamedTuple):
+    """The truth of `make_tensor`: sums of products of rows, plus noise of this standard deviation."""
+
+    U: dict[str, np.ndarray]
     noise: float
 
 
@@ -139,6 +147,42 @@ def make_gaussian(
     user, item = _cells(n_users, n_items, density, rng)
     value = np.sum(U[user] * V[item], axis=1) + noise * rng.standard_normal(len(user))
     return Ratings(user, item, value), Gaussian(U, V, float(noise))
+
+
+def make_tensor(
+    shape: tuple[int, ...], rank: int, noise: float = 0.5, density: float = 0.3, seed: int = 0
+) -> tuple[Tensor, Products]:
+    """Cells of a tensor of low rank plus noise, and the true factors.
+
+    All factors are normal, with a variance that gives their products the variance 1.
+
+    Examples
+    --------
+    >>> tensor, truth = make_tensor((20, 15, 6), rank=2, density=0.2)
+    >>> tensor, [table.shape for table in truth.U.values()]
+    (Tensor(20 mode_1 x 15 mode_2 x 6 mode_3, 360 cells, density 0.2), [(20, 2), (15, 2), (6, 2)])
+    """
+    sizes = {f"mode_{m + 1}": n for m, n in enumerate(shape)}
+    _check_sizes(noise, rank=rank, **sizes)
+    if len(sizes) < 3:
+        raise ValueError(f"Expected the sizes of three or more modes, got {shape}")
+    rng = np.random.default_rng(seed)
+    scale = rank ** (-0.5 / len(sizes))
+    U = {mode: scale * rng.standard_normal((n, rank)) for mode, n in sizes.items()}
+    total, cover = int(np.prod(shape)), np.arange(max(shape))
+    size = round(density * total)
+    if not density <= 1 or size < len(cover):
+        least = len(cover) / total
+        raise ValueError(
+            f"Expected a density from {least:.2g}, one cell per label, to 1, got {density}"
+        )
+    diagonal = tuple(rng.permutation(n)[cover % n] for n in shape)
+    first, some = np.ravel_multi_index(diagonal, shape), rng.choice(total, size, replace=False)
+    rest = some[~np.isin(some, first)][: size - len(first)]
+    code = np.unravel_index(np.sort(np.concatenate([first, rest])), shape)
+    value = np.prod([table[at] for table, at in zip(U.values(), code, strict=True)], 0).sum(1)
+    value += noise * rng.standard_normal(len(value))
+    return Tensor(*code, value), Products(U, float(noise))
 
 
 def make_topics(

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bayesfac.core.data.cards import COLUMNS, Card
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cards import Card
+from bayesfac.core.data.cells import Query, codes_of, query_of
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
@@ -42,15 +42,16 @@ def _without_effect(
     """Which cells are predicted alike, in words; empty if predictions vary along both axes."""
     limit = LEAST * _spread(card, data)
     here = _predicted(method, params, hyper, row, col)
-    users, items = (name + "s" for name in COLUMNS[card.kind])
     moved = np.roll(np.arange(len(row)), 1)
-    for axis, other, changed in (
-        (items, (row, col[moved]), col != col[moved]),
-        (users, (row[moved], col), row != row[moved]),
-    ):
-        gap = (here - _predicted(method, params, hyper, *other))[changed]
+    code = codes_of(Query(row, col))
+    for number, axis in reversed(list(enumerate(card.columns))):
+        other = code.copy()
+        other[:, number] = code[moved, number]
+        changed = code[:, number] != other[:, number]
+        query: Any = query_of(other)
+        gap = (here - _predicted(method, params, hyper, query.row, query.col))[changed]
         if len(gap) and np.sqrt((gap**2).mean() / 2) < limit:
-            return f"which are the same for all {axis}"
+            return f"which are the same for all {axis}s"
     return ""
 
 
@@ -89,7 +90,7 @@ def _scores(method: Method, hyper: Any, params: Any, row: jax.Array, col: jax.Ar
 
 def _spread(card: Card, data: Any) -> float:
     """The standard deviation of ratings, or of known labels with their zeros."""
-    if card.kind == "Ratings":
+    if card.kind in ("Ratings", "Tensor"):
         return card.summary["sd"]
     if LABELS not in data.y:
         return 0.0

@@ -1,7 +1,8 @@
 """Repeat a method's own update until its objective stands still."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from bayesfac.core import events
 from bayesfac.core.method import Method, sites
 from bayesfac.core.precision import cast
+from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.extrapolation import Bounds, bounds_of, extrapolated
 from bayesfac.inference.result import (
@@ -40,8 +42,10 @@ class FixedPoint:
     ----------
     max_iter : int
         Sweeps at most. An extrapolated step takes three of them.
-    tol : float
-        Stop when the objective changes by less than this, relative to 1 + |objective|, per sweep.
+    tol : float, optional
+        Stop when the objective changes by less than this, relative to 1 + |objective|, per sweep. By default
+        the descent stops where ten times the sweeps would change next to nothing: the objective by less than
+        1e-4, predictions by less than 0.01 of their spread (see `inference/standstill.py`).
     restarts : int
         Independent starts: the fit with the best objective is returned, the other objectives are reported.
     accelerate : bool
@@ -54,8 +58,8 @@ class FixedPoint:
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     """
 
-    max_iter: int = 2000
-    tol: float = 1e-6
+    max_iter: int = 12_000
+    tol: float | None = None
     restarts: int = 1
     accelerate: bool = True
     every: int = 1
@@ -64,7 +68,8 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         check_settings(self, max_iter=1, restarts=1, every=1)
-        require(0 <= self.tol < 1, f"Expected FixedPoint(tol=...) in [0, 1), got {self.tol!r}")
+        valid = self.tol is None or 0 <= self.tol < 1
+        require(valid, f"Expected FixedPoint(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:
         """The best of the restarts; only the first restart begins at `job.start`."""
@@ -87,18 +92,22 @@ class FixedPoint:
 
     def descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
-        at, interrupted = _begin(job, p, point), False
+        first = standstill.next_look(0, self._length) if self.tol is None else 0
+        at, interrupted = _begin(job, p, point, first), False
         bounds = bounds_of(job, at.p) if self._accelerated else None
-        block = program(_block, job.data, job.method, job.hyper, bounds, self.tol)
+        tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
+        block = program(_block, job.data, job.method, job.hyper, bounds, tol)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)
             try:
                 while at.done < most and not at.converged:
-                    begun, left = time.perf_counter(), most - at.done
+                    begun, left = time.perf_counter(), min(most, at.look or most) - at.done
                     steps = min(self._length, left)
                     cycles = min(pace, left // steps, ROOM)
                     made = at.advance(block, job.data, steps, cycles)
+                    if at.done == at.look and not at.converged:
+                        at.examine(job, steps)
                     shown.update(made)
                     shown.set_postfix(objective=f"{at.trace[-1]:.6g}")
                     if point.due():
@@ -129,19 +138,26 @@ class FixedPoint:
 
 @dataclass
 class Descent:
-    """Where a descent is: parameters, objectives so far, sweeps done, rises seen, reach of extrapolation."""
+    """Where a descent is: parameters, objectives so far, sweeps done, rises seen, reach of extrapolation.
+
+    After `look` sweeps (0: never) the descent is looked at again; `level` and `seen` are the objective and
+    the predictions at the last look.
+    """
 
     p: Any
     trace: list[float]
     reach: Any
+    look: int = 0
     done: int = 0
     rises: int = 0
     converged: bool = False
+    level: float = np.inf
+    seen: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def arrays(self) -> dict[str, Any]:
         """The state for a checkpoint."""
-        counters = {"done": self.done, "rises": self.rises, "converged": self.converged}
-        return {"trace": self.trace, "reach": self.reach, **counters, **sites(self.p)}
+        own = {name: getattr(self, name) for name in KEPT}
+        return {"trace": self.trace, "reach": self.reach, **own, **sites(self.p)}
 
     def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
@@ -156,17 +172,35 @@ class Descent:
         check_number(self.trace[-1], "objective", f"after sweep {self.done}")
         return len(new) * steps
 
+    def examine(self, job: Job, steps: int) -> None:
+        """Converged if nothing has moved since the last look; else say when to look again."""
+        before = self.level, self.seen
+        self.level, self.seen = self.trace[-1], standstill.predictions(job, self.p)
+        self.converged = standstill.still(before, (self.level, self.seen), self.done)
+        self.look = standstill.next_look(self.done, steps)
 
-def _begin(job: Job, p: Any, point: Checkpoint) -> Descent:
+
+# what a checkpoint holds of a descent beside its parameters, its trace and its reach, and their types
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "look": int,
+    "done": int,
+    "rises": int,
+    "converged": bool,
+    "level": float,
+    "seen": np.asarray,
+}
+
+
+def _begin(job: Job, p: Any, point: Checkpoint, look: int) -> Descent:
     """The start, or what the checkpoint holds."""
     if saved := point.load():
-        counters = int(saved.pop("done")), int(saved.pop("rises")), bool(saved.pop("converged"))
+        own = {name: kind(saved.pop(name)) for name, kind in KEPT.items()}
         trace, reach = list(saved.pop("trace")), _halves(float(saved.pop("reach")), p)[0]
-        return Descent(replace_sites(p, saved), trace, reach, *counters)
+        return Descent(replace_sites(p, saved), trace, reach, **own)
     high, low = program(precise_objective, job.data, job.method, job.hyper)(p, job.data)
     value = float(np.float64(high) + np.float64(low))
     check_number(value, "objective", "at the start")
-    return Descent(p, [value], _halves(1.0, p)[0])
+    return Descent(p, [value], _halves(1.0, p)[0], look)
 
 
 Value = tuple[

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.shares import Divided, seen
+from bayesfac.core.data.divided.shares import Divided, fresh, seen
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.laws.distributions import NormalRows
 from bayesfac.core.method import Method, laws_of, site_dims, sites
@@ -188,13 +188,15 @@ def _block(
     """
 
     def step(p: Any, number: jax.Array) -> Any:
+        now = fresh(data, p)
         each = jax.vmap(
-            lambda p, walk: sweep(method, hyper, p, data, jax.random.fold_in(walk, number), over)
+            lambda p, walk: sweep(method, hyper, p, now, jax.random.fold_in(walk, number), over)
         )
         return each(p, walks)
 
     def log_joints(p: Any) -> jax.Array:
-        return jax.vmap(lambda p: -method.objective(p, seen(data), hyper))(p)
+        now = seen(fresh(data, p))
+        return jax.vmap(lambda p: -method.objective(p, now, hyper))(p)
 
     def keep(draw: jax.Array, state: Any) -> Any:
         p, draws, lp = state

@@ -17,6 +17,7 @@ from numpyro.handlers import seed, substitute, trace
 from bayesfac.core.data.cells import full_table
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites, sites
@@ -65,7 +66,7 @@ def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> An
     drawn = {name: site["value"] for name, site in found.items() if observed(name)}
     if isinstance(data, Counts):
         return data.with_table(drawn["rating"])
-    if isinstance(data, Ratings):
+    if isinstance(data, Ratings | Tensor):
         return with_values(data, drawn["rating"])
     cells, y = dict(data.cells), dict(data.y)
     for name in cells:
@@ -207,7 +208,7 @@ def data_factor(method: Method, data: Any, hyper: Any) -> str:
 
 def _moved(method: Method, data: Any) -> Any:
     """The data with other values wherever the model explains them."""
-    if isinstance(data, Ratings):
+    if isinstance(data, Ratings | Tensor):
         return with_values(data, data.y + 1)
     not_explained = hidden(method, data).y or {}
     return with_values(data, {b: y if b in not_explained else y + 1 for b, y in data.y.items()})

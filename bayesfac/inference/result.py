@@ -12,6 +12,7 @@ from numpyro.distributions.distribution import validation_enabled
 from tqdm import tqdm
 
 from bayesfac.core import checks
+from bayesfac.core.data.cells import Query
 from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import NumericalError
 from bayesfac.core.kernels import sparse
@@ -25,6 +26,7 @@ class Job:
     start      {site: array} to start from, as far as the method has these sites, or for engines with chains a
                tuple of them, one for each chain; None: a fresh start
     identity   a digest of everything that decides the numbers; a checkpoint belongs to one identity
+    probe      cells whose predictions tell whether a descent has ended; None: not known
     """
 
     method: Method
@@ -34,6 +36,7 @@ class Job:
     start: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
     progress: bool = False
     identity: str = ""
+    probe: Query | None = None
 
     def start_point(self, key: jax.Array, own: Any = None) -> Any:
         """The method's own start, where the sites of `start` of the same name and shape replace its sites.

@@ -11,7 +11,7 @@ from numpyro.distributions.distribution import validation_enabled
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, from_sites, sites
 
-EDGE = 1e-3  # share of a row's mass that is spread evenly where the row has a zero
+EDGE = 1e-3  # share of a row's mass that is spread evenly where the row has a zero; size of other zeros
 
 
 def sites_of_model(method: Method, data: Any, hyper: Any, params: Any) -> dict[str, Any]:
@@ -58,10 +58,14 @@ def require_proper(method: Method, data: Any, hyper: Any, params: Any) -> None:
 
 
 def off_edge(transform: Any, value: Any) -> jax.Array:
-    """The value; a row of probabilities with an exact zero, where EM may end, is moved inside the simplex:
-    the log-odds of zero are infinite, and no gradient engine could begin there."""
-    x, support = jnp.asarray(value), transform.codomain
-    if getattr(support, "base_constraint", support) is not constraints.simplex:
+    """The value; a row of probabilities with an exact zero, where EM may end, is moved inside the simplex,
+    and other zeros at the end of a half-line are replaced by a thousandth of the mean: the logarithm of zero
+    is infinite, and no gradient engine could begin there."""
+    x = jnp.asarray(value)
+    support = getattr(transform.codomain, "base_constraint", transform.codomain)
+    if support is constraints.positive:  # of the exponential, for laws that include zero too
+        return jnp.where(x > 0, x, EDGE * jnp.maximum(jnp.mean(x), EDGE))
+    if support is not constraints.simplex:
         return x
     zero = jnp.any(x <= jnp.finfo(x.dtype).tiny, -1, keepdims=True)
     return jnp.where(zero, (1 - EDGE) * x + EDGE / x.shape[-1], x)

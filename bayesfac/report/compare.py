@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.report.believed import believed
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
@@ -138,6 +139,11 @@ class Comparison:
         return pd.concat(known, names=["fit", "bin"]) if known else pd.DataFrame()
 
     @cached_property
+    def believed(self) -> pd.DataFrame:
+        """Which fit is believed: log scores, the posterior of their differences, and stacking weights."""
+        return believed(self.scores)
+
+    @cached_property
     def ranking(self) -> Ranking | None:
         """Scores of recommendations, with popularity as a baseline; None without `train`."""
         return None if self.train is None else ranking(self.fits, self.test, self.train)
@@ -162,6 +168,8 @@ class Comparison:
             self.spread,
         ]
         lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
+        if len(self.believed) > 1:
+            lines += ["", self.believed.to_string(float_format=lambda x: f"{x:.4g}")]
         if self.ranking is not None:
             shown = self.ranking.table.to_string(float_format=lambda x: f"{x:.4f}")
             lines += ["", shown, self.ranking.about]

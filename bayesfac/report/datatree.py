@@ -90,7 +90,7 @@ def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> 
     table = np.empty((len(told), int(np.prod(shape))))
     for at, factor, _ in pointwise.by_block(fit.method, fit.hyper, draws, told, max_bytes // 4):
         table[at] = factor
-    site = "rating" if fit.data.kind == "Ratings" else f"view.{LABELS}"
+    site = "rating" if fit.data.kind in ("Ratings", "Tensor") else f"view.{LABELS}"
     likelihood = {site: table.T.reshape(*shape, len(told))}
     groups = {"observed_data": {site: told.value}, "log_likelihood": likelihood}
     more = arviz_base.from_dict(groups, dims={site: ["cell"]})

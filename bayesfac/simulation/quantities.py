@@ -8,28 +8,32 @@ import numpy as np
 from numpyro.infer.util import log_density
 
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import query_of
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
 from bayesfac.inference.joint import observed
 
 Numbers = dict[str, jax.Array]
 
 
-def probes(data: Any) -> dict[str, tuple[int, int]]:
+def probes(data: Any) -> dict[str, tuple[int, ...]]:
     """{name: cell} of up to three cells to predict: two observed cells and one unobserved cell."""
-    seen = np.ones(describe(data).shape, bool)
+    seen = np.ones(data.shape if isinstance(data, Tensor) else describe(data).shape, bool)
     if isinstance(data, Ratings):
         seen[:] = False
         seen[np.asarray(data.cells.row), np.asarray(data.cells.col)] = True
+    elif isinstance(data, Tensor):
+        seen[:] = False
+        seen[tuple(data.code.T)] = True
     elif isinstance(data, Tasks):
         seen[~data.labelled] = False
     here, there = np.argwhere(seen), np.argwhere(~seen)
     cells = [*here[[0, len(here) // 2]], *there[len(there) // 2 :][:1]]
     return {
-        f"prediction ({i}, {j}), {what}": (int(i), int(j))
-        for (i, j), what in zip(cells, ("seen", "seen", "unseen"), strict=False)
+        f"prediction ({', '.join(map(str, cell))}), {what}": tuple(map(int, cell))
+        for cell, what in zip(cells, ("seen", "seen", "unseen"), strict=False)
     }
 
 
@@ -58,8 +62,8 @@ def predictions(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Nu
     """The predicted means of the cells."""
     if method.derive:
         p = p._replace(**method.derive(p, data, hyper))
-    row, col = np.asarray(list(cells.values())).T
-    mean = method.predict(p, Query(jnp.asarray(row), jnp.asarray(col)), hyper).mean
+    query = query_of(jnp.asarray(list(cells.values())))
+    mean = method.predict(p, query, hyper).mean
     return dict(zip(cells, mean, strict=True))
 
 

@@ -11,6 +11,7 @@ from bayesfac.core.data.cells import Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
 from bayesfac.core.kernels import sparse
@@ -24,9 +25,10 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
     """The parameters of a user and of an item without ratings change neither likelihood nor fit."""
     case = example(method, key)
     data, hyper, (p, other) = case.data, case.hyper, case.points[:2]
-    if not isinstance(data, Ratings) or isinstance(data, Counts):
+    if not isinstance(data, Ratings | Tensor) or isinstance(data, Counts):
         return f"{type(data).__name__} have no missing cells: a cell that is not stored is zero"
-    data = data.take((data.user != 0) & (data.item != 0))
+    code = data.code if isinstance(data, Tensor) else np.stack([data.user, data.item], 1)
+    data = data.take((code != 0).all(1))
     spoiled = {}
     for name, value in sites(p).items():
         for at, axis in enumerate(site_dims(method, name)):
@@ -119,6 +121,13 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
             raw = known.raw if sp.issparse(known.raw) else known.raw.to_numpy()
             tables[f"{side}_features"] = raw[orders[side]][:, orders[f"{side}_feature"]]
         return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels, **tables)
+    if isinstance(data, Tensor):
+        code = np.stack(
+            [np.argsort(orders[m])[data.code[:, i]] for i, m in enumerate(data.modes)], 1
+        )
+        tensor = object.__new__(Tensor)
+        tensor._fill(code, data.value, data.axes)
+        return tensor
     rows = orders["row"]
     if isinstance(data, Tasks):
         return reorder_tasks(data, orders)
@@ -160,7 +169,8 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
     for part in gauge:
         R, signs = random_move(key, part, flat)
         if isinstance(part, Permutation):  # a random order may be the identity
-            R, signs = jnp.roll(jnp.eye(len(R)), 1, 0), jnp.where(jnp.arange(len(R)) % 2, 1.0, -1.0)
+            flips = jnp.where(jnp.arange(len(R)) % 2, 1.0, -1.0)
+            R, signs = jnp.roll(jnp.eye(len(R)), 1, 0), jnp.ones_like(signs).at[:2].set(flips)
         turned = replace_sites(p, moved(part, flat, R, signs))
         before, after = (case.objective(at, case.data)[0] for at in (p, turned))
         same(before, after, f"the objective is not invariant under {part}")

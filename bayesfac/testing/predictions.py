@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions import pointwise
@@ -32,8 +33,10 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
     data, hyper, p = case.data, case.hyper, case.points[0]
     p = derived(case, p)
     rows, cols = (np.arange(n) for n in describe(data).shape)
-    cells = Query(np.repeat(rows, len(cols)), np.tile(cols, len(rows)))
-    unseen = Query(np.array([-1, 0]), np.array([0, 0]))
+    if isinstance(data, Tensor):
+        cols = np.stack([axis.ravel() for axis in np.indices(data.shape[1:])], 1)
+    cells = Query(np.repeat(rows, len(cols)), np.concatenate([cols] * len(rows)))
+    unseen = Query(np.array([-1, 0]), cols[[0, 0]])
 
     @jax.jit
     def ask(p: Any) -> list[tuple[jax.Array, jax.Array]]:

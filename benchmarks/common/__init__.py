@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,49 @@ def in_process(script: str, task: Mapping[str, Any], threads: int, **env: str) -
     if done.returncode:
         raise RuntimeError(f"{Path(script).name} failed at {task}:\n{done.stderr[-4000:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def in_processes(
+    script: str, count: int, task: Mapping[str, Any], **env: str
+) -> list[dict[str, Any]]:
+    """Run `script --worker TASK` in `count` processes, which form one run; the JSON that each prints last.
+
+    A task has the number of its process, how many there are, and the address where they meet.
+    """
+    task = {**task, "count": count, "address": _free()}
+    command = [sys.executable, script, "--worker"]
+    parts = [
+        subprocess.Popen(
+            [*command, json.dumps(task | {"process": number})],
+            env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    told = [part.communicate() for part in parts]
+    for part, (_, error) in zip(parts, told, strict=True):
+        if part.returncode:
+            raise RuntimeError(f"A process of {count} failed:\n{error[-3000:]}")
+    return [json.loads(output.splitlines()[-1]) for output, _ in told]
+
+
+def _free() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def one_of(task: Mapping[str, Any]) -> Iterator[None]:
+    """Join the run of `in_processes` that the task names, on a core of its own."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, [cores[task["process"] % len(cores)]])
+    import jax
+
+    if task["count"] > 1:
+        jax.distributed.initialize(task["address"], task["count"], task["process"])
+    yield
+    if task["count"] > 1:
+        jax.distributed.shutdown()
 
 
 def hold_cores(threads: int) -> None:
@@ -110,6 +154,24 @@ class Clock:
 
     def set_postfix(self, **_: Any) -> None:
         """The bar's text."""
+
+
+class Sweeps(Clock):
+    """Also how many sweeps each step made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sweeps = [0]
+
+    def update(self, steps: int) -> None:
+        super().update(steps)
+        if steps:
+            self.sweeps.append(steps)
+
+    def each(self, first: int) -> float:
+        """The median seconds of a sweep, after the first sweeps and the step that follows them."""
+        after = np.cumsum(self.sweeps) > first
+        return float(np.median((np.diff(self.times) / self.sweeps[1:])[after[1:]]))
 
 
 class Cells:

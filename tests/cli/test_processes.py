@@ -8,6 +8,7 @@ import time
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -65,6 +66,39 @@ def test_two_processes_draw_what_one_draws_also_after_a_death(tmp_path) -> None:
     assert found.predict({"user": [0], "item": [3]}).mean.shape == (1,)
 
 
+@pytest.mark.slow  # every process compiles for itself: half a minute on two cores
+def test_two_processes_read_their_shares_of_a_large_file(tmp_path) -> None:
+    """The draws, and the first rating that repeats another, are those of ratings that are read at once."""
+    pytest.importorskip("pyarrow", reason="parquet needs the extra bayesfac[datasets]")
+    table = bf.datasets.make_ratings(60, 40, 3, seed=0).frame()
+    table.to_parquet(tmp_path / "ratings.parquet")
+    line = [each.replace(".csv", ".parquet") for each in FIT]
+    line += ["--warmup", "5", "--draws", "15", "--processes", "2", "--large"]
+
+    def run(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "bayesfac.cli", "-q", *line, *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    status, said = run("--out", "large")
+    assert status == 0, said
+    with jax.enable_x64(False):  # as in the command
+        data = bf.datasets.read(tmp_path / "ratings.parquet")
+        alone = bf.fit("bpmf", data, bf.Gibbs(5, 15, 1), n_components=2, progress=False)
+    found = bf.load(tmp_path / "large")
+    for site, draws in alone.draws.items():
+        np.testing.assert_allclose(found.draws[site], draws, rtol=1e-4, atol=1e-4)
+    assert found.data.summary == pytest.approx(alone.data.summary)
+
+    twice = table.iloc[[7, 30]].assign(rating=1.0)  # of users of both processes, perhaps
+    pd.concat([table, twice], ignore_index=True).to_parquet(tmp_path / "ratings.parquet")
+    status, said = run("--out", "again")
+    assert status == 2
+    assert f"got a second in row {len(table)} " in said
+    assert "the first is row 7)" in said
+    assert f"in row {len(table) + 1}" not in said
+
+
 def _child(parent: int) -> int:
     """A process that the command started: the second one."""
     found = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True)
@@ -84,6 +118,11 @@ def _child(parent: int) -> int:
 def test_options_that_do_not_fit_together_are_refused(options, said, capsys) -> None:
     assert main([*FIT, *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_other_engines_are_refused_for_large_files(capsys) -> None:
+    assert main(["fit", "bpmf", "ratings.parquet", "--large"]) == 2
+    assert "Expected --engine gibbs for --large, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [["--engine", "vb"], []])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.data.shares import AXIS, dealer, dealt, seen
+from bayesfac.core.data.divided.shares import AXIS, dealer, dealt, seen
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, sites

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import Query, query_of
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.counts import Counts
+from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.features import Encoding, of_new
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 PROBES = 100  # number of cells on which diagnostics are computed
@@ -22,18 +24,19 @@ COLUMNS = {
     "Ratings": ["user", "item"],
     "Views": ["row", "view", "feature"],
     "Tasks": ["row", "label"],
-}  # the columns that name a cell
+}  # the columns that name a cell; of a tensor its modes
 
 
 @dataclass(eq=False)
 class Card:
     """The identity of a training set.
 
-    kind        "Ratings" (also for `Counts`), "Views" or "Tasks"
+    kind        "Ratings" (also for `Counts`), "Tensor", "Views" or "Tasks"
     coords      {axis: labels}
     summary     {what: number}
     levels      the ordinal scale, or None
-    row_counts  observed cells per row (ratings per user), col_counts per column
+    row_counts  observed cells per row (ratings per user), col_counts per column; of a tensor per label of
+                the first mode, and of all other modes, one mode after the other
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
     name        the name of the data set, or ""
     scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
@@ -52,6 +55,11 @@ class Card:
     encodings: dict[str, Encoding] = field(default_factory=dict)
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of a table that name a cell."""
+        return COLUMNS.get(self.kind) or list(self.coords)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns), with the columns of all views side by side."""
         return len(self.row_counts), len(self.col_counts)
@@ -65,8 +73,10 @@ class Card:
         """
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
-        labels = _labels(self.kind, query)
-        row_axis = COLUMNS[self.kind][0]
+        labels = _labels(self.kind, self.columns, query)
+        if self.kind == "Tensor":
+            return self._tensor_cells(labels)
+        row_axis = self.columns[0]
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
         known = (row >= 0) & (col >= 0)
@@ -79,6 +89,12 @@ class Card:
             if table is not None and (codes[side] < 0).any():
                 codes[side], found[side] = _of_new(codes[side], labels[side], table, encoding, side)
         return Query(codes["user"], codes["item"], **found), labels, ~(known & seen)
+
+    def _tensor_cells(self, labels: pd.DataFrame) -> tuple[Query, pd.DataFrame, np.ndarray]:
+        code = np.stack([_codes(i, labels[mode], mode) for mode, i in self.coords.items()], 1)
+        first = np.cumsum([0, *map(len, self.coords.values())])[:-1]
+        seen = np.concatenate([self.row_counts, self.col_counts])[code + first] > 0
+        return query_of(code), labels, ~((code >= 0) & seen).all(1)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.kind == "Ratings":
@@ -113,14 +129,18 @@ def _of_new(
     return code, design
 
 
-def describe(data: Ratings | Views | Tasks) -> Card:
+def describe(data: Ratings | Tensor | Views | Tasks) -> Card:
     """The card of a training set."""
-    make: Any = _tasks_card if isinstance(data, Tasks) else _views_card
-    card = _ratings_card(data) if isinstance(data, Ratings) else make(data)
+    if isinstance(data, Ratings):
+        card = _ratings_card(data)
+    elif isinstance(data, Tensor):
+        card = _tensor_card(data)
+    else:
+        card = _tasks_card(data) if isinstance(data, Tasks) else _views_card(data)
     return replace(card, name=data.name)
 
 
-def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
+def check_same(card: Card, data: Ratings | Tensor | Views | Tasks) -> None:
     """Raise an error if data differ from a card in labels, levels, sizes, counts or means.
 
     A card keeps no values, so different values with equal sums are not detected.
@@ -144,8 +164,7 @@ def check_same(card: Card, data: Ratings | Views | Tasks) -> None:
 
 
 def _ratings_card(data: Ratings) -> Card:
-    rows = np.bincount(data.user, minlength=data.n_users)
-    cols = np.bincount(data.item, minlength=data.n_items)
+    rows, cols = data.per_row("user"), data.per_row("item")
     n = len(data)
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
@@ -155,17 +174,48 @@ def _ratings_card(data: Ratings) -> Card:
     summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
     summary |= {"most per user": int(rows.max())}
     rng = np.random.default_rng(0)
-    seen = _stratified(rows[data.user], min(n, 3 * PROBES // 5), rng)
+    seen_users, seen_items = _seen(data, rows, rng)
     users = _stratified(rows, 2 * PROBES // 5, rng)
     items = rng.integers(data.n_items, size=len(users))
-    user = np.concatenate([data.user[seen], users])
-    item = np.concatenate([data.item[seen], items])
+    user = np.concatenate([seen_users, users])
+    item = np.concatenate([seen_items, items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
     encodings = {side: known.encoding for side, known in data.host.features.items()}
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
     coords = data.coords()
     return Card("Ratings", coords, summary, data.levels, rows, cols, probe, encodings=encodings)
+
+
+def _seen(
+    data: Ratings, rows: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Users and items of some observed cells."""
+    if isinstance(data, LargeRatings):
+        return data.host.some
+    at = _stratified(rows[data.user], min(len(data), 3 * PROBES // 5), rng)
+    return data.user[at], data.item[at]
+
+
+def _tensor_card(data: Tensor) -> Card:
+    counts = [np.bincount(data.code[:, m], minlength=n) for m, n in enumerate(data.shape)]
+    n, value = len(data), data.value
+    summary: dict[str, float] = {f"labels of {mode}": len(i) for mode, i in data.axes.items()}
+    summary |= {"cells": n, "density": n / float(np.prod([float(k) for k in data.shape]))}
+    summary |= {"mean": data.mean, "sd": float(value.std())}
+    summary |= {"lowest": float(value.min()), "highest": float(value.max())}
+    rng = np.random.default_rng(0)
+    seen = _stratified(counts[0][data.code[:, 0]], min(n, 3 * PROBES // 5), rng)
+    some = _stratified(counts[0], 2 * PROBES // 5, rng)
+    rest = [rng.integers(k, size=len(some)) for k in data.shape[1:]]
+    code = np.concatenate([data.code[seen], np.stack([some, *rest], 1)])
+    probe = pd.DataFrame(
+        {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
+    )
+    probe = probe.drop_duplicates(ignore_index=True)
+    return Card(
+        "Tensor", data.coords(), summary, None, counts[0], np.concatenate(counts[1:]), probe
+    )
 
 
 def _views_card(data: Views) -> Card:
@@ -220,10 +270,10 @@ def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np
     return np.array([rng.choice(part) for part in strata])
 
 
-def _labels(kind: str, query: Any) -> pd.DataFrame:
-    wanted = COLUMNS[kind]
-    if isinstance(query, Ratings | Views | Tasks):
-        if not isinstance(query, {"Ratings": Ratings, "Views": Views, "Tasks": Tasks}[kind]):
+def _labels(kind: str, wanted: list[str], query: Any) -> pd.DataFrame:
+    if isinstance(query, Ratings | Tensor | Views | Tasks):
+        known = {"Ratings": Ratings, "Tensor": Tensor, "Views": Views, "Tasks": Tasks}
+        if not isinstance(query, known[kind]):
             raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
         query = query.frame()
     if isinstance(query, tuple | list) and len(query) == len(wanted):

@@ -14,6 +14,7 @@ class Query(NamedTuple):
 
     `user` and `item` hold features of labels that training never saw (`features.Design`): such a label has
     the code -1 - k, and its features are in row k. Row 0 has the mean features, for labels without a row.
+    Of a tensor `col` has a column for each mode but the first (`query_of`).
     """
 
     row: jax.Array | np.ndarray
@@ -32,7 +33,7 @@ class Grid(NamedTuple):
 class Rows(NamedTuple):
     """The cells sorted by row: the cells of row i are `ptr[i]:ptr[i + 1]`.
 
-    index       the column of each cell
+    index       the column of each cell; of a tensor a row of numbers, see `TensorCells`
     order       the position of each cell in the row-major list
     chunk       (C, 64) positions of cells of one row, -1 for padding
     chunk_row   the row of every chunk
@@ -69,23 +70,85 @@ class Cells:
     def __len__(self) -> int:
         return len(self.row)
 
+    @property
+    def modes(self) -> tuple[Rows, ...]:
+        """The cells sorted by each axis."""
+        return self.by_row, self.by_col
+
+    @property
+    def codes(self) -> tuple[jax.Array, ...]:
+        """The number of each cell along each axis."""
+        return self.row, self.col
+
     def flip(self) -> "Cells":
         """The cells of the transposed matrix, in the order of the original."""
         children = (self.col, self.row, self.by_col, self.by_row)
         return Cells.tree_unflatten(self.shape[::-1], children)
 
 
+@jax.tree_util.register_pytree_node_class
+class TensorCells:
+    """The observed cells of a tensor with three or more axes (modes), sorted by each of them.
+
+    The factors of all modes stand in one table, one below the other (`core.multilinear.others`): `code`
+    has, for each cell and mode, the number of a row in this table. `modes[m].index` has these numbers
+    for all other modes, so that what the cells of mode m multiply is a product of M - 1 rows.
+    """
+
+    def __init__(self, code: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        first = np.concatenate([[0], np.cumsum(shape)[:-1]])
+        self.code = _device(code + first)
+        self.modes: tuple[Rows, ...] = ()
+        for mode, n in enumerate(shape):
+            order = np.argsort(code[:, mode], kind="stable").astype(np.int32)
+            others = np.delete(code + first, mode, 1)[order]
+            self.modes += (rows_of(code[order, mode], others, order, n),)
+
+    def tree_flatten(self) -> tuple[tuple, tuple[int, ...]]:
+        return (self.code, *self.modes), self.shape
+
+    @classmethod
+    def tree_unflatten(cls, shape: tuple[int, ...], children: tuple) -> "TensorCells":
+        self = object.__new__(cls)
+        self.shape, self.code, self.modes = shape, children[0], tuple(children[1:])
+        return self
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @property
+    def codes(self) -> tuple[jax.Array, ...]:
+        """The number of each cell along each axis."""
+        first = np.concatenate([[0], np.cumsum(self.shape)[:-1]])
+        return tuple(self.code[:, m] - int(n) for m, n in enumerate(first))
+
+
+def query_of(code: Any) -> Query:
+    """The query of cells with these codes, cells x axes."""
+    return Query(code[:, 0], code[:, 1] if code.shape[1] == 2 else code[:, 1:])
+
+
+def codes_of(query: Query | Grid) -> Any:
+    """The codes of a query, cells x axes: the inverse of `query_of`."""
+    xp = np if isinstance(query.row, np.ndarray) else jax.numpy
+    return xp.concatenate([query.row[:, None], query.col.reshape(len(query.row), -1)], 1)
+
+
 def rows_of(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
     """The layout of cells that are sorted by row."""
-    count = np.bincount(row, minlength=n)
-    ptr = np.concatenate([[0], np.cumsum(count)])
-    pieces = -(-count // CHUNK)
-    chunk_row = np.repeat(np.arange(n), pieces)
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
+    return Rows(*map(_device, (ptr, index, order, *chunks_of(ptr))))
+
+
+def chunks_of(ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`chunk` and `chunk_row` of `Rows`."""
+    pieces = -(-np.diff(ptr) // CHUNK)
+    chunk_row = np.repeat(np.arange(len(pieces)), pieces)
     first = np.concatenate([[0], np.cumsum(pieces)])[chunk_row]
     start = ptr[chunk_row] + CHUNK * (np.arange(len(chunk_row)) - first)
     chunk = start[:, None] + np.arange(CHUNK)
-    chunk = np.where(chunk < ptr[chunk_row + 1][:, None], chunk, -1)
-    return Rows(*map(_device, (ptr, index, order, chunk, chunk_row)))
+    return np.where(chunk < ptr[chunk_row + 1][:, None], chunk, -1), chunk_row
 
 
 def _device(array: np.ndarray) -> jax.Array:

@@ -111,10 +111,8 @@ class Ratings(Container):
         levels = None if levels is None else reading.levels(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
-            raise ValueError(
-                f"Expected one of the levels {levels}, got {value[row]:g} in row {row} "
-                f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items_[item[row]])!r})"
-            )
+            names = users[user[row]], items_[item[row]]
+            raise ValueError(triplets.off_levels(levels, value[row], f"row {row}", *names))
         kept, value = triplets.distinct(user, item, value, users, items_, duplicates, levels)
         time = None if time is None else time[kept]
         known = {"user": (user[kept], users), "item": (item[kept], items_)}
@@ -233,6 +231,15 @@ class Ratings(Container):
             f"Ratings({self.n_users} users x {self.n_items} items, {len(self)} ratings, "
             f"density {density:.3g}, {scale}{also})"
         )
+
+    def per_row(self, side: str) -> np.ndarray:
+        """The number of ratings of each user, or of each item."""
+        codes, n = (self.user, self.n_users) if side == "user" else (self.item, self.n_items)
+        return np.bincount(codes, minlength=n)
+
+    def shares(self, parts: int) -> Any:
+        """{part: share}, of data of which each process holds no more than its shares; else None."""
+        return None
 
     def frame(self) -> pd.DataFrame:
         """The ratings as a long table with the user's labels, in the user's order of rows."""

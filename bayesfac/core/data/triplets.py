@@ -104,13 +104,31 @@ def distinct(
         again[first] = False
         row = int(np.flatnonzero(again)[0])
         earlier = int(first[which[row]])
-        raise ValueError(
-            f"Expected one rating per user and item, got a second in row {row} "
-            f"(user {reading.plain(users[user[row]])!r}, item {reading.plain(items[item[row]])!r}; "
-            f"the first is row {earlier}); duplicates='mean' averages them"
-        )
-    mean = np.bincount(which, value) / np.bincount(which)
-    if levels is not None:  # the nearest level; of two, the lower
-        mean = np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
-    keep = np.sort(first)
+        raise ValueError(second(row, earlier, users[user[row]], items[item[row]]))
+    mean, keep = means(which, value, levels), np.sort(first)
     return keep, mean[which[keep]]
+
+
+def means(which: np.ndarray, value: np.ndarray, levels: tuple[float, ...] | None) -> np.ndarray:
+    """The mean value of each cell; on a scale the nearest level, and of two the lower one."""
+    mean = np.bincount(which, value) / np.bincount(which)
+    if levels is None:
+        return mean
+    return np.asarray(levels)[np.abs(mean[:, None] - np.asarray(levels)).argmin(1)]
+
+
+def second(row: int, earlier: int, user: Any, item: Any) -> str:
+    """The message for a user's second rating of an item."""
+    return (
+        f"Expected one rating per user and item, got a second in row {row} "
+        f"(user {reading.plain(user)!r}, item {reading.plain(item)!r}; "
+        f"the first is row {earlier}); duplicates='mean' averages them"
+    )
+
+
+def off_levels(levels: tuple[float, ...], value: float, where: str, user: Any, item: Any) -> str:
+    """The message for a rating that is no level."""
+    return (
+        f"Expected one of the levels {levels}, got {value:g} in {where} "
+        f"(user {reading.plain(user)!r}, item {reading.plain(item)!r})"
+    )

@@ -109,6 +109,20 @@ def _ratio_step(f, T, problem, block, blocks):
 
 
 @compiled
+def solved(P, b, x, inverse, counting, noise, out, i):
+    """Row i of `out`: P^-1 b, or draws from N(P^-1 b, P^-1), one for each noise; P and b are consumed."""
+    K = len(inverse)
+    factor(P, inverse, counting, np.full(1, -1, P.dtype))
+    solve_above(P, b, inverse)
+    for first in range(0, out.shape[1], K):
+        for k in range(K):
+            x[k] = b[k] + noise[i, first + k] if len(noise) else b[k]
+        solve_below(P, x, inverse)
+        for k in range(K):
+            out[i, first + k] = x[k]
+
+
+@compiled
 def _solve_rows(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -120,7 +134,7 @@ def _solve_rows(f, T, problem, block, blocks):
     K, wide, step = len(precision), word(V.shape[1]), word(len(weight) > 1)
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
-    counting, minus = np.arange(K).astype(np.int32), np.full(1, -1, V.dtype)
+    counting = np.arange(K).astype(np.int32)
     for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
             b[m] = shift[m]
@@ -132,14 +146,7 @@ def _solve_rows(f, T, problem, block, blocks):
             for m in range(wide):
                 b[m] += t * V[j, m]
         add_products(P, word(K), V, index, order, weight, ptr[i], ptr[i + 1])
-        factor(P, inverse, counting, minus)
-        solve_above(P, b, inverse)
-        for first in range(0, out.shape[1], K):
-            for k in range(K):
-                x[k] = b[k] + noise[i, first + k] if len(noise) else b[k]
-            solve_below(P, x, inverse)
-            for k in range(K):
-                out[i, first + k] = x[k]
+        solved(P, b, x, inverse, counting, noise, out, i)
 
 
 @compiled

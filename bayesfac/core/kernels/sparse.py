@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.data.shares import Share
+from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
 _forced: list[str] = []  # nested choices of `use`
@@ -61,12 +61,13 @@ def _accepted() -> bool:
 
 def _call(kernel: str, like: jax.Array, results: Any, *args: Any, **plan: Any) -> Any:
     """The results of a kernel, for arguments whose real numbers get the type of `like`."""
-    from bayesfac.core.kernels import bridge, numba_loops
+    from bayesfac.core.kernels import bridge, numba_loops, product_loops
 
+    home = product_loops if "product" in kernel else numba_loops
     arrays = [jnp.asarray(a) for a in args]
     real = [jnp.issubdtype(a.dtype, jnp.floating) for a in arrays]
     cast = [a.astype(like.dtype if r else jnp.int32) for a, r in zip(arrays, real, strict=True)]
-    return bridge.call(getattr(numba_loops, kernel), like.dtype, results, *cast, **plan)
+    return bridge.call(getattr(home, kernel), like.dtype, results, *cast, **plan)
 
 
 def _copies(cost: float) -> int:
@@ -126,6 +127,20 @@ def dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
     return jnp.sum(U[..., cells.row, :] * V[..., cells.col, :], -1)
 
 
+def product_dots(code: jax.Array, table: jax.Array) -> jax.Array:
+    """sum_k prod_m t_mk for every cell, where t_m is the row code[cell, m] of the table."""
+    if backend() == "jax":
+        return jnp.sum(jnp.prod(table[code], -2), -1)
+    size = code.shape[0]
+    return _call("product_dots", table, [(size,)], code, table, cost=code.size * table.shape[1])[0]
+
+
+def picked(rows: Rows, V: jax.Array, at: Any) -> jax.Array:
+    """What the cells at these places multiply: a row of V, or of a tensor the product of several rows."""
+    v = V[rows.index[at]]
+    return v if rows.index.ndim == 1 else jnp.prod(v, -2)
+
+
 def share_dots(share: Share, U: jax.Array, V: jax.Array) -> jax.Array:
     """`dots` of the cells of a share, in its own order."""
     mine, other = (U, V) if share.side == "user" else (V, U)
@@ -138,9 +153,10 @@ def share_dots(share: Share, U: jax.Array, V: jax.Array) -> jax.Array:
 def _spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     if V.ndim > 2:
         return jax.vmap(partial(_spread, rows))(weight, V)
-    shape, cost = (len(rows.ptr) - 1, V.shape[1]), len(rows.index) * V.shape[1]
+    shape, cost = (len(rows.ptr) - 1, V.shape[1]), rows.index.size * V.shape[1]
     layout = rows.ptr, rows.index, rows.order
-    return _call("spread", V, [shape], *layout, weight, V, cost=cost)[0]
+    kernel = "spread" if rows.index.ndim == 1 else "product_spread"
+    return _call(kernel, V, [shape], *layout, weight, V, cost=cost)[0]
 
 
 @_gathered
@@ -154,7 +170,7 @@ def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
         return jax.vmap(partial(spread, rows))(weight, V)
     real = rows.chunk >= 0
     w = jnp.where(real, weight[rows.order[rows.chunk]], 0)
-    part = jnp.einsum("ce,cek->ck", w, V[rows.index[rows.chunk]])
+    part = jnp.einsum("ce,cek->ck", w, picked(rows, V, rows.chunk))
     n = rows.ptr.shape[0] - 1
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
 
@@ -248,7 +264,7 @@ def proximal_loss(
 def gram(rows: Rows, V: jax.Array, weight: jax.Array | None = None) -> jax.Array:
     """sum_j w_ij v_j v_j' over the observed cells of every row, (n, K, K); `weight` is row-major, or 1."""
     n = rows.ptr.shape[0] - 1
-    v = jnp.where((rows.chunk >= 0)[..., None], V[rows.index[rows.chunk]], 0)
+    v = jnp.where((rows.chunk >= 0)[..., None], picked(rows, V, rows.chunk), 0)
     wv = v if weight is None else weight[rows.order[rows.chunk]][..., None] * v
     part = jnp.einsum("cek,cel->ckl", v, wv)
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
@@ -284,7 +300,8 @@ def _solve_rows(
     products = len(rows.index) * wide * (wide + 8) / 2
     solution = n * (wide**3 / 6 + 8 * wide**2) + n * draws * wide
     cost = (products + solution) / 4  # tiles multiply four times as fast as the other loops
-    return _call("solve_rows", V, [(n, draws)], *system, cost=cost)[0].reshape(shape)
+    kernel = "solve_rows" if rows.index.ndim == 1 else "solve_product_rows"
+    return _call(kernel, V, [(n, draws)], *system, cost=cost)[0].reshape(shape)
 
 
 @_in_numba(_solve_rows)

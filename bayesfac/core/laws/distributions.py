@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Rows
-from bayesfac.core.data.shares import Share
+from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import normals, uniforms
 

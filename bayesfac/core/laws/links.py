@@ -109,3 +109,14 @@ def conjugate_gradients(X: SparseDesign, ridge: Any, right: jax.Array) -> jax.Ar
     B, rest, *_, count = jax.lax.while_loop(unfinished, step, begin)
     events.tell(f"conjugate gradients for B stopped after {STEPS} steps", count >= STEPS)
     return B
+
+
+def energy_of_link(B: jax.Array, ridge: jax.Array, precision: jax.Array) -> jax.Array:
+    """Minus the log density of B, without constants: 1/2 ridge tr L B'B - F/2 log|L| - FK/2 log ridge."""
+    square = ridge * jnp.sum(B @ precision * B) - len(B) * jnp.linalg.slogdet(precision)[1]
+    return 0.5 * (square - B.size * jnp.log(ridge))
+
+
+def ridge_energy(ridge: jax.Array, hyper: Any) -> jax.Array:
+    """Minus the log density of ridge, without constants."""
+    return hyper.ridge_rate * ridge - (hyper.ridge_shape - 1) * jnp.log(ridge)

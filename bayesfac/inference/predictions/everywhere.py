@@ -17,6 +17,7 @@ import pandas as pd
 from bayesfac.core.data.cards import COLUMNS, Card
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.predict import param_blocks
@@ -47,6 +48,12 @@ class Everywhere:
     data: Card
     memory: int
     _kept: dict[str, Moments] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.data.kind == "Tensor":
+            raise BayesfacError(
+                "Expected a matrix to predict everywhere, got a Tensor: predict(query)"
+            )
 
     @property
     def mean(self) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.method import Method
@@ -139,7 +140,7 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
         at = slice(start, min(start + width, len(cells)))
         pad = (0, width - (at.stop - at.start))
         row, col, value, level = (
-            np.pad(column[at], pad, mode="edge")
+            np.pad(column[at], [pad, *[(0, 0)] * (column.ndim - 1)], mode="edge")
             for column in (cells.query.row, cells.query.col, cells.value, code)
         )
         query, y = Query(jnp.asarray(row), jnp.asarray(col)), jnp.asarray(value)
@@ -155,7 +156,7 @@ def only(cells: Told, at: slice) -> Any:
 
 def _restricted(data: Any, query: Query, y: jax.Array) -> Any:
     """Ratings of these cells alone; a model of tasks needs all of the tasks."""
-    return data.replaced(cells=query, y=y) if isinstance(data, Ratings) else data
+    return data.replaced(cells=query, y=y) if isinstance(data, Ratings | Tensor) else data
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -197,7 +198,8 @@ def _score(
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:
     """The term of each of these cells in the log joint."""
-    law = laws(method, p, data, hyper)["rating" if isinstance(data, Ratings) else f"view.{LABELS}"]
+    site = "rating" if isinstance(data, Ratings | Tensor) else f"view.{LABELS}"
+    law = laws(method, p, data, hyper)[site]
     if isinstance(law, CellwiseLaw):
         return law.of_cells(query, y)
     if law.batch_shape != y.shape:

@@ -203,7 +203,10 @@ class Prediction:
         for start in range(0, len(self), width):
             at = slice(start, min(start + width, len(self)))
             pad = (0, width - (at.stop - start))
-            row, col = (np.pad(np.asarray(c)[at], pad) for c in (self.query.row, self.query.col))
+            row, col = (
+                np.pad(np.asarray(c)[at], [pad, *[(0, 0)] * (np.ndim(c) - 1)])
+                for c in (self.query.row, self.query.col)
+            )
             yield at, self.query._replace(row=row, col=col)
 
     def _width(self, arrays: int) -> int:

@@ -26,6 +26,20 @@ FARTHEST = 64.0  # longest extrapolation, in units of one sweep
 Cost = Callable[[jax.Array, jax.Array], jax.Array]
 
 
+def bounded(data: Tasks, hyper: Any) -> None:
+    """Refuse a gamma with which J has no minimum: -R may have the eigenvalue `most` in a direction w of Z
+    that no labelled row sees."""
+    (view,), d, known = data.names, hyper.n_components, int(data.labelled.sum())
+    width = data.n_features[view]
+    most = 2 * ((d // 2) * (d - d // 2)) ** 0.5
+    if hyper.gamma < hyper.alpha * most * (1 - 1e-9) and width > known:
+        raise ValueError(
+            f"Expected gamma of at least {hyper.alpha * most:.4g} (alpha times {most:.4g}) for {known} "
+            f"labelled rows with {width} features, got {hyper.gamma:g}: the objective has no minimum and the "
+            "model no proper posterior; raise gamma, or leave it out"
+        )
+
+
 def rows(data: Tasks) -> jax.Array:
     """Which rows have labels, as a column."""
     return jnp.asarray(data.labelled)[:, None]

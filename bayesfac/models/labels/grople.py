@@ -18,7 +18,9 @@ The thesis lowers (6.1), then (6.11) with that U. Here both are one J: with a sm
 depend on X, which is the thesis; with a larger one the features shape the embedding too. R has a zero
 diagonal, so unless R = 0 it has an eigenvalue -r < 0, with eigenvector q. Where X w = 0 for some w, as with
 more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which then has
-no minimum for any alpha > 0. gamma mends that. Its default is alpha d, as -R <= corr(U) <= d I; `remarks`
+no minimum for any alpha > 0, and J has no posterior. gamma mends that. The largest r of any U is the root of
+4 floor(d/2) ceil(d/2): with signs s of q, q'(corr(U) - 11')q <= (s'q)^2 - (1'q)^2. `prepare` refuses a gamma
+below alpha times that where features outnumber the labelled rows. The default is alpha d; elsewhere `remarks`
 warns where a smaller gamma leaves the problem of Z not convex. The printed gradient alpha Z R lacks a factor
 2. (6.14) adds a D x D and a d x d table; the curvature is bounded by 2 X'X + 2 lambda_max(alpha R + gamma I),
 and X'X lies below the row sums of |X|'|X|, which gives every feature its own step length. The printed start
@@ -98,6 +100,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     groups = label_groups.settled(data, hyper.groups, hyper.n_groups)
     hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
     checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
+    steps.bounded(data, hyper)
     return hyper._replace(binary=data.binary)
 
 

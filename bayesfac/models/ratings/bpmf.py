@@ -30,7 +30,7 @@ agree: a component that has shrunk to nothing hardly comes back.
 
 The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
-(`_shared/empirical_bayes.py`): mean-field sweeps that count the uncertainty of rows. The solver then
+(`core/laws/empirical_bayes.py`): mean-field sweeps that count the uncertainty of rows. The solver then
 descends J in U and V alone. With `scales="joint"` the solver is iterated conditional modes of all sites. A
 Gibbs sweep also draws the scale of U against V (`rescale`): the ratings do not determine this scale, and
 blocks alone change it slowly.
@@ -46,6 +46,8 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.empirical_bayes import normal
+from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, total
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
@@ -114,7 +116,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     y = data.y - hyper.offset
 
-    observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
+    observe = normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
     begin = bayes.starts(p, data, hyper, y, data.spread**0.5)
     sides, (alpha, variance) = bayes.estimated(begin, data, hyper, first, observe)
@@ -160,7 +162,7 @@ CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
-    p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper)
+    p = settled(p, CONDITIONALS, held(hyper), data, hyper)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 

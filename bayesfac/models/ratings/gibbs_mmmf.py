@@ -26,7 +26,7 @@ far above the mode. A point fit therefore starts with sweeps in which |z| counts
 falls from 1 to `SHARP`.
 
 The joint mode over factors and scales is a poor point. With `scales="estimated"` a point fit sets mu and
-Lambda once, by empirical Bayes (`_shared/empirical_bayes.py`), and descends J in U, V and theta; with
+Lambda once, by empirical Bayes (`core/laws/empirical_bayes.py`), and descends J in U, V and theta; with
 `scales="joint"` it descends in all sites. exp(-J) has no scale of its own that the evidence could
 find: so the empirical Bayes takes the levels for numbers with normal noise of precision alpha (`start`).
 Cost and Lambda times the same number leave the mode of U and V where it is, but not the law: so Lambda is
@@ -49,6 +49,8 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
+from bayesfac.core.laws.empirical_bayes import normal
+from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
@@ -58,7 +60,7 @@ from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import variational as bound
 
 LEAST = 0.3  # variance of the levels' numbers about biases: less would give a cost without doubt
-BLUNT, SHARP = 60, 0.01  # sweeps of a start, and their last s
+BLUNT, SHARP = 300, 1e-3  # sweeps of a start, and their last s
 
 
 class Params(NamedTuple):
@@ -140,7 +142,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     y, variance = apart * (codes(data) - (R - 1) / 2), (apart * spread) ** 2
     begin = bayes.starts(p, data, hyper, y, hyper.rate**0.5)
     first = 1 / variance, jnp.zeros_like(variance)
-    sides, (alpha, _) = bayes.estimated(begin, data, hyper, first, bayes.normal(y, 1, variance))
+    sides, (alpha, _) = bayes.estimated(begin, data, hyper, first, normal(y, 1, variance))
     sides |= {site: sides[site] * hyper.cost / alpha for site in ("Lambda_U", "Lambda_V")}
     theta = apart * margins.start_thresholds(R, data.n_users)
     return sharpened(Params(**sides, theta=theta), data, hyper)
@@ -241,7 +243,7 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
     """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
-    p = wishart.settled(p, CONDITIONALS, held(hyper), data, hyper, g)
+    p = settled(p, CONDITIONALS, held(hyper), data, hyper, g)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
 
 

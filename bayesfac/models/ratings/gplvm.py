@@ -55,6 +55,8 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.empirical_bayes import biases
+from bayesfac.core.laws.normal_wishart import mode, settled
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._gplvm_features import (
@@ -67,8 +69,6 @@ from bayesfac.models.ratings._gplvm_features import (
     slopes,
     square_of,
 )
-from bayesfac.models.ratings._shared.empirical_bayes import biases
-from bayesfac.models.ratings._shared.normal_wishart import mode, settled
 
 SWEEPS = 30  # of EM, as for the scales of bpmf
 SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not rise counts

@@ -18,7 +18,7 @@ where t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of t
     -          B, ridge           features x K, scalar      where there are features (`_shared/links.py`)
 
 With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
-Bayes (`_shared/empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends
+Bayes (`core/laws/empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends
 in all sites, and the factors often vanish.
 
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;

@@ -35,12 +35,12 @@ from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.links import Links
+from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
+from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, pick, total
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared import variational as bound
-from bayesfac.models.ratings._shared.normal_wishart import settled
 
 SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
 
@@ -185,8 +185,8 @@ def of_side(p: Params, side: str, hyper: Hyper) -> list[tuple[jax.Array, jax.Arr
 def link_energy(p: Params, hyper: Hyper) -> jax.Array | float:
     total: Any = 0.0
     for side in p.B or ():
-        total += links.ridge_energy(p.ridge[side], hyper)
-        total += sum(links.energy(B, p.ridge[side], L) for B, L in of_side(p, side, hyper))
+        total += ridge_energy(p.ridge[side], hyper)
+        total += sum(energy_of_link(B, p.ridge[side], L) for B, L in of_side(p, side, hyper))
     return total
 
 

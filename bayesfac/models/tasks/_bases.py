@@ -8,12 +8,10 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import ParameterFreeTransform
 
-from bayesfac.core import events
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.kernels import tables
 
-INNER = 10  # steps of ADMM
-HALVINGS = 12
+PASSES = 3  # over the columns of a basis in a step
 SLACK = 1e-4  # added to E_v, times the sum of squares: no exactly fitted view takes all weight
 
 
@@ -75,11 +73,6 @@ class UniformBall(dist.Distribution):
         return z * r / jnp.linalg.norm(z, axis=-2, keepdims=True)
 
 
-def into_ball(B: jax.Array) -> jax.Array:
-    """Every column replaced by the nearest point in the unit ball."""
-    return B / jnp.maximum(1, jnp.linalg.norm(B, axis=0))
-
-
 # -- errors, dependence and steps -----------------------------------------------------------------
 def errors(P: jax.Array, B: dict[str, jax.Array], data: Tasks) -> jax.Array:
     """E_v = |X_v - P B_v'|^2 plus slack, for every view."""
@@ -114,43 +107,27 @@ def dependence(B: dict[str, jax.Array]) -> jax.Array:
     return pairs / (K - 1) ** 2
 
 
-def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
-    """Lower tr B Q B' - 2 tr B L' over columns in the ball: by ADMM, then by a projected gradient step."""
-    B, short = _basis(Q, L, B)
-    events.tell("the step of (18) was shortened", short)
-    return B
-
-
 @jax.jit
-def _basis(Q: jax.Array, L: jax.Array, B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    def cost(B: jax.Array) -> jax.Array:
-        return jnp.sum((B @ Q) * B) - 2 * jnp.sum(B * L)
+def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
+    """Lower tr B Q B' - 2 tr B L' over columns in the ball, column after column.
 
-    B, short = lower(cost, B, admm(Q, L, B))
-    slope, bend = 2 * (B @ Q - L), 2 * jnp.max(jnp.abs(jnp.linalg.eigvalsh(Q)))
-    return into_ball(B - slope / jnp.maximum(bend, 1e-12)), short
+    With the others held, column k costs Q_kk |b|^2 - 2 b'c. The least cost in the ball is at b = c / Q_kk if
+    that point lies inside, else at c / |c|, also where Q_kk is not positive: b = c / max(Q_kk, |c|).
 
-
-def admm(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
-    """(18): B (Q + mu I) = L + mu (S - T), S the point of the balls nearest to B + T, T += B - S."""
-    bends = jnp.linalg.eigvalsh(Q)
-    mu = jnp.maximum(-2 * bends[0], 0) + jnp.mean(jnp.abs(bends)) + 1e-12
-    solve = jax.scipy.linalg.cho_factor(Q + mu * jnp.eye(len(Q)))
-
-    def step(state: tuple, _: None) -> tuple[tuple, None]:
-        S, T = state
-        B = jax.scipy.linalg.cho_solve(solve, (L + mu * (S - T)).T).T
-        S = into_ball(B + T)
-        return (S, T + B - S), None
-
-    return jax.lax.scan(step, (B, jnp.zeros_like(B)), None, length=INNER)[0][0]
-
-
-def lower(cost: Any, B: jax.Array, S: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first of S, halfway to S, a quarter, ... that costs no more than B, else B; and if it is not S.
-
-    All these points lie in the balls, which are convex.
+    Examples
+    --------
+    >>> basis_step(jnp.eye(1) * 4, jnp.array([[2.0]]), jnp.zeros((1, 1))).item()
+    0.5
+    >>> basis_step(jnp.eye(1) * -4, jnp.array([[2.0]]), jnp.zeros((1, 1))).item()
+    1.0
     """
-    now, steps = cost(B), 0.5 ** jnp.arange(HALVINGS)
-    fine = jax.vmap(lambda s: cost(B + s * (S - B)))(steps) <= now
-    return B + jnp.max(jnp.where(fine, steps, 0)) * (S - B), ~fine[0]
+    rows = L.T
+
+    def column(step: jax.Array, T: jax.Array) -> jax.Array:
+        k = step % len(Q)
+        c = rows[k] - Q[k] @ T + Q[k, k] * T[k]
+        size = jnp.maximum(Q[k, k], jnp.linalg.norm(c))
+        b = c / jnp.where(size > 0, size, 1)
+        return T.at[k].set(jnp.where(size > 0, b, T[k]))
+
+    return jax.lax.fori_loop(0, PASSES * len(Q), column, B.T).T

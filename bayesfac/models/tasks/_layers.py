@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
@@ -221,15 +222,25 @@ def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> 
     )
 
 
+class FromZero(dist.Gamma):
+    """The gamma law on [0, inf): multiplicative updates end at exact zeros, where shape 1 has a density."""
+
+    support = dist.constraints.nonnegative
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        constant = self.concentration * jnp.log(self.rate) - gammaln(self.concentration)
+        return constant + (self.concentration - 1) * safe_log(value) - self.rate * value
+
+
 def sample(data: Tasks, hyper: Any, how: str) -> Params:
     """Sample the parameters and the tables; the caller adds the coupling."""
 
     def factor(site: str, *shape: int) -> jax.Array:
         if hyper.rate == 0:  # the paper's J: it has a mode, but the posterior is improper
-            return numpyro.sample(site, dist.ImproperUniform(dist.constraints.positive, (), shape))
-        return numpyro.sample(
-            site, dist.Gamma(hyper.shape, hyper.rate).expand(shape).to_event(len(shape))
-        )
+            law: Any = dist.ImproperUniform(dist.constraints.nonnegative, (), shape)
+        else:
+            law = FromZero(hyper.shape, hyper.rate).expand(shape).to_event(len(shape))
+        return numpyro.sample(site, law)
 
     T, (p1, q1), (pL, qL) = data.n_tasks, hyper.layers[0], hyper.layers[-1]
     sizes = list(zip(range(2, 10), hyper.layers, hyper.layers[1:], strict=False))

@@ -1,4 +1,4 @@
-r"""Latent semantic aware multi-view multi-label learning (LSA-MML), by alternating ridge systems and ADMM.
+r"""Latent semantic aware multi-view multi-label learning (LSA-MML), by alternating ridge systems.
 
 Zhang, Yu, Hu, Zhu, Liu & Wang, "Latent semantic aware multi-view multi-label classification", AAAI 2018,
 eq. 8-23.
@@ -15,23 +15,24 @@ eq. 8-23.
     beta, gamma     weight, alignment
     X^(v), Y        data.y[block] on data.cells[block]; a row enters E_v where its task has the view
 
-The printed (8) lacks the minus before HSIC; the text maximises the dependence, and so do we. S_{r+1} in (18)
-is the point of the ball nearest to B_{r+1} + T_r. J contains no alpha: with (22) inserted, sum alpha_v^r E_v
-becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its tangent at the start of a step, with weights
-alpha_v^r, is therefore an upper bound, so that every step lowers J. `noise` replaces this term by N_v / 2
-log E_v, with N_v cells in view v: the normal likelihood with the precision integrated out under
-1 / precision. Its weights are N_v / (2 E_v). HSIC makes the problem of a basis non-convex, so the result of
-ADMM may be higher: the step to it is halved until J does not rise (counted as shortened), and a projected
-gradient step of safe length follows. mu (17) is twice the least value at which the system of the quadratic
-step is positive definite, plus the mean absolute eigenvalue; Theorem 1 asks for convexity likewise. ridge > 0
-keeps the systems of W and P regular with few labelled rows; the paper has ridge 0. `init` and `update` run in
-double precision, as features may have any scale.
+The printed (8) lacks the minus before HSIC; the text maximises the dependence, and so do we. J contains no
+alpha: with (22) inserted, sum alpha_v^r E_v becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its
+tangent at the start of a step, with weights alpha_v^r, is therefore an upper bound, so that every step lowers
+J. `noise` replaces this term by N_v / 2 log E_v, with N_v cells in view v: the normal likelihood with the
+precision integrated out under 1 / precision. Its weights are N_v / (2 E_v).
+
+HSIC makes the problem of a basis non-convex. The paper's ADMM (18) begins every sweep without multipliers, so
+that near a minimum on the edge of the balls its result costs more than the start. Here the columns of a basis
+are replaced one after the other: the minimum of one column in its ball has a closed form, whatever the sign
+of its curvature (`basis_step`). So J never rises, no step is shortened, and the sweeps end where the slope is
+zero or points out of a ball. ridge > 0 keeps the systems of W and P regular with few labelled rows; the paper
+has ridge 0. `init` and `update` run in double precision, as features may have any scale.
 
 Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the factor exp(-sum alpha_v^r E_v);
 the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
 may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
 
-Length: more than 300 lines with `_bases`, whose law on the ball and ADMM no other method uses.
+Length: more than 300 lines with `_bases`, whose law on the ball no other method uses.
 """
 
 from typing import Any, NamedTuple
@@ -138,7 +139,7 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """P (12, 14), every B_v (18), W (20); alpha (22) is updated before each of them."""
+    """P (12, 14), every B_v (16), W (20); alpha (22) is updated before each of them."""
     p = update_P(p, data, hyper)
     for view in data.names:
         p = p._replace(B={**p.B, view: update_B(p, data, hyper, view)})
@@ -159,7 +160,7 @@ def update_P(p: Params, data: Tasks, hyper: Hyper, weights: Any = None) -> Param
 
 
 def update_B(p: Params, data: Tasks, hyper: Hyper, view: str) -> jax.Array:
-    """min tr B Q B' - 2 tr B L' over the balls, with Q = a P'P - g C (sum_w K_w) C and L = a X'P."""
+    """Lower tr B Q B' - 2 tr B L' over the balls, with Q = a P'P - g C (sum_w K_w) C and L = a X'P."""
     a = view_weights(p, data, hyper)[data.names.index(view)]
     P, B, K = data.seen(view, p.P), p.B[view], p.P.shape[1]
     beside = sum(bases.centred_gram(other) for w, other in p.B.items() if w != view)

@@ -150,25 +150,41 @@ def _apply(
     """Find the match from the factors (or the sites `clean`), then move all sites of the gauge in `flat`."""
     if isinstance(free, Rotation) and free.each:
         return _entries(free, flat, point)
-    if isinstance(free, Rotation):
-        pivot = None if point is None else [point[name] for name in free.factors]
-        match = align_rotation([flat[name] for name in free.factors], pivot)
-        flat |= zip(free.factors, match.draws, strict=True)
-        for name, axis in free.axes.items():
-            if name not in free.factors and name in flat:
-                flat[name] = turn(flat[name], axis, match.moves)
-        for name in free.forms:
-            if name in flat:  # R' M R: turn the columns, then the rows
-                flat[name] = turn(turn(flat[name], 1, match.moves), 0, match.moves)
-        return match
+    if isinstance(free, Permutation):
+        return _relabelled(free, flat, clean, point)
+    pivot = None if point is None else [point[name] for name in free.factors]
+    match = align_rotation([flat[name] for name in free.factors], pivot)
+    flat |= zip(free.factors, match.draws, strict=True)
+    for name, axis in free.axes.items():
+        if name not in free.factors and name in flat:
+            flat[name] = turn(flat[name], axis, match.moves)
+    for name in free.forms:
+        if name in flat:  # R' M R: turn the columns, then the rows
+            flat[name] = turn(turn(flat[name], 1, match.moves), 0, match.moves)
+    return match
+
+
+def _relabelled(
+    free: Permutation,
+    flat: dict[str, np.ndarray],
+    clean: list[str],
+    point: Mapping[str, np.ndarray] | None,
+) -> Match:
+    """Find the order and the signs of components from the sites `clean`, then move all sites of the gauge."""
     pivot = None if point is None else [point[name] for name in clean]
-    axes, signed = [free.axes[n] for n in clean], [n in free.signed for n in clean]
-    match = align_permutation([flat[name] for name in clean], axes, pivot, signed)
+    axes, groups = [free.axes[n] for n in clean], [free.group(n) for n in clean]
+    match = align_permutation(
+        [flat[name] for name in clean], axes, pivot, groups=groups, even=bool(free.modes)
+    )
     flat |= zip(clean, match.draws, strict=True)
     for name, axis in free.axes.items():
         if name not in clean and name in flat:
-            signs = match.signs if name in free.signed else None
-            flat[name] = relabel(flat[name], axis, match.moves, signs)
+            flat[name] = relabel(flat[name], axis, match.moves, match.of_group(free.group(name)))
+    for name in free.forms:
+        if name in flat:
+            signs = match.of_group(free.group(name))
+            once = relabel(flat[name], 0, match.moves, signs)
+            flat[name] = relabel(once, 1, match.moves, signs)
     return match
 
 

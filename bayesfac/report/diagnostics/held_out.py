@@ -30,6 +30,7 @@ class Words(NamedTuple):
 
 WORDS = {
     "Ratings": Words("ratings", "users", "rating units", "ratings of the user"),
+    "Tensor": Words("cells", "labels of the first mode", "value units", "cells of the label"),
     "Tasks": Words("labels", "rows", "probability", "stored cells of the row"),
     "Views": Words("stored cells", "rows", "probability", "cells of the row"),
 }
@@ -323,7 +324,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
         raise TypeError(f"Expected {kind} to test {fit.name} on, got {type(test).__name__}")
     prediction = fit.predict(test)
     frame = test.frame()
-    axis = "user" if kind == "Ratings" else "row"
+    axis = fit.data.columns[0]
     cluster = pd.factorize(frame[axis])[0]
     code = positions_of(fit.data.coords[axis], frame[axis])
     activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)

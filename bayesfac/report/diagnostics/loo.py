@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core import checks
-from bayesfac.core.data.cards import COLUMNS, check_same
+from bayesfac.core.data.cards import check_same
 from bayesfac.core.errors import BayesfacError
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.pointwise import Told
@@ -23,7 +23,7 @@ from bayesfac.report.diagnostics.elpd import Loo
 from bayesfac.report.diagnostics.loo_users import by_user
 
 MEMORY = 2 * 2**30
-UNITS = {"Ratings": "rating", "Tasks": "label"}
+UNITS = {"Ratings": "rating", "Tensor": "cell", "Tasks": "label"}
 
 
 def loo(
@@ -75,7 +75,7 @@ def cells_of(fit: Any, data: Any) -> tuple[Told, pd.DataFrame, np.ndarray]:
     """The training cells, their labels, and the index of each cell's user or row."""
     query, labels, _ = fit.data.locate(data)
     cells = pointwise.told(fit.method, data, query, fit.data.levels)
-    return cells, labels, pd.factorize(labels[COLUMNS[fit.data.kind][0]])[0]
+    return cells, labels, pd.factorize(labels[fit.data.columns[0]])[0]
 
 
 def what_is_scored(levels: Any) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import same_labels
+from bayesfac.report.believed import stacking
 from bayesfac.report.diagnostics.elpd import Loo, clustered, estimate, spread
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.pages.templates import number
@@ -18,7 +19,8 @@ class LooComparison:
     """Leave-one-out scores of several fits, the best first.
 
     table     elpd, se; `difference` from the best with `se of difference` over cells and, if all cells were
-              scored, over users; the share of cells whose score cannot be trusted
+              scored, over users; the share of cells whose score cannot be trusted; the weight in the mixture
+              of all predictions with the highest score
     findings  each difference in words: whether it is clear, or why the scores cannot decide
     """
 
@@ -60,6 +62,7 @@ def loo_compare(*results: Mapping[str, Loo] | Loo) -> LooComparison:
     best = fits[order[0]]
     rows = {name: _row(fits[name], best) for name in order}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
+    table["stacking weight"] = stacking([fits[name].pointwise for name in order])
     findings = [_difference(fits, name, order[0], rows[name]) for name in order[1:]]
     for name, one in fits.items():
         warnings = [finding for finding in one.findings if finding.level != "good"]

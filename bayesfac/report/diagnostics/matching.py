@@ -24,7 +24,7 @@ class Match(NamedTuple):
     residual    (S,) distance from the pivot after the move, relative to the pivot
     ambiguous   whether another move fits nearly as well
     notes       warnings in words
-    signs       (S, K) of the relabelled components, if their signs are free
+    signs       (group, S, K) of the relabelled components, if their signs are free
     """
 
     draws: list[np.ndarray]
@@ -33,6 +33,10 @@ class Match(NamedTuple):
     ambiguous: bool
     notes: tuple[str, ...]
     signs: np.ndarray | None = None
+
+    def of_group(self, group: int) -> np.ndarray | None:
+        """The signs of a group of sites; None for -1, sites whose signs are fixed."""
+        return None if self.signs is None or group < 0 else self.signs[group]
 
 
 # -- rotations ----------------------------------------------------------------------------------
@@ -166,6 +170,9 @@ def align_permutation(
     axes: Sequence[int],
     pivot: Sequence[np.ndarray] | None = None,
     signed: Sequence[bool] | None = None,
+    *,
+    groups: Sequence[int] | None = None,
+    even: bool = False,
 ) -> Match:
     """Reorder the components of every draw to match one pivot, by the Hungarian method.
 
@@ -180,6 +187,9 @@ def align_permutation(
         central sizes.
     signed : sequence of bool, optional
         Sites whose components may change their sign, all together; none by default.
+    groups : sequence of int, optional
+        Instead of `signed`: the number of the group of each site, -1 for a site whose signs are fixed. The
+        sites of a group change their sign together; with `even` in an even number of groups.
 
     Examples
     --------
@@ -192,25 +202,28 @@ def align_permutation(
     True
     """
     draws = [_checked(site, 2) for site in draws]
-    signed = [False] * len(draws) if signed is None else list(signed)
+    if groups is None:
+        groups = [0 if flips else -1 for flips in signed or [False] * len(draws)]
     parts = [_by_component(site, axis) for site, axis in zip(draws, axes, strict=True)]
     if pivot is None:
         sizes = sum(np.sort(np.linalg.norm(part, axis=2), axis=1) for part in parts)
         start = _central(np.asarray(sizes))
-        target = _mean_matched(parts, [part[start] for part in parts], signed)
+        target = _mean_matched(parts, [part[start] for part in parts], groups, even)
     else:
         points = (np.moveaxis(np.asarray(p), a, 0) for p, a in zip(pivot, axes, strict=True))
         target = [point.reshape(len(point), -1) for point in points]
-    cost, sign = _distances(parts, target, signed)
+    cost, sign = _distances(parts, target, groups, even)
     order = _assign(cost)
-    signs = _of_order(sign, order)
+    signs = np.stack([_of_order(one, order) for one in sign])
     matched = np.take_along_axis(cost, order[..., None], 1)
     rest = np.trace(matched, axis1=1, axis2=2) / len(parts)
-    ambiguous, notes = _swap_notes(matched, target, signed)
-    sites = zip(draws, axes, signed, strict=True)
-    moved = [relabel(site, axis, order, signs if flips else None) for site, axis, flips in sites]
+    ambiguous, notes = _swap_notes(matched, target, groups, even)
     residual = np.sqrt(np.maximum(rest, 0))
-    return Match(moved, order, residual, ambiguous, notes, signs if any(signed) else None)
+    free = signs if max(groups) >= 0 else None
+    match = Match(draws, order, residual, ambiguous, notes, free)
+    sites = zip(draws, axes, groups, strict=True)
+    moved = [relabel(site, axis, order, match.of_group(group)) for site, axis, group in sites]
+    return match._replace(draws=moved)
 
 
 def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
@@ -219,33 +232,38 @@ def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _mean_matched(
-    parts: list[np.ndarray], start: list[np.ndarray], signed: Sequence[bool]
+    parts: list[np.ndarray], start: list[np.ndarray], groups: Sequence[int], even: bool
 ) -> list[np.ndarray]:
     """The mean of all draws, relabelled to match the draw `start`."""
-    cost, sign = _distances(parts, start, signed)
+    cost, sign = _distances(parts, start, groups, even)
     order = _assign(cost)
-    signs = _of_order(sign, order)[..., None]
+    signs = [_of_order(one, order)[..., None] for one in sign]
     moved = [np.take_along_axis(part, order[..., None], 1) for part in parts]
-    pairs = zip(moved, signed, strict=True)
-    return [(signs * part if flips else part).mean(0) for part, flips in pairs]
+    pairs = zip(moved, groups, strict=True)
+    return [(part if group < 0 else signs[group] * part).mean(0) for part, group in pairs]
 
 
 def _distances(
-    parts: list[np.ndarray], target: list[np.ndarray], signed: Sequence[bool]
+    parts: list[np.ndarray], target: list[np.ndarray], groups: Sequence[int], even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances (S, K, K) from component k of a draw to component l of the target, and best signs."""
-    rest, agree = np.zeros(()), np.zeros(())
-    for part, point, flips in zip(parts, target, signed, strict=True):
+    """Squared distances (S, K, K) from component k of a draw to component l of the target, and the best signs
+    (group, S, K, K)."""
+    rest, agree = np.zeros(()), [np.zeros(())] * max(1, max(groups) + 1)
+    for part, point, group in zip(parts, target, groups, strict=True):
         cross = np.concatenate([block @ point.T for block in _blocks(part)])
         length = np.concatenate([(block**2).sum(2) for block in _blocks(part)])
         weight = 1 / max((point**2).sum(), np.finfo(float).tiny)
         rest = rest + weight * (length[:, :, None] + (point**2).sum(1))
-        if flips:
-            agree = agree + weight * cross
+        if group >= 0:
+            agree[group] = agree[group] + weight * cross
         else:
             rest = rest - 2 * weight * cross
-    agree = np.broadcast_to(agree, rest.shape)
-    return rest - 2 * np.abs(agree), np.where(agree < 0, -1.0, 1.0)
+    both = np.stack([np.broadcast_to(one, rest.shape) for one in agree])
+    sign = np.where(both < 0, -1.0, 1.0)
+    if even:  # an odd number of changes: the group that cares least changes too
+        least = np.abs(both).argmin(0)[None] == np.arange(len(both))[:, None, None, None]
+        sign = np.where(least & (sign.prod(0) < 0), -sign, sign)
+    return rest - 2 * (sign * both).sum(0), sign
 
 
 def _assign(cost: np.ndarray) -> np.ndarray:
@@ -259,12 +277,12 @@ def _of_order(sign: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def _swap_notes(
-    matched: np.ndarray, target: list[np.ndarray], signed: Sequence[bool]
+    matched: np.ndarray, target: list[np.ndarray], groups: Sequence[int], even: bool
 ) -> tuple[bool, tuple[str, ...]]:
     """Notes on pairs of components that fit nearly as well when their labels are swapped."""
     own = np.diagonal(matched, axis1=1, axis2=2)
     gain = matched + np.swapaxes(matched, 1, 2) - own[:, :, None] - own[:, None, :]
-    apart = 2 * _distances([point[None] for point in target], target, signed)[0][0]
+    apart = 2 * _distances([point[None] for point in target], target, groups, even)[0][0]
     loose = (gain < MARGIN * apart + np.finfo(float).eps).mean(0)
     pairs = np.argwhere(np.triu(loose > FEW, 1))
     notes = tuple(

@@ -18,6 +18,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
@@ -149,6 +150,8 @@ def prior_predictive(
     method = lookup(method)
     checks.whole("draws", draws, 10**6, "data sets")
     data = contain(method, data)
+    if isinstance(data, Tensor):
+        raise BayesfacError(f"Expected data with two axes to draw from a prior, got {data!r}")
     settled = settle(method, data, hyper)
     if why := method.traits.get("no_prior_predictive"):
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")

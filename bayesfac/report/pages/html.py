@@ -99,6 +99,7 @@ def comparison_page(source: "Comparison") -> str:
             "tested": f"Tested on {source.spread}",
             "rows": score_rows(source),
             "differences": source.sentences(),
+            "believed": source.believed if len(source.believed) > 1 else None,
             "held_out": held_out(source.fits, source.scores, source.test),
             "activity": source.by_activity.set_axis(
                 [", ".join(i) for i in source.by_activity.index]
@@ -120,6 +121,7 @@ def fit_page(fit: Any) -> str:
         "tested": "",
         "rows": [],
         "differences": [],
+        "believed": None,
         "held_out": [],
         "ranking": None,
     }

@@ -209,14 +209,17 @@ def largest(jaxpr):
 
 
 def sparse_example(method):
-    """2000 rows by 15,000 columns, three cells in a row; a table would be ten times what ten members are."""
+    """2000 rows by 15,000 columns, of a tensor by two labels of a third mode; three cells in a row. A
+    table would be ten times what ten members are."""
     n, m = 2000, 15_000
     rng = np.random.default_rng(0)
     cells = np.repeat(np.arange(n), 3), np.concatenate([rng.choice(m, 3, False) for _ in range(n)])
     levels = method.example(jax.random.key(0))[0].levels if method.data is bf.Ratings else None
     value = rng.choice(levels or [1.0, 2.0, 3.0], 3 * n)
     x = sp.csr_matrix((value, cells), shape=(n, m))
-    if method.data is bf.Tasks:
+    if method.data is bf.Tensor:
+        data = bf.Tensor(*cells, np.arange(3 * n) % 2, value)
+    elif method.data is bf.Tasks:
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:
         data = method.data(x, levels=levels) if levels else method.data(x)

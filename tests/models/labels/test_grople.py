@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bayesfac as bf
 from bayesfac.core import events
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import log_joint, settle
@@ -195,10 +196,11 @@ def test_the_slope_of_the_likeness_has_a_two():
 def test_without_gamma_there_is_no_minimum_where_features_outnumber_rows():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(6, 9)), np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]] * 2, float)
-    data, given = Tasks(x, y), {"n_components": 3, "n_groups": 1, "alpha": 0.5}
+    data = Tasks(x, y)
+    default = settle(METHOD, data, {"n_components": 3, "n_groups": 1, "alpha": 0.5})
     costs = {}
     for gamma in (0.0, None):
-        h = settle(METHOD, data, {**given, "gamma": gamma})
+        h = default if gamma is None else default._replace(gamma=gamma)
         p = METHOD.init(jax.random.key(0), data, h)
         value, turn = np.linalg.eigh(apart(np.asarray(p.U)))
         assert value[0] < 0 and abs(value.sum()) < 1e-9  # R has no trace
@@ -208,6 +210,25 @@ def test_without_gamma_there_is_no_minimum_where_features_outnumber_rows():
         costs[gamma] = [float(METHOD.objective(q, data, h)) for q in far]
     assert costs[0.0][2] < -1e4 < costs[0.0][0] and costs[0.0][2] < 100 * costs[0.0][1] < 0
     assert costs[None][0] < costs[None][1] < costs[None][2]
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 7])
+def test_a_gamma_without_a_proper_posterior_is_refused(d):
+    """The bound is the largest -eigenvalue of R, which columns of two opposite signs have."""
+    s = np.where(np.arange(d) % 2, 1.0, -1.0)
+    most = -np.linalg.eigvalsh(1 - np.outer(s, s))[0]
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 9)), np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]] * 2, float)
+    given = {"n_components": d, "n_groups": 1, "alpha": 0.5}
+    for gamma in (0.0, 0.49 * most):
+        with pytest.raises(ValueError, match="no proper posterior; raise gamma"):
+            settle(METHOD, Tasks(x, y), given | {"gamma": gamma})
+    assert settle(METHOD, Tasks(x, y), given | {"gamma": 0.5 * most}).gamma == 0.5 * most
+    assert settle(METHOD, Tasks(x[:, :5], y), given | {"gamma": 0.0}).gamma == 0
+    with pytest.raises(
+        ValueError, match="Expected gamma of at least .* for 6 labelled rows with 9"
+    ):
+        bf.fit("grople", Tasks(x, y), bf.NUTS(2, 2, 1), **given, gamma=0.0)
 
 
 def test_gamma_is_enough_by_default_and_a_smaller_one_is_told():

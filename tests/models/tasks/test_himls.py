@@ -12,7 +12,8 @@ import bayesfac as bf
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws.labels import few_tasks
-from bayesfac.core.method import REGISTRY, sites
+from bayesfac.core.method import REGISTRY, log_joint, sites
+from bayesfac.inference.unconstrained import supports, unconstrain
 from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
@@ -346,6 +347,27 @@ def test_data_that_cannot_be_fitted_are_refused(name):
     assert "no row of b has labels: predictions rest on the other tasks alone" in fit.info["notes"]
     with pytest.raises(ValueError, match="flat prior"):
         bf.fit(name, bf.Tasks({"x": x}, y), bf.NUTS(2, 2, 1), rate=0, **one)
+
+
+@BOTH
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_the_twin_has_a_density_at_exact_zeros(name, rate):
+    """Multiplicative updates end at zeros; with shape 1 the gamma law has a density there."""
+    method, data, h, p = begun(name, 2, layers=((3, 2),), rate=rate, weight=0.7)
+    zero = p._replace(R=p.R.at[::2, 0].set(0.0), M=p.M | {"labels": p.M["labels"].at[0, 1].set(0)})
+    sums = [method.objective(q, data, h) + log_joint(method, q, data, h) for q in (p, zero)]
+    np.testing.assert_allclose(*sums, rtol=1e-10)
+    slopes = [
+        jax.grad(lambda q, f=f: f(q))(zero)
+        for f in (
+            lambda q: method.objective(q, data, h),
+            lambda q: -log_joint(method, q, data, h),
+        )
+    ]
+    for ours, twin in zip(*map(jax.tree.leaves, slopes), strict=True):
+        np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=1e-9)
+    free = unconstrain(supports(method, data, h, zero), zero)  # where a gradient engine would begin
+    assert all(jnp.isfinite(x).all() for x in free.values())
 
 
 def test_a_site_of_the_shared_space_stands_for_all():

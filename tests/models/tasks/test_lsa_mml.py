@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core import events
 from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY, log_joint
 from bayesfac.models.tasks import _bases as bases
@@ -113,20 +112,33 @@ def test_learned_weights_descend_and_agree_with_the_twin(more):
     assert trace[-1] < trace[0]
 
 
-def test_a_minimum_satisfies_its_conditions_on_the_ball():
-    """Where the solver stands: slope zero in P and W, and in B along -B with its column on the edge."""
-    data, h, p = begun(alignment=1.0)
-    p = jax.jit(lambda p: jax.lax.fori_loop(0, 20_000, lambda _, p: LSA.update(p, data, h), p))(p)
-    slope = jax.grad(lambda p: LSA.objective(p, data, h))(p)
-    assert max(float(jnp.abs(slope.P).max()), float(jnp.abs(slope.W).max())) < 1e-6
+def residuals(p, data, h):
+    """The largest slope in P, in W, and in B but for what pushes a column against the edge of its ball."""
+    slope = jax.grad(lambda p: LSA.objective(p, data, h))(p._replace(weights=None))
+    left = {"P": float(jnp.abs(slope.P).max()), "W": float(jnp.abs(slope.W).max())}
     for v in data.names:
         B, g = np.asarray(p.B[v]), np.asarray(slope.B[v])
         size = np.linalg.norm(B, axis=0)
         assert (size <= 1 + 1e-9).all()
-        out = -(g * B).sum(0)  # how hard the objective pushes against the edge
-        np.testing.assert_allclose(g + out * B, 0, atol=1e-5)
-        assert (out > -1e-8).all()
-        assert ((size > 1 - 1e-9) | (np.abs(out) < 1e-6)).all()
+        out = np.where(size > 1 - 1e-9, np.maximum(-(g * B).sum(0), 0), 0)
+        left[v] = np.abs(g + out * B).max()
+    return left
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_minimum_satisfies_its_conditions_on_the_ball(noise):
+    data, h, p = begun(alignment=1.0, noise=noise)
+    p = jax.jit(lambda p: jax.lax.fori_loop(0, 2_000, lambda _, p: LSA.update(p, data, h), p))(p)
+    assert max(residuals(p, data, h).values()) < 1e-6
+
+
+def test_a_fit_of_the_noise_form_stops_where_the_slope_is_small():
+    """With ten steps of ADMM in a sweep the slope in B was .03 at the same stopping."""
+    data, h, _ = begun(seed=1, alignment=2.0, noise=True)
+    given = h._asdict() | {"scaled": False, "cut": 0.5}
+    fit = bf.fit("lsa_mml", data, bf.FixedPoint(), progress=False, **given)
+    left = residuals(fit.params, data, fit.hyper)
+    assert fit.converged and left["P"] < 0.02 and max(left["topics"], left["words"]) < 3e-3, left
 
 
 def test_more_alignment_makes_bases_depend_more():
@@ -140,24 +152,25 @@ def test_more_alignment_makes_bases_depend_more():
     assert found[1] > found[0] * 1.05, found
 
 
-def test_a_step_that_would_climb_is_shortened_and_told():
-    """ADMM of a problem that is not convex: with a large HSIC term its answer may cost more."""
+def test_the_step_of_a_basis_never_costs_more_and_ends_at_a_minimum():
+    """A problem that is not convex: with a large HSIC term Q has eigenvalues below zero."""
     rng = np.random.default_rng(0)
-    Q = jnp.asarray(np.diag([-400.0, 1.0, 2.0]))
-    B = jnp.asarray(rng.normal(size=(4, 3)) / 4)
+    R = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    Q = jnp.asarray(R @ np.diag([-4.0, 1.0, 2.0]) @ R.T)
+    L, B = jnp.asarray(rng.normal(size=(4, 3))), jnp.asarray(rng.normal(size=(4, 3)) / 4)
 
     def cost(B):
-        return jnp.sum((B @ Q) * B)
+        return float(jnp.sum((B @ Q) * B) - 2 * jnp.sum(B * L))
 
-    far, short = bases.lower(cost, B, jnp.zeros_like(B))
-    assert short
-    np.testing.assert_allclose(far, B)  # zero costs more than B, and so does all between
-    with events.listen() as heard:
-        new = bases.basis_step(Q, jnp.zeros_like(B), B)
-        jax.effects_barrier()
-    assert set(heard) == {"the step of (18) was shortened"}
-    assert cost(new) < cost(B)
-    assert (jnp.linalg.norm(new, axis=0) <= 1 + 1e-12).all()
+    costs = [cost(B)]
+    for _ in range(100):
+        B = bases.basis_step(Q, L, B)
+        costs.append(cost(B))
+    assert np.diff(costs).max() < 1e-12 and costs[-1] < costs[0] - 1
+    for k in range(3):  # no other column in the ball is cheaper
+        directions = rng.normal(size=(200, 4))
+        radii = rng.random((200, 1)) / np.linalg.norm(directions, axis=1, keepdims=True)
+        assert min(cost(B.at[:, k].set(b)) for b in directions * radii) >= costs[-1]
 
 
 def test_the_way_into_the_ball():

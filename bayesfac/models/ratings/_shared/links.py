@@ -51,17 +51,6 @@ def rest(p: Any, data: Any, side: str) -> jax.Array:
     return rows if part is None else rows - part
 
 
-def energy(B: jax.Array, ridge: jax.Array, precision: jax.Array) -> jax.Array:
-    """Minus the log density of B, without constants: 1/2 ridge tr L B'B - F/2 log|L| - FK/2 log ridge."""
-    square = ridge * jnp.sum(B @ precision * B) - len(B) * jnp.linalg.slogdet(precision)[1]
-    return 0.5 * (square - B.size * jnp.log(ridge))
-
-
-def ridge_energy(ridge: jax.Array, hyper: Any) -> jax.Array:
-    """Minus the log density of ridge, without constants."""
-    return hyper.ridge_rate * ridge - (hyper.ridge_shape - 1) * jnp.log(ridge)
-
-
 def of_ridge(hyper: Any, *links: tuple[jax.Array, jax.Array]) -> dist.Gamma:
     """ridge | rest, for the matrices B that it scales, each with its precision L."""
     size = sum(B.size for B, _ in links)

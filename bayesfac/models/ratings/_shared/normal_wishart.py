@@ -1,8 +1,7 @@
 """Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
-Each side has Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows u_i ~ N(mu, Lambda^-1).
-This file has the sites, the energy and the conditionals of both sides, and moves along the scales of U
-against V. `hyper` has `beta0` and `rate`.
+Each side has the laws of `core/laws/normal_wishart.py`. This file has the sites, the energy and the
+conditionals of both sides, and moves along the scales of U against V. `hyper` has `beta0` and `rate`.
 
 Features of users and items shift mu from row to row (`_links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
 """
@@ -14,13 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
-from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.data.features import Features
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.links import energy_of_link, ridge_energy
+from bayesfac.core.laws.normal_wishart import (
+    balance,
+    normal_rows,
+    normal_wishart_energy,
+    normal_wishart_mean,
+    normal_wishart_precision,
+    sample_hyper,
+)
 from bayesfac.core.math import inner, metropolis
-from bayesfac.core.method import Rotation, laws_in
+from bayesfac.core.method import Rotation
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.margins import start_factors
 from bayesfac.models.ratings._shared.variational import NAMES as NAMES
@@ -28,98 +34,17 @@ from bayesfac.models.ratings._shared.variational import NAMES as NAMES
 FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
 
 
-class RowAffine(Transform):
-    """x = mu + root z for all rows; the inverse is one triangular solve for all rows."""
-
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-
-    def __init__(self, mu: jax.Array, root: jax.Array) -> None:
-        self.mu, self.root = mu, root
-
-    def __call__(self, z: jax.Array) -> jax.Array:
-        return self.mu + z @ self.root.T
-
-    def _inverse(self, x: jax.Array) -> jax.Array:
-        flat = jnp.reshape(x - self.mu, (-1, self.mu.shape[-1]))
-        z = jax.scipy.linalg.solve_triangular(self.root, flat.T, lower=True).T
-        return jnp.reshape(z, x.shape)
-
-    def log_abs_det_jacobian(
-        self, x: jax.Array, y: jax.Array, intermediates: Any = None
-    ) -> jax.Array:
-        return jnp.broadcast_to(jnp.sum(jnp.log(jnp.diag(self.root))), jnp.shape(x)[:-1])
-
-    def tree_flatten(self) -> tuple:
-        return (self.mu, self.root), (("mu", "root"), {})
-
-
-def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
-    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead; `mu` is one
-    mean, or one for each row."""
-    root = dist.MultivariateNormal(
-        jnp.zeros_like(precision[0]), precision_matrix=precision
-    ).scale_tril
-    return dist.TransformedDistribution(
-        dist.Normal(jnp.zeros_like(mu), 1).to_event(1), RowAffine(mu, root)
-    )
-
-
 def sample_normal_wishart(
     side: str, n: int, K: int, hyper: Any, x: Features | None = None
 ) -> jax.Array:
     """Sample Lambda, mu and rows (n x K) of a side, and with features B and ridge; return the rows."""
     name, mean, scale = NAMES[side]
-    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K) / hyper.rate**0.5)
-    precision = numpyro.sample(scale, wishart)
-    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=hyper.beta0 * precision)
-    mu = numpyro.sample(mean, spread)
+    mu, precision = sample_hyper(mean, scale, K, hyper)
     if x is not None:
         ridge = links.sample_ridge(side, hyper)
         mu = mu + links.sample(side, x, normal_rows(jnp.zeros(K), ridge * precision))
     with numpyro.plate(side, n):
         return numpyro.sample(name, normal_rows(mu, precision))
-
-
-def normal_wishart_energy(x: jax.Array, mu: jax.Array, precision: jax.Array, h: Any) -> jax.Array:
-    """Minus the log density of rows, mean and precision (L), without constants.
-
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + rate/2 tr L + 1/2 log|L|; the
-    last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
-    """
-    logdet = jnp.linalg.slogdet(precision)[1]
-    rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
-    return 0.5 * (rows + h.beta0 * mu @ precision @ mu + h.rate * jnp.trace(precision))
-
-
-def normal_wishart_mean(
-    x: jax.Array, precision: jax.Array, beta0: float
-) -> dist.MultivariateNormal:
-    """mu | x, Lambda."""
-    n = x.shape[0]
-    return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
-
-
-def normal_wishart_precision(
-    x: jax.Array, mu: jax.Array, h: Any, B: Any = None, ridge: Any = None
-) -> dist.Wishart:
-    """Lambda | x, mu, B: each row of x and of B adds one degree of freedom, and mu adds one."""
-    n, K = x.shape
-    own = h.rate * jnp.eye(K, dtype=x.dtype) + h.beta0 * jnp.outer(mu, mu)
-    rate = own + (x - mu).T @ (x - mu)
-    if B is None:
-        return dist.Wishart(K + n + 1.0, rate_matrix=rate)
-    return dist.Wishart(K + n + len(B) + 1.0, rate_matrix=rate + ridge * B.T @ B)
-
-
-def mode(conditional: dist.Distribution) -> jax.Array:
-    """The mode of a full conditional, to which iterated conditional modes set the block."""
-    if isinstance(conditional, dist.Wishart):
-        K, nu = conditional.event_shape[0], conditional.concentration
-        return (nu - K - 1) / nu * conditional.mean
-    if isinstance(conditional, dist.Gamma):
-        return (conditional.concentration - 1) / conditional.rate
-    return conditional.mean
 
 
 # -- both sides: Params has U, mu_U, Lambda_U and V, mu_V, Lambda_V; the data depend on u.v alone -------
@@ -166,16 +91,6 @@ def blocks(observed: Any) -> dict[str, Any]:
     return links.blocks(around) | sides
 
 
-def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
-    """Every site that is not held at the mode of its conditional, in turn."""
-    for site, law in laws_in(conditionals, p).items():
-        if site not in held:
-            name, dot, key = site.partition(".")
-            new = mode(law(p, *given))
-            p = p._replace(**{name: {**getattr(p, name), key: new} if dot else new})
-    return p
-
-
 def gauge(names: Any, floating: bool = False) -> tuple[Rotation, ...]:
     """U and V turn together, and with them what describes their rows."""
     axes = {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0} | {s: 1 for s in links.SITES[:2] if s in names}
@@ -213,8 +128,8 @@ def energy(p: Any, data: Any, hyper: Any) -> jax.Array:
     user = normal_wishart_energy(links.rest(p, data, "user"), p.mu_U, p.Lambda_U, hyper)
     both = user + normal_wishart_energy(links.rest(p, data, "item"), p.mu_V, p.Lambda_V, hyper)
     for side in p.B or ():
-        both += links.energy(p.B[side], p.ridge[side], getattr(p, NAMES[side][2]))
-        both += links.ridge_energy(p.ridge[side], hyper)
+        both += energy_of_link(p.B[side], p.ridge[side], getattr(p, NAMES[side][2]))
+        both += ridge_energy(p.ridge[side], hyper)
     return both
 
 
@@ -230,28 +145,6 @@ def new_rows(p: Any, query: Any) -> tuple:
 
 
 # -- moves along the scales of U against V -----------------------------------------------------------
-def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t}).
-
-    This is exp(-c cosh 2(t - t0)) with c = 2 sqrt(a b) and e^{4 t0} = a/b. By rejection: as
-    cosh x >= 1 + x^2/2, the density of x = 2(t - t0) lies below that of N(0, 1/c), closely for large c.
-    """
-    c = 2 * jnp.sqrt(a * b)
-
-    def attempt(state: tuple) -> tuple:
-        key, x, rejected, count = state
-        key, kx, ku = jax.random.split(key, 3)
-        new = jax.random.normal(kx, c.shape, c.dtype) / jnp.sqrt(c)
-        excess = c * (jnp.cosh(new) - 1 - new**2 / 2)
-        accept = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
-        return key, jnp.where(rejected & accept, new, x), rejected & ~accept, count + 1
-
-    # for c near 0 or NaN the loop ends after 10,000 attempts with NaN, which the engine reports
-    start = (key, jnp.full_like(c, jnp.nan), jnp.isfinite(c), 0)
-    x = jax.lax.while_loop(lambda s: jnp.any(s[2]) & (s[3] < 10_000), attempt, start)[1]
-    return jnp.log(a / b) / 4 + x / 2
-
-
 def lowest_scale(p: Any, h: Any) -> jax.Array:
     """The log c_k that minimise J along `stretch`.
 

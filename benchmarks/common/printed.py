@@ -1,5 +1,6 @@
 """Means (in thousandths), ranks and F_F as printed: V. Kumar, "Collaborative filtering and multi-label
-classification with matrix factorization", PhD thesis, University of Hyderabad, 2018.
+classification with matrix factorization", PhD thesis, University of Hyderabad, 2018. The benchmarks, their
+pages and the tests read these numbers here.
 
 Tables 5.9 and 5.10: twelve data sets, seven methods; a line has means and beside them their ranks. In the
 text that we have, subset accuracy on cal500 is legible for two methods (0.000, rank 4): all are zero, then.
@@ -161,9 +162,38 @@ TABLE_6_2 = {
 TABLE_6_3 = dict(zip(TABLE_6_2, (11.692, 12.353, 12.686, 7.470), strict=True))
 
 
-def numbers(text):
+def numbers(text: str) -> list[np.ndarray]:
     """Lines of numbers, each cut at bars: one table for every part."""
     lines = [line.split("|") for line in text.split("\n") if line.strip()]
     return [
         np.array([part.split() for part in column], float) for column in zip(*lines, strict=True)
     ]
+
+
+KEYS = {  # a metric of the tables -> its function in bf.multilabel
+    "Hamming loss": "hamming_loss",
+    "accuracy": "accuracy",
+    "subset accuracy": "subset_accuracy",
+    "example F1": "example_f1",
+    "macro F1": "macro_f1",
+    "micro F1": "micro_f1",
+}
+FILES = {  # a data set of the tables -> its file, where the names differ
+    "science": "yahoo_science",
+    "education": "yahoo_education",
+    "rcv1-1": "rcv1subset1_top944",
+    "rcv1-2": "rcv1subset2_top944",
+}
+COLUMNS = {5: METHODS, 6: METHODS_6}
+
+
+def means(chapter: int) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Metric -> data set -> its means in the order of COLUMNS, not in thousandths."""
+    sets, tables = {5: (SETS, TABLES_5), 6: (SETS_6, TABLE_6_2)}[chapter]
+    return {
+        KEYS[metric]: {
+            FILES.get(name, name): tuple(float(m) / 1000 for m in row)
+            for name, row in zip(sets, numbers(text)[0], strict=True)
+        }
+        for metric, text in tables.items()
+    }

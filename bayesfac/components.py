@@ -1,0 +1,94 @@
+"""How many components a fit uses, of a method whose `n_components` is an upper limit."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import REGISTRY, from_sites
+
+if TYPE_CHECKING:
+    from bayesfac.api import Fit
+
+LOOKS = 100  # draws behind the sentence that `print(fit)` shows
+
+
+@dataclass(frozen=True, eq=False)
+class InUse:
+    """The number of components in use in every draw.
+
+    number (chain, draw) is the number; `limit` is `n_components`. A point has one chain with one draw.
+    """
+
+    number: np.ndarray
+    limit: int
+
+    @property
+    def table(self) -> pd.Series:
+        """The share of the draws that use so many components."""
+        value, count = np.unique(self.number, return_counts=True)
+        index = pd.Index(value, name="components in use")
+        return pd.Series(count / count.sum(), index, name="share of draws")
+
+    def interval(self, level: float = 0.9) -> tuple[int, int]:
+        """The central interval of the number, widened to whole components."""
+        low, high = np.quantile(self.number, [(1 - level) / 2, (1 + level) / 2])
+        return int(np.floor(low)), int(np.ceil(high))
+
+    @property
+    def agree(self) -> bool:
+        """Whether the 90 % intervals of all chains have a number in common."""
+        low, high = np.transpose([InUse(each, self.limit).interval() for each in self.number])
+        return bool(low.max() <= high.min())
+
+    def __str__(self) -> str:
+        table, (low, high) = self.table, self.interval()
+        text = f"components in use: {table.idxmax()} of at most {self.limit}"
+        if self.number.size > 1:
+            text += f" (in {table.max():.0%} of the draws; 90 % interval {low} to {high})"
+        if not self.agree:
+            text += "; the chains do not agree: run more sweeps"
+        return text + ("; the limit is reached: raise n_components" if high == self.limit else "")
+
+
+def in_use(fit: "Fit") -> InUse:
+    """How many components every draw uses, of a method whose `n_components` is an upper limit (`ard_mf`).
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_gaussian(60, 40, 2, noise=0.3, seed=0)[0]
+    >>> fit = bf.fit("ard_mf", ratings, bf.Gibbs(100, 50, 1), n_components=6, progress=False)
+    >>> print(fit.in_use)
+    components in use: 2 of at most 6 (in 100% of the draws; 90 % interval 2 to 2)
+    """
+    return InUse(_numbers(fit, 1), fit.hyper.n_components)
+
+
+def told(fit: "Fit") -> "Fit":
+    """The fit, to which `print(fit)` adds how many components some of its draws use."""
+    if fit.method.in_use is not None:
+        chains, draws = next(iter(fit._as_draws().values())).shape[:2]
+        numbers = _numbers(fit, max(1, chains * draws // LOOKS))
+        fit.info["chosen"].append(str(InUse(numbers, fit.hyper.n_components)))
+    return fit
+
+
+def _numbers(fit: "Fit", step: int) -> np.ndarray:
+    """The number in every `step`-th draw of each chain."""
+    count: Any = fit.method.in_use
+    if count is None:
+        known = ", ".join(name for name, one in REGISTRY.items() if one.in_use)
+        raise BayesfacError(
+            f"Expected a method whose n_components is an upper limit ({known}), got {fit.name}"
+        )
+    found, draws, card = [], fit._as_draws(), fit.data
+    chains, length = next(iter(draws.values())).shape[:2]
+    for chain in range(chains):
+        for draw in range(0, length, step):
+            flat = {site: np.asarray(x[chain, draw], np.float64) for site, x in draws.items()}
+            p = from_sites(fit.method, flat)
+            found.append(count(p, card.row_counts, card.col_counts, fit.hyper))
+    return np.reshape(found, (chains, -1))

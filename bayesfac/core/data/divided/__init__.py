@@ -1,0 +1,1 @@
+"""Ratings divided among devices, of one process or of several."""

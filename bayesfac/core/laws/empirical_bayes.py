@@ -1,0 +1,244 @@
+"""Scales of the Normal-Wishart priors of factors for a point fit, by empirical Bayes.
+
+A joint mode over factors and scales is a poor point: the density is high where factors are small and Lambda
+is large, and on sparse data the factors vanish. Here every row has a normal q(u_i) = N(mean, cov), as in
+mean-field variational Bayes (Lim & Teh, KDD Cup 2007), and mu and Lambda are set to the modes given the
+second moments of the rows, which count the uncertainty. With weights w_ij and targets t_ij of the cells:
+
+    cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
+    mean_i = cov_i (Lambda_U (mu_U + B'x_i) + sum_j w_ij t_ij v_j)
+
+In a tensor v_j is the product of a row of each other mode, and v_j v_j' + cov_j that of their second moments.
+Where rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode given
+the second moment of B; the uncertainty of B adds F Lambda^-1 to the moments from which Lambda comes.
+
+The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken.
+
+A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
+that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.data.cells import Cells, Rows, TensorCells
+from bayesfac.core.data.features import Features
+from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
+from bayesfac.core.multilinear import multiplied, others
+
+SWEEPS = 30
+FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
+RIDGE = 5.0  # cells: the weight of the prior of a bias
+
+
+class Side(NamedTuple):
+    """Means (n x K) and covariances (n x K x K) of the rows of a factor, and the prior's mean and precision;
+    with features, B and ridge."""
+
+    mean: jax.Array
+    cov: jax.Array
+    mu: jax.Array
+    precision: jax.Array
+    B: jax.Array | None = None
+    ridge: jax.Array | None = None
+
+
+Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array, jax.Array]]
+
+
+def certain(mean: jax.Array, *rest: Any) -> Side:
+    """A side whose rows are certain: the first sweep finds their covariances."""
+    return Side(mean, jnp.zeros((*mean.shape, mean.shape[1]), mean.dtype), *rest)
+
+
+def estimated(
+    starts: Sequence[list[Side]],
+    cells: Cells | TensorCells,
+    x: Sequence[Features | None],
+    h: Any,
+    own: Any,
+    observe: Observe,
+) -> tuple[list[Side], Any]:
+    """The sides, one for each axis of the cells, with scales for a point fit, and the method's own unknowns.
+
+    The sweeps run from each of the `starts`; that with the largest lower bound of the evidence counts, among
+    those whose factors did not vanish: with few cells the bound prefers no factors to biases that predict.
+    `observe(own, x, variance)` is called with mean and variance of the products at the cells. It returns the
+    method's own unknowns (noise, thresholds) anew, target and weight of every cell, and the expected log
+    likelihood.
+    """
+
+    def run(sides: list[Side]) -> tuple:
+        def sweep(_: int, state: tuple) -> tuple:
+            count, sides, own, target, weight, _ = state
+            for m, rows in enumerate(cells.modes):
+                side = _prior(sides[m], x[m], h, count)
+                mean = others([s.mean for s in sides], m, cells)
+                square = others([_half(_second(s)) for s in sides], m, cells)
+                new = _rows(rows, target, weight, mean, square, side, x[m])
+                sides = [*sides[:m], new, *sides[m + 1 :]]
+            return count + 1, sides, *observe(own, *moments(sides, cells))
+
+        first = (0, list(sides), *observe(own, *moments(sides, cells)))
+        _, sides, new, target, weight, fit = jax.lax.fori_loop(0, SWEEPS, sweep, first)
+        alive = jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target)
+        bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
+        return jnp.where(alive, bound, -jnp.inf), sides, new, weight
+
+    ends = jax.lax.map(run, jax.tree.map(lambda *tables: jnp.stack(tables), *starts))
+    best = jnp.argmax(ends[0])
+    _, sides, own, weight = jax.tree.map(lambda table: table[best], ends)
+    doubts = [_doubt(m, sides, weight, cells) for m in range(len(sides))]
+    pairs = zip(sides, doubts, strict=True)
+    return [s._replace(precision=_even(s.precision + doubt)) for s, doubt in pairs], own
+
+
+def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
+    """`observe` of normal values y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
+    the precision, and the mean variance of the products."""
+
+    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
+        misfit = 0.5 * jnp.sum((y - x) ** 2 + variance)
+        new = own[0] if alpha is not None else (shape - 1 + 0.5 * len(y)) / (rate + misfit)
+        fit = 0.5 * len(y) * jnp.log(new) - new * misfit
+        if alpha is None:
+            fit += (shape - 1) * jnp.log(new) - rate * new
+        return (new, jnp.mean(variance)), y, jnp.full_like(y, new), fit
+
+    return observe
+
+
+def fitted(side: Side, h: Any) -> Side:
+    """The side with mu and Lambda that fit its rows: under a wide prior the first sweeps would overfit, and
+    would not come back."""
+    return _prior(side, None, h, 2)
+
+
+def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
+    """Regularised biases of each axis, by ridge regressions on one another; y is centred."""
+    ones = [jnp.ones((n, 1), y.dtype) for n in cells.shape]
+
+    def step(_: int, found: list[jax.Array]) -> list[jax.Array]:
+        for m in reversed(range(len(ones))):
+            pairs = zip(found, cells.codes, strict=True)
+            rest = y - sum(b[code] for j, (b, code) in enumerate(pairs) if j != m)
+            rows = cells.modes[m]
+            sums = sparse.spread(rows, rest, others(ones, m, cells))[:, 0]
+            found = [*found[:m], sums / (jnp.diff(rows.ptr) + RIDGE), *found[m + 1 :]]
+        return found
+
+    begin = [jnp.zeros(n, y.dtype) for n in cells.shape]
+    return jax.lax.fori_loop(0, 10, step, begin)
+
+
+def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the products at the cells."""
+    at = jnp.tril_indices(sides[0].mean.shape[1])
+    twice = jnp.where(at[0] == at[1], 1, 2)  # the other half of a symmetric table
+    variance = jnp.zeros(())
+    for m in range(len(sides)):
+        first, *rest = _differences(m, sides)
+        variance += multiplied([first * twice.astype(first.dtype), *rest], cells)
+    return multiplied([s.mean for s in sides], cells), variance
+
+
+def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
+    """Tables whose product is that of the second moments up to m, less that up to m - 1."""
+    parts = [
+        _second(s) if j < m else s.cov if j == m else _square(s.mean) for j, s in enumerate(sides)
+    ]
+    return [_half(part) for part in parts]
+
+
+def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
+    """What a side adds to the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
+    entropy of the rows."""
+    n, away, links_energy = len(side.mean), side.mean - side.mu, jnp.zeros(())
+    if x is not None and side.B is not None and side.ridge is not None:
+        away = away - x.times(side.B)
+        links_energy = energy_of_link(side.B, side.ridge, side.precision)
+        links_energy += ridge_energy(side.ridge, h)
+    scatter = away.T @ away + side.cov.sum(0)
+    prior = h.beta0 * side.mu @ side.precision @ side.mu + h.rate * jnp.trace(side.precision)
+    logdets = n * jnp.linalg.slogdet(side.precision)[1] + jnp.linalg.slogdet(side.cov)[1].sum()
+    return 0.5 * (logdets - jnp.sum(side.precision * scatter) - prior) - links_energy
+
+
+def _even(table: jax.Array) -> jax.Array:
+    """The symmetric part, without the rounding of an inverse."""
+    return (table + jnp.swapaxes(table, -1, -2)) / 2
+
+
+def _half(table: jax.Array) -> jax.Array:
+    """The lower triangles of symmetric matrices, one row for each."""
+    return table[:, *jnp.tril_indices(table.shape[-1])]
+
+
+def _whole(half: jax.Array, K: int) -> jax.Array:
+    """The symmetric matrices with these lower triangles."""
+    i, j = jnp.tril_indices(K)
+    number = jnp.arange(len(i))
+    return half[..., jnp.zeros((K, K), int).at[i, j].set(number).at[j, i].set(number)]
+
+
+def _square(mean: jax.Array) -> jax.Array:
+    return mean[:, :, None] * mean[:, None, :]
+
+
+def _second(side: Side) -> jax.Array:
+    return _square(side.mean) + side.cov
+
+
+def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Side:
+    """mu, Lambda, B and ridge at their modes; the first two sweeps keep those of the start."""
+    (n, K), mean, new = side.mean.shape, side.mean, side
+    if x is not None and side.B is not None:
+        law = Links(x, mean - side.mu, side.ridge, side.precision)
+        B = law.mean
+        square = jnp.sum(B @ side.precision * B) + K * law.trace_of_inverse()
+        power = h.ridge_shape - 1 + B.size / 2
+        new = side._replace(B=B, ridge=power / (h.ridge_rate + square / 2))
+        mean = mean - x.times(B)
+    mu = mean.sum(0) / (h.beta0 + n)
+    away = mean - mu
+    own = h.rate * jnp.eye(K, dtype=mu.dtype) + h.beta0 * jnp.outer(mu, mu)
+    rate = own + away.T @ away + side.cov.sum(0)
+    if new.B is not None and side.ridge is not None:
+        rate += side.ridge * new.B.T @ new.B
+    new = new._replace(mu=mu, precision=n * jnp.linalg.inv(rate))
+    return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
+
+
+def _rows(
+    rows: Rows,
+    target: jax.Array,
+    weight: jax.Array,
+    mean: jax.Array,
+    square: jax.Array,
+    side: Side,
+    x: Features | None,
+) -> Side:
+    """The rows' normals given the means and the second moments of what they multiply."""
+    precision = side.precision + _whole(sparse.spread(rows, weight, square), side.mean.shape[1])
+    shift = side.precision @ side.mu + sparse.spread(rows, weight * target, mean)
+    if x is not None and side.B is not None:
+        shift += x.times(side.B) @ side.precision
+    cov = _even(jnp.linalg.inv(precision))
+    return side._replace(mean=jnp.einsum("nkl,nl->nk", cov, shift), cov=cov)
+
+
+def _doubt(
+    m: int, sides: Sequence[Side], weight: jax.Array, cells: Cells | TensorCells
+) -> jax.Array:
+    """The mean over cells of their row's sum_j w_ij cov_j: the ridge that the doubt of all other factors adds
+    to mode m."""
+    rows, K = cells.modes[m], sides[m].mean.shape[1]
+    count, each = jnp.diff(rows.ptr), jnp.zeros(())
+    for j in range(len(sides)):
+        if j != m:
+            each += sparse.spread(rows, weight, others(_differences(j, sides), m, cells))
+    return _whole(count @ each / count.sum(), K)

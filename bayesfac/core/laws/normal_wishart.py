@@ -1,0 +1,134 @@
+"""Normal-Wishart laws of the rows of a factor, as in Bayesian matrix factorization.
+
+Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file has the
+energy and the conditionals of one factor, their modes, and a draw of the scale of one factor against another.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform
+
+from bayesfac.core.method import laws_in
+
+
+class RowAffine(Transform):
+    """x = mu + root z for all rows; the inverse is one triangular solve for all rows."""
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, mu: jax.Array, root: jax.Array) -> None:
+        self.mu, self.root = mu, root
+
+    def __call__(self, z: jax.Array) -> jax.Array:
+        return self.mu + z @ self.root.T
+
+    def _inverse(self, x: jax.Array) -> jax.Array:
+        flat = jnp.reshape(x - self.mu, (-1, self.mu.shape[-1]))
+        z = jax.scipy.linalg.solve_triangular(self.root, flat.T, lower=True).T
+        return jnp.reshape(z, x.shape)
+
+    def log_abs_det_jacobian(
+        self, x: jax.Array, y: jax.Array, intermediates: Any = None
+    ) -> jax.Array:
+        return jnp.broadcast_to(jnp.sum(jnp.log(jnp.diag(self.root))), jnp.shape(x)[:-1])
+
+    def tree_flatten(self) -> tuple:
+        return (self.mu, self.root), (("mu", "root"), {})
+
+
+def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
+    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead; `mu` is one
+    mean, or one for each row."""
+    root = dist.MultivariateNormal(
+        jnp.zeros_like(precision[0]), precision_matrix=precision
+    ).scale_tril
+    return dist.TransformedDistribution(
+        dist.Normal(jnp.zeros_like(mu), 1).to_event(1), RowAffine(mu, root)
+    )
+
+
+def sample_hyper(mean: str, scale: str, K: int, hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """Sample the sites Lambda (`scale`) and mu (`mean`) of a factor; return mu and Lambda."""
+    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K) / hyper.rate**0.5)
+    precision = numpyro.sample(scale, wishart)
+    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=hyper.beta0 * precision)
+    return numpyro.sample(mean, spread), precision
+
+
+def normal_wishart_energy(x: jax.Array, mu: jax.Array, precision: jax.Array, h: Any) -> jax.Array:
+    """Minus the log density of rows, mean and precision (L), without constants.
+
+    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + rate/2 tr L + 1/2 log|L|; the
+    last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
+    """
+    logdet = jnp.linalg.slogdet(precision)[1]
+    rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
+    return 0.5 * (rows + h.beta0 * mu @ precision @ mu + h.rate * jnp.trace(precision))
+
+
+def normal_wishart_mean(
+    x: jax.Array, precision: jax.Array, beta0: float
+) -> dist.MultivariateNormal:
+    """mu | x, Lambda."""
+    n = x.shape[0]
+    return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
+
+
+def normal_wishart_precision(
+    x: jax.Array, mu: jax.Array, h: Any, B: Any = None, ridge: Any = None
+) -> dist.Wishart:
+    """Lambda | x, mu, B: each row of x and of B adds one degree of freedom, and mu adds one."""
+    n, K = x.shape
+    own = h.rate * jnp.eye(K, dtype=x.dtype) + h.beta0 * jnp.outer(mu, mu)
+    rate = own + (x - mu).T @ (x - mu)
+    if B is None:
+        return dist.Wishart(K + n + 1.0, rate_matrix=rate)
+    return dist.Wishart(K + n + len(B) + 1.0, rate_matrix=rate + ridge * B.T @ B)
+
+
+def mode(conditional: dist.Distribution) -> jax.Array:
+    """The mode of a full conditional, to which iterated conditional modes set the block."""
+    if isinstance(conditional, dist.Wishart):
+        K, nu = conditional.event_shape[0], conditional.concentration
+        return (nu - K - 1) / nu * conditional.mean
+    if isinstance(conditional, dist.Gamma):
+        return (conditional.concentration - 1) / conditional.rate
+    return conditional.mean
+
+
+def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
+    """Every site that is not held at the mode of its conditional, in turn."""
+    for site, law in laws_in(conditionals, p).items():
+        if site not in held:
+            name, dot, key = site.partition(".")
+            new = mode(law(p, *given))
+            p = p._replace(**{name: {**getattr(p, name), key: new} if dot else new})
+    return p
+
+
+def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t}).
+
+    This is exp(-c cosh 2(t - t0)) with c = 2 sqrt(a b) and e^{4 t0} = a/b. By rejection: as
+    cosh x >= 1 + x^2/2, the density of x = 2(t - t0) lies below that of N(0, 1/c), closely for large c.
+    """
+    c = 2 * jnp.sqrt(a * b)
+
+    def attempt(state: tuple) -> tuple:
+        key, x, rejected, count = state
+        key, kx, ku = jax.random.split(key, 3)
+        new = jax.random.normal(kx, c.shape, c.dtype) / jnp.sqrt(c)
+        excess = c * (jnp.cosh(new) - 1 - new**2 / 2)
+        accept = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
+        return key, jnp.where(rejected & accept, new, x), rejected & ~accept, count + 1
+
+    # for c near 0 or NaN the loop ends after 10,000 attempts with NaN, which the engine reports
+    start = (key, jnp.full_like(c, jnp.nan), jnp.isfinite(c), 0)
+    x = jax.lax.while_loop(lambda s: jnp.any(s[2]) & (s[3] < 10_000), attempt, start)[1]
+    return jnp.log(a / b) / 4 + x / 2

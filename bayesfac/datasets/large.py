@@ -1,0 +1,239 @@
+"""Ratings that do not fit in memory: Parquet files or arrays, read in blocks, twice.
+
+The first pass checks every row and counts the ratings of each label; the second one codes the ids and deals
+the rows to processes (`core/data/divided/piles.py`). A process holds a block, the labels, and its share.
+Whatever is wrong is said as `files.read` says it.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data import reading, triplets
+from bayesfac.core.data.columns import RATINGS, Columns
+from bayesfac.core.data.divided.large import LargeRatings, Summary
+from bayesfac.core.data.divided.piles import Block, deal
+from bayesfac.core.data.divided.shares import SIDES
+from bayesfac.core.errors import DataWarning
+from bayesfac.core.kernels import sparse
+from bayesfac.datasets import files
+from bayesfac.datasets.blocks import Piece, source
+
+SHOWN = 5  # rows that are left out, by number
+
+
+def read_large(
+    path: str | os.PathLike[str],
+    *,
+    columns: Columns | None = None,
+    levels: int | Sequence[float] | None = None,
+    duplicates: str = "error",
+    bad: str = "error",
+) -> LargeRatings:
+    r"""Read ratings of which each process of `bf.Gibbs(shares=True)` holds its share.
+
+    All processes that `jax.distributed.initialize` has joined call this function with the same arguments.
+    Each reads the file twice, in blocks of 262,144 rows, and keeps the ratings of rows that its devices draw.
+    What is wrong with the file is said as `read` says it. Times are not read.
+
+    Parameters
+    ----------
+    path : path
+        A .parquet file; a folder of .parquet files with the same columns, read in the order of their
+        names; or a folder with the arrays user.npy, item.npy and rating.npy (or usual names for them).
+    columns, levels, duplicates, bad
+        As for `read`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name, array in {"user": [7, 9], "item": [1, 1], "rating": [4, 2]}.items():
+    ...     np.save(folder / f"{name}.npy", array)
+    >>> read_large(folder)
+    LargeRatings(2 users x 1 items, 2 ratings, density 1, real values, 1 of 1 shares here)
+    """
+    path = Path(path)
+    if duplicates not in ("error", "mean"):
+        raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
+    if bad not in ("error", "skip"):
+        raise ValueError(f"Expected bad='error' or 'skip', got {bad!r}")
+    scale = None if levels is None else reading.levels(levels)
+    pieces = source(path, columns or None)
+    seen = First(path, scale, bad == "skip")
+    for piece in pieces():
+        seen.look(piece)
+    seen.judge()
+    labels, counts = {}, {}
+    for side in SIDES:
+        labels[side], counts[side] = seen.labels[side].sorted(side)
+
+    def coded() -> Iterator[Block]:
+        for piece in pieces():
+            found = Parsed.of(piece)
+            codes = [found.codes(side, labels[side]) for side in SIDES]
+            yield codes[0], codes[1], found.value[found.good]
+
+    chunked = sparse.backend() == "jax"
+    try:
+        made = deal(coded, labels, counts, seen.summary, scale, duplicates, chunked)
+    except ValueError as error:
+        said = re.sub(r"\brow (\d+)", lambda m: seen.place(int(m[1]), pieces), str(error))
+        raise ValueError(f"{path}: {said}") from error
+    return made.named(path.name)
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A block: codes into the block's own labels, values, and which rows are good."""
+
+    code: dict[str, np.ndarray]
+    distinct: dict[str, pd.Index]
+    value: np.ndarray
+    wrong: dict[str, np.ndarray]  # by column of `RATINGS`
+    good: np.ndarray
+
+    @classmethod
+    def of(cls, piece: Piece) -> "Parsed":
+        """Read a block."""
+        code, distinct, wrong = {}, {}, {}
+        for side in SIDES:
+            codes, labels = pd.factorize(piece.table[side])
+            code[side], distinct[side] = codes, pd.Index(labels)
+            empty = np.append(files.empty(pd.Series(distinct[side])), True)  # a missing label is -1
+            wrong[side] = empty[codes]
+        value = files.as_numbers(piece.table["rating"])
+        wrong["rating"] = ~np.isfinite(value)
+        good = ~(wrong["user"] | wrong["item"] | wrong["rating"])
+        return cls(code, distinct, value, wrong, good)
+
+    def count(self, side: str) -> tuple[pd.Index, np.ndarray]:
+        """The labels of the good rows, and how many rows each has."""
+        count = np.bincount(self.code[side][self.good], minlength=len(self.distinct[side]))
+        return self.distinct[side][count > 0], count[count > 0]
+
+    def codes(self, side: str, labels: pd.Index) -> np.ndarray:
+        """The positions among all labels, for the good rows."""
+        code, known = self.code[side][self.good], self.count(side)[0]
+        at = np.full(len(self.distinct[side]), -1, np.int32)
+        at[np.unique(code)] = reading.positions_of(labels, known)
+        return at[code]
+
+
+class Labels:
+    """Distinct labels in the order of the file, and how many rows each has."""
+
+    def __init__(self) -> None:
+        self.parts: list[pd.Index] = []
+        self.counts: list[np.ndarray] = []
+
+    def add(self, labels: pd.Index, count: np.ndarray) -> None:
+        """The labels of a block; they are merged when there are as many as before, so that work is linear."""
+        self.parts.append(labels)
+        self.counts.append(count)
+        if sum(map(len, self.parts[1:])) > max(len(self.parts[0]), 2**18):
+            self._merge()
+
+    def _merge(self) -> None:
+        codes, labels = pd.factorize(self.parts[0].append(self.parts[1:]))
+        count = np.bincount(codes, np.concatenate(self.counts)).astype(np.int64)
+        self.parts, self.counts = [pd.Index(labels)], [count]
+
+    def sorted(self, what: str) -> tuple[pd.Index, np.ndarray]:
+        """The labels as `Ratings` has them, and how many rows each has."""
+        self._merge()
+        codes, labels = reading.labels(self.parts[0], what)
+        return labels, np.bincount(codes, self.counts[0], len(labels)).astype(np.int64)
+
+
+@dataclass
+class Fault:
+    """Rows that have something wrong: where the first ones are, the first value, and how many there are."""
+
+    places: list[str] = field(default_factory=list)
+    count: int = 0
+    got: Any = None
+
+    def add(self, piece: Piece, wrong: np.ndarray, got: Any = None) -> None:
+        """The wrong rows of a block."""
+        rows = np.flatnonzero(wrong)
+        if len(rows) and not self.count:
+            self.got = None if got is None else got(int(rows[0]))
+        self.places += [piece.place(int(row)) for row in rows[: SHOWN - len(self.places)]]
+        self.count += len(rows)
+
+    def where(self, most: int = 1) -> str:
+        """The places in words, as `files.place` has them."""
+        shown = self.places[:most]
+        more = f" and {self.count - len(shown)} more" if self.count > len(shown) else ""
+        return ", ".join(shown) + more
+
+
+class First:
+    """What the first pass finds: labels, values, and whatever is wrong."""
+
+    def __init__(self, path: Path, levels: tuple[float, ...] | None, skip: bool) -> None:
+        self.path, self.levels, self.skip = path, levels, skip
+        self.labels = {side: Labels() for side in SIDES}
+        self.summary, self.rows = Summary(), 0
+        self.faults = {what: Fault() for what in (*RATINGS, "left out", "beyond", "levels")}
+
+    def look(self, piece: Piece) -> None:
+        """Check and count a block."""
+        found = Parsed.of(piece)
+        self.rows += len(found.good)
+        if self.skip:
+            self.faults["left out"].add(piece, ~found.good)
+        else:
+            for name in RATINGS:
+                self.faults[name].add(piece, found.wrong[name], piece.table[name].iloc.__getitem__)
+        value = found.value
+        beyond = found.good & reading.beyond(value)
+        self.faults["beyond"].add(piece, beyond, value.__getitem__)
+        if self.levels is not None:
+            off = found.good & ~np.isin(value, self.levels)
+            self.faults["levels"].add(
+                piece, off, lambda row: [piece.table[name].iloc[row] for name in RATINGS]
+            )
+        self.summary.add(value[found.good & ~beyond])
+        for side in SIDES:
+            self.labels[side].add(*found.count(side))
+
+    def judge(self) -> None:
+        """Raise the error that `files.read` would raise, or warn of rows that are left out."""
+        if not self.rows:
+            raise ValueError(f"Expected at least one row in {self.path}, got none")
+        if (left := self.faults["left out"]).count:
+            said = f"{left.count} of {self.rows} rows of {self.path} are left out: "
+            warnings.warn(said + left.where(SHOWN), DataWarning, stacklevel=3)
+        for side in SIDES:
+            if (fault := self.faults[side]).count:
+                raise ValueError(files.no_label(self.path, side, fault.where()))
+        if (fault := self.faults["rating"]).count:
+            raise ValueError(files.no_number(self.path, "rating", fault.got, fault.where()))
+        if not len(self.summary):
+            raise ValueError(f"Expected at least one row in {self.path} that can be read, got none")
+        if (fault := self.faults["beyond"]).count:
+            got = f"got {fault.got} in {fault.places[0]}"
+            raise ValueError(f"{self.path}: Expected finite ratings, {got}")
+        if (fault := self.faults["levels"]).count:
+            assert self.levels is not None
+            user, item, value = fault.got
+            said = triplets.off_levels(self.levels, float(value), fault.places[0], user, item)
+            raise ValueError(f"{self.path}: {said}")
+
+    def place(self, position: int, pieces: Any) -> str:
+        """Where the good row of this number is."""
+        for piece in pieces():
+            rows = np.flatnonzero(Parsed.of(piece).good)
+            if position < len(rows):
+                return piece.place(int(rows[position]))
+            position -= len(rows)
+        raise IndexError(position)

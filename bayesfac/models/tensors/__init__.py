@@ -1,0 +1,1 @@
+"""Methods for tensors: cells with three or more labels each."""

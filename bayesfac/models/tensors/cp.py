@@ -1,0 +1,270 @@
+r"""Bayesian probabilistic tensor factorization: CP with Normal-Wishart priors.
+
+Xiong, Chen, Huang, Schneider & Carbonell, "Temporal Collaborative Filtering with Bayesian Probabilistic
+Tensor Factorization", SDM 2010, with two or more modes beside the first and the same prior for all of them:
+the paper's chain over time, t_k ~ N(t_{k-1}, .), is not built, so that any mode may be anything. A cell of
+M labels (i, j, ..., t) has a value y and sees the product of M rows, x = sum_k u_ik v_jk ... w_tk.
+
+    J = sum_cells [ alpha/2 (y - m - x)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
+      + sum over all modes, with rows u_i and n of them, of
+        1/2 sum_i (u_i - mu)' Lambda (u_i - mu) - n/2 log|Lambda|                    (eq. 8)
+      + beta0/2 mu' Lambda mu - 1/2 log|Lambda|                                     (eq. 9)
+      + rate/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                (W0 = I / rate, nu0 = K)
+
+    paper              here                 shape
+    U, V, T            U.MODE               labels of the mode x K
+    mu_U, mu_V, mu_T   mu.MODE              K
+    Lambda_U, _V, _T   Lambda.MODE          K x K, positive definite
+    alpha              alpha                scalar   (None where fixed)
+    mu0, beta0         0, beta0;  nu0 = K, and W0 = I / rate
+
+Given the other modes, a row sees a linear regression on products v o w of their rows, so every step is one of
+`bpmf` with v o w in the place of v: work grows with the cells x K^2, and no table of all cells is made.
+
+Components may be exchanged, and may change their sign in an even number of modes. How large a component is in
+one mode and how small in another only the priors say: a Gibbs sweep also draws this scale, component by
+component (`rescale`), because blocks alone change it slowly. Unlike u.v, products of three rows cannot be
+rotated, so components can be told apart.
+
+The joint mode is a poor summary: the density is high where factors are small and Lambda is large. With
+`scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
+(`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. With `scales="joint"` the
+solver is iterated conditional modes of all sites.
+"""
+
+import math
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.tensor import Tensor, few_cells
+from bayesfac.core.laws import empirical_bayes as bayes
+from bayesfac.core.laws import normal_wishart as wishart
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.multilinear import multilinear, multiplied, others
+
+SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
+
+
+class Params(NamedTuple):
+    U: dict[str, jax.Array]
+    mu: dict[str, jax.Array]
+    Lambda: dict[str, jax.Array]
+    alpha: jax.Array | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    alpha: float | None = None  # a number fixes the noise precision
+    alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
+    alpha_rate: float | None = None  # None: the variance of the values
+    beta0: float = 0.01
+    rate: float | None = None  # None: products then vary as those of `bpmf`
+    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
+    offset: float | None = None  # None: the mean value
+    modes: tuple[str, ...] | None = None  # None: those of the data, in whose order cells name them
+
+
+def prepare(data: Tensor, hyper: Hyper) -> Hyper:
+    most = math.prod(data.shape) // max(data.shape)
+    checks.count(hyper, "n_components", most, "the product of all modes but the largest")
+    K, M = hyper.n_components, len(data.shape)
+    default: dict[str, Any] = {
+        "alpha_rate": data.spread**2,
+        "rate": (data.spread**2 * K ** (M - 2)) ** (1 / M),
+        "offset": data.mean,
+        "modes": data.modes,
+    }
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
+    if hyper.alpha is not None:
+        checks.positive(hyper, "alpha")
+    if hyper.modes != data.modes:
+        raise ValueError(f"Expected the modes of the data, {data.modes}, got {hyper.modes}")
+    return hyper
+
+
+def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
+    """The rows of all modes, in the order in which cells name them: JAX sorts the keys of a mapping."""
+    return [p.U[mode] for mode in hyper.modes or ()]
+
+
+def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
+    """Factors whose products have half the standard deviation of the values; Lambda matches the factors."""
+    K, M = hyper.n_components, len(data.shape)
+    scale = ((data.spread / 2) ** 2 / K) ** (0.5 / M)
+    keys = zip(data.modes, data.shape, jax.random.split(key, M), strict=True)
+    U = {mode: scale * jax.random.normal(k, (n, K)) for mode, n, k in keys}
+    alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
+    precision = dict.fromkeys(data.modes, jnp.eye(K) / scale**2)
+    return Params(U, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
+
+
+def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
+    """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+    y = data.y - hyper.offset
+    observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
+    first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
+    begin, none = starts(p, data, hyper, y), (None,) * len(data.shape)
+    sides, (alpha, variance) = bayes.estimated(begin, data.cells, none, hyper, first, observe)
+    named = dict(zip(data.modes, sides, strict=True))
+    p = p._replace(U={m: s.mean for m, s in named.items()}, mu={m: s.mu for m, s in named.items()})
+    # the point predicts with the noise alone, which therefore takes over the variance of the products; the
+    # same factor on all precisions leaves the modes of the rows where they are
+    share = 1 if p.alpha is None else 1 / (1 + alpha * variance)
+    p = p._replace(Lambda={m: share * s.precision for m, s in named.items()})
+    return p if p.alpha is None else p._replace(alpha=share * alpha)
+
+
+def starts(p: Params, data: Tensor, hyper: Hyper, y: jax.Array) -> list[list[bayes.Side]]:
+    """The factors of p; and biases of each mode in a component of its own, which is constant elsewhere."""
+    sides = [bayes.certain(p.U[m], p.mu[m], p.Lambda[m]) for m in data.modes]
+    M, constant = len(sides), data.spread ** (1 / len(sides))
+    if hyper.n_components < M:
+        return [sides]
+    mean = jnp.mean(y)
+    found = bayes.biases(data.cells, y - mean)
+    found[0] += mean
+    begun = []
+    for m, (side, bias) in enumerate(zip(sides, found, strict=True)):
+        rows = (SMALL * side.mean).at[:, :M].set(constant)
+        rows = rows.at[:, m].set(bias / constant ** (M - 1))
+        begun.append(bayes.fitted(side._replace(mean=rows), hyper))
+    return [sides, begun]
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else ("mu", "Lambda", "alpha")
+
+
+def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
+    return hyper.alpha if p.alpha is None else p.alpha
+
+
+def residuals(p: Params, data: Tensor, hyper: Hyper) -> jax.Array:
+    return data.y - hyper.offset - multiplied(tables(p, hyper), data.cells)
+
+
+def objective(p: Params, data: Tensor, hyper: Hyper) -> jax.Array:
+    alpha = precision_of_noise(p, hyper)
+    fit = 0.5 * alpha * jnp.sum(residuals(p, data, hyper) ** 2) - 0.5 * len(data) * jnp.log(alpha)
+    if p.alpha is not None:
+        fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
+    rows = (wishart.normal_wishart_energy(p.U[m], p.mu[m], p.Lambda[m], hyper) for m in p.U)
+    return fit + sum(rows)
+
+
+def conditional_Lambda(p: Params, data: Tensor, hyper: Hyper, mode: str) -> dist.Wishart:
+    return wishart.normal_wishart_precision(p.U[mode], p.mu[mode], hyper)
+
+
+def conditional_mu(p: Params, data: Tensor, hyper: Hyper, mode: str) -> dist.Distribution:
+    return wishart.normal_wishart_mean(p.U[mode], p.Lambda[mode], hyper.beta0)
+
+
+def conditional_U(p: Params, data: Tensor, hyper: Hyper, mode: str) -> GaussianRows:
+    """The rows of `bpmf`, with the products of the rows of all other modes in the place of v."""
+    number, alpha = data.modes.index(mode), precision_of_noise(p, hyper)
+    table = others(tables(p, hyper), number, data.cells)
+    rows, precision = data.cells.modes[number], p.Lambda[mode]
+    return GaussianRows(
+        rows, data.y - hyper.offset, table, alpha, precision, precision @ p.mu[mode]
+    )
+
+
+def conditional_alpha(p: Params, data: Tensor, hyper: Hyper) -> dist.Gamma:
+    shape = hyper.alpha_shape + 0.5 * len(data)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residuals(p, data, hyper) ** 2))
+
+
+CONDITIONALS: dict[str, Any] = {
+    "Lambda": conditional_Lambda,
+    "mu": conditional_mu,
+    "U": conditional_U,
+    "alpha": conditional_alpha,
+}
+
+
+def update(p: Params, data: Tensor, hyper: Hyper) -> Params:
+    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
+    held_sites = held(hyper)
+    free = {site: law for site, law in CONDITIONALS.items() if site not in held_sites}
+    return wishart.settled(p, free, (), data, hyper)
+
+
+def rescale(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
+    """Draw the scales of the components in each mode against the next mode, exactly: see `bpmf`.
+
+    u_k -> c_k u_k and v_k -> v_k / c_k leaves all products; the Wisharts of the two modes then leave the
+    density exp(-a_k e^{-2t} - b_k e^{2t}) of t = log c_k, with a = rate/2 diag Lambda_U, b alike.
+    """
+    U, mu, Lambda = dict(p.U), dict(p.mu), dict(p.Lambda)
+    for number, (one, two) in enumerate(pairwise(data.modes)):
+        a, b = (hyper.rate / 2 * jnp.diag(Lambda[mode]) for mode in (one, two))
+        t = wishart.balance(jax.random.fold_in(key, number), a, b)
+        for mode, c in ((one, jnp.exp(t)), (two, jnp.exp(-t))):
+            U[mode], mu[mode] = U[mode] * c, mu[mode] * c
+            Lambda[mode] = Lambda[mode] / (c[:, None] * c)
+    return Params(U, mu, Lambda, p.alpha)
+
+
+def model(data: Tensor, hyper: Hyper) -> None:
+    factors, K = [], hyper.n_components
+    for mode, n in zip(data.modes, data.shape, strict=True):
+        mu, precision = wishart.sample_hyper(f"mu.{mode}", f"Lambda.{mode}", K, hyper)
+        with numpyro.plate(mode, n):
+            factors.append(numpyro.sample(f"U.{mode}", wishart.normal_rows(mu, precision)))
+    alpha = hyper.alpha
+    if alpha is None:
+        alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
+    mean = hyper.offset + multiplied(factors, data.cells)
+    with numpyro.plate("cell", mean.shape[0]):
+        numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    """The value; a label without training data is a draw from N(mu, Lambda^-1) of its mode."""
+    priors = [(p.mu[mode], jnp.linalg.inv(p.Lambda[mode])) for mode in hyper.modes or ()]
+    mean, variance = multilinear(tables(p, hyper), query, priors)
+    noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
+    return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
+    """All modes exchange components together, and each component may change its sign in two of them."""
+    modes = [name.partition(".")[2] for name in names if name.startswith("U.")]
+    axes = {f"U.{m}": 1 for m in modes} | {f"mu.{m}": 0 for m in modes}
+    groups = tuple((f"U.{m}", f"mu.{m}", f"Lambda.{m}") for m in modes)
+    return (Permutation(axes, forms=tuple(f"Lambda.{m}" for m in modes), modes=groups),)
+
+
+def example(key: jax.Array) -> tuple[Tensor, Hyper]:
+    """Five users, four items and three weeks; about three in four cells are observed."""
+    data = few_cells(key)
+    return data, prepare(
+        data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
+    )
+
+
+# fmt: off
+METHOD = register(Method(
+    name="cp", cite="xiong2010bptf", data=Tensor, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
+    update=update, prepare=prepare, start=start, held=held,
+    conditionals=CONDITIONALS, moves={"rescale": rescale}, gauge=gauge,
+    dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
+          "alpha": ()},
+    traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
+))
+# fmt: on

@@ -1,0 +1,118 @@
+"""When a descent has ended: ten times the sweeps change next to nothing."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.inference import standstill
+from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.standstill import EARLY, FALL, MOVE, SHARE, next_look, still
+
+
+def test_looks_come_after_half_as_many_sweeps_again():
+    looks, done = [], 0
+    while done < 100:
+        done = next_look(done, 3)
+        looks.append(done)
+    assert looks == [6, 9, 15, 24, 36, 54, 81, 123]
+    assert next_look(0, 5) == 10 and next_look(10, 5) == 15
+
+
+SEEN = np.linspace(-1, 1, 50)
+
+
+def look(value=100.0, moved=0.0):
+    return value, SEEN + moved * SEEN.std()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "ended"),
+    [
+        (look(), look(), True),
+        (look(100 * (1 + 0.9 * FALL * SHARE)), look(), True),
+        (look(100 * (1 + 1.2 * FALL * SHARE)), look(), False),
+        (look(moved=0.9 * MOVE * SHARE), look(), True),
+        (look(moved=1.1 * MOVE * SHARE), look(), False),
+        ((np.inf, np.zeros(0)), look(), False),
+    ],
+    ids=["nothing", "small fall", "large fall", "small move", "large move", "first look"],
+)
+def test_a_descent_ends_where_neither_objective_nor_predictions_move(before, now, ended):
+    assert still(before, now, EARLY + 1) is ended
+
+
+def test_few_sweeps_end_only_where_nothing_moves_but_by_rounding():
+    slow = look(moved=0.5 * MOVE * SHARE)
+    assert still(slow, look(), EARLY + 1) and not still(slow, look(), EARLY)
+    assert still(look(moved=1e-7), look(), EARLY)
+
+
+def test_predictions_all_alike_may_move_by_rounding():
+    alike = np.full(20, 3.0)
+    assert still((5.0, alike), (5.0, alike + 1e-10), 100)
+    assert not still((5.0, alike), (5.0, alike + 1e-4), 100)
+
+
+def counts():
+    rng = np.random.default_rng(3)
+    rate = rng.gamma(0.3, 1, (60, 3)) @ rng.gamma(0.3, 1, (3, 40))
+    return bf.Counts(rng.poisson(rate))
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
+def test_ten_times_the_sweeps_change_next_to_nothing():
+    """`hpf` is slow: a fall by less than 1e-6 in a sweep, the rule of many programs, is far from its end."""
+    data, given = counts(), {"n_components": 4, "progress": False}
+    fits = [bf.fit("hpf", data, engine, **given) for engine in (None, bf.FixedPoint(tol=1e-6))]
+    fallen, moved = [], []
+    for fit in fits:
+        assert fit.converged
+        sweeps = 3 * (len(fit.trace) - 1)
+        longer = bf.FixedPoint(max_iter=10 * sweeps, tol=0)
+        more = bf.fit("hpf", data, longer, init=fit, **fit.hyper._asdict(), progress=False)
+        fallen.append((fit.trace[-1] - more.trace[-1]) / (1 + abs(more.trace[-1])))
+        new = more.everywhere().mean
+        moved.append(np.sqrt(np.mean((fit.everywhere().mean - new) ** 2)) / new.std())
+    assert fallen[0] < FALL < fallen[1]
+    assert moved[0] < MOVE < moved[1]
+
+
+def test_without_probe_cells_the_objective_decides():
+    assert still((5.0, np.zeros(0)), (5.0, np.zeros(0)), 100)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
+@pytest.mark.parametrize("saves", [1, 2, 4])
+def test_a_run_killed_between_two_looks_ends_where_it_would_have(tmp_path, saves):
+    data, count = counts(), 0
+    folder = str(tmp_path / "run")
+
+    def fit(folder):
+        engine = bf.FixedPoint(max_iter=300, folder=folder)
+        return bf.fit("hpf", data, engine, n_components=4, progress=False)
+
+    save = Checkpoint.save
+
+    def save_then_die(self, arrays):
+        nonlocal count
+        save(self, arrays)
+        count += 1
+        if count == saves:
+            raise SystemExit
+
+    whole = fit(None)
+    dying = patch.object(Checkpoint, "save", save_then_die)
+    with patch.object(Checkpoint, "due", lambda self: True), dying, pytest.raises(SystemExit):
+        fit(folder)
+    again = fit(folder)
+    np.testing.assert_array_equal(again.trace, whole.trace)
+    assert again.converged == whole.converged
+
+
+def test_the_rule_can_be_replaced_by_a_tolerance():
+    data, _ = bf.datasets.make_gaussian(8, 6, 2, density=0.7, seed=0)
+    with patch.object(standstill, "predictions", side_effect=AssertionError("looked")):
+        fit = bf.fit("pmf", data, bf.FixedPoint(tol=1e-3), n_components=2, progress=False)
+    assert fit.converged
