@@ -56,13 +56,17 @@ class InUse:
 def in_use(fit: "Fit") -> InUse:
     """How many components every draw uses, of a method whose `n_components` is an upper limit (`ard_mf`).
 
+    The constant `offset` (by default the mean rating) is taken off first. Where the truth is a product
+    without a constant, as here, the constant needs a component of its own: `offset=0.0` takes nothing off.
+
     Examples
     --------
     >>> import bayesfac as bf
     >>> ratings = bf.datasets.make_gaussian(60, 40, 2, noise=0.3, seed=0)[0]
-    >>> fit = bf.fit("ard_mf", ratings, bf.Gibbs(100, 50, 1), n_components=6, progress=False)
-    >>> print(fit.in_use)
-    components in use: 2 of at most 6 (in 100% of the draws; 90 % interval 2 to 2)
+    >>> engine = bf.Gibbs(warmup=200, draws=200, chains=1)
+    >>> fit = bf.fit("ard_mf", ratings, engine, n_components=6, offset=0.0, progress=False)
+    >>> print(fit.in_use)  # doctest: +ELLIPSIS
+    components in use: 2 of at most 6 (in 9...% of the draws; 90 % interval 2 to ...)
     """
     return InUse(_numbers(fit, 1), fit.hyper.n_components)
 

@@ -53,8 +53,8 @@ examples:
   bayesfac fit bpmf ratings.csv --engine gibbs --processes 2 --with folder=run
   bayesfac fit bpmf ratings.parquet --engine gibbs --processes 2 --large
 
-With --large, DATA is a .parquet file, a folder of such files, or a folder with user.npy, item.npy and
-rating.npy, and is read in blocks: it need not fit in memory.
+With --large, DATA is a .parquet file, a folder of such files, or a folder with user.npy, item.npy
+and rating.npy, and is read in blocks: it need not fit in memory.
 The message about an unknown method, engine or setting suggests the nearest name."""
 
 AUTO = f"""\

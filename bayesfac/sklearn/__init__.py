@@ -5,6 +5,7 @@ The data of the method decide the kind of the estimator:
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
               `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
     Counts    a transformer: X has a row for every user, zeros where nothing was counted
+    Tensor    only in `bayesfac.sklearn.pairs`: a regressor of cells, with a column for each label
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
     Tasks     a classifier with several labels, or with several classes
 

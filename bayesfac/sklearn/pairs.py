@@ -1,5 +1,7 @@
 """Methods for ratings as regressors: X has a row (user, item) for every rating, y is the rating.
 
+`Cells` is the like for tensors, whose cells have three or more labels.
+
 Examples
 --------
 >>> import numpy as np
@@ -21,13 +23,62 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from bayesfac.api import fit
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tensor import LEAST, Tensor
 from bayesfac.core.errors import DataWarning
 from bayesfac.inference.gibbs import Gibbs
 from bayesfac.sklearn.base import Estimator, settings, shelf
 from bayesfac.sklearn.transformers import scale_of
 
 
-class Pairs(RegressorMixin, Estimator):
+class Cells(RegressorMixin, Estimator):
+    """A regressor of cells: X has three or more columns, the labels of a cell; y is its value.
+
+    Labels are text or numbers. Labels without training data are predicted from the prior.
+    `predict(X, return_std=True)` returns mean and sd of the value, noise included; `score` is minus the root
+    mean squared error. `fit_` is the `bf.Fit`.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "Cells":
+        """Fit to these cells."""
+        labels = self._labels(X, reset=True)
+        if len(labels) < LEAST:
+            raise ValueError(
+                f"Expected X with {LEAST} or more columns of labels, got {len(labels)} columns"
+            )
+        self.fit_ = self._run(Tensor(*labels.values(), np.asarray(y), modes=list(labels)))
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of every value, with `return_std` also its standard deviation."""
+        check_is_fitted(self)
+        prediction = self.fit_.predict(self._labels(X, reset=False))
+        return (prediction.mean, prediction.sd) if return_std else prediction.mean
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Minus the root mean squared error."""
+        square = (self.predict(X) - np.asarray(y, float)) ** 2
+        return -float(np.sqrt(np.average(square, weights=sample_weight)))
+
+    def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
+        """{name of the column: its labels}; the columns of an array are mode_1, mode_2, ..."""
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        validate_data(
+            self, X if frame is X else frame.to_numpy(), reset=reset, skip_check_array=True
+        )
+        named = frame is X and all(isinstance(name, str) for name in frame.columns)
+        return {
+            str(name) if named else f"mode_{number}": frame.iloc[:, number - 1].to_numpy()
+            for number, name in enumerate(frame.columns, 1)
+        }
+
+
+class Pairs(Cells):
     """A regressor of ratings: X has two columns, the labels of a user and of an item; y is the rating.
 
     Labels are text or numbers. Users and items without training data are predicted from the prior.
@@ -40,15 +91,9 @@ class Pairs(RegressorMixin, Estimator):
         "levels": "the ordinal scale, 5 for 1..5; None is the distinct values of y in `fit`"
     }
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.input_tags.categorical = tags.input_tags.string = True
-        return tags
-
     def fit(self, X: Any, y: Any) -> "Pairs":
         """Fit to these ratings."""
-        user, item = self._labels(X, reset=True)
+        user, item = self._pairs(X, reset=True)
         check_consistent_length(user, y)
         values = np.asarray(y)
         self.fit_ = self._run(Ratings(user, item, values, **scale_of(self, values)))
@@ -64,7 +109,7 @@ class Pairs(RegressorMixin, Estimator):
         """
         if not hasattr(self, "fit_"):
             return self.fit(X, y)
-        user, item = self._labels(X, reset=False)
+        user, item = self._pairs(X, reset=False)
         check_consistent_length(user, y)
         new = pd.DataFrame({"user": user, "item": item, "rating": np.asarray(y)})
         every = pd.concat([self._told, new]).drop_duplicates(["user", "item"], keep="last")
@@ -80,22 +125,14 @@ class Pairs(RegressorMixin, Estimator):
         self._told = every
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of every rating, with `return_std` also its standard deviation."""
-        check_is_fitted(self)
-        user, item = self._labels(X, reset=False)
-        prediction = self.fit_.predict({"user": user, "item": item})
-        return (prediction.mean, prediction.sd) if return_std else prediction.mean
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the root mean squared error; warns if most users of X were not in fit."""
         self._warn_of_new_users(X)
-        square = (self.predict(X) - np.asarray(y, float)) ** 2
-        return -float(np.sqrt(np.average(square, weights=sample_weight)))
+        return super().score(X, y, sample_weight)
 
     def _warn_of_new_users(self, X: Any) -> None:
         check_is_fitted(self)
-        user, item = self._labels(X, reset=False)
+        user, item = self._pairs(X, reset=False)
         row = self.fit_.data.locate({"user": user, "item": item})[0].row
         new, n = len(pd.unique(user[row < 0])), len(pd.unique(user))
         if 2 * new > n:
@@ -106,14 +143,16 @@ class Pairs(RegressorMixin, Estimator):
                 stacklevel=3,
             )
 
-    def _labels(self, X: Any, reset: bool) -> tuple[Any, Any]:
-        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
-        validate_data(
-            self, X if frame is X else frame.to_numpy(), reset=reset, skip_check_array=True
-        )
-        if frame.shape[1] != 2:
-            raise ValueError(f"Expected X as pairs (user, item), got {frame.shape[1]} columns")
-        return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].to_numpy()
+    def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
+        """The two columns as user and item, whatever their names."""
+        columns = list(super()._labels(X, reset).values())
+        if len(columns) != 2:
+            raise ValueError(f"Expected X as pairs (user, item), got {len(columns)} columns")
+        return dict(zip(("user", "item"), columns, strict=True))
+
+    def _pairs(self, X: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        labels = self._labels(X, reset)
+        return labels["user"], labels["item"]
 
 
-__getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs})
+__getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs, "Tensor": Cells})

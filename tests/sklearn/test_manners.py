@@ -31,7 +31,8 @@ from tests.sklearn.company import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
-EVERY = [(estimators, n) for n in sorted(REGISTRY)] + [(pairs, n) for n in dir(pairs)]
+TABLES = sorted(n for n, method in REGISTRY.items() if method.data is not bf.Tensor)
+EVERY = [(estimators, n) for n in TABLES] + [(pairs, n) for n in dir(pairs)]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,8 @@ def model():
 
 
 def test_every_method_has_an_estimator():
-    assert dir(estimators) == sorted(["Imputer", *REGISTRY])
-    assert dir(pairs) == sorted(n for n, m in REGISTRY.items() if m.data is bf.Ratings)
+    assert dir(estimators) == sorted(["Imputer", *TABLES])
+    assert dir(pairs) == sorted(n for n, m in REGISTRY.items() if m.data in (bf.Ratings, bf.Tensor))
     assert estimators.pmf is estimators.pmf and estimators.pmf is not pairs.pmf
 
 
@@ -96,11 +97,11 @@ def test_the_facade_does_not_load_it():
 
 
 def test_tags_say_what_the_record_says():
-    tags = {name: get_tags(getattr(estimators, name)()) for name in REGISTRY}
+    tags = {name: get_tags(getattr(estimators, name)()) for name in TABLES}
     assert {n for n, t in tags.items() if t.input_tags.positive_only} == {
         "hpf", "mvplsa", "plsa", "wrmf"
     }  # fmt: skip
-    assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(pairs))
+    assert {n for n, t in tags.items() if t.input_tags.allow_nan} == set(dir(pairs)) & {*TABLES}
     assert is_classifier(estimators.leml()) and tags["leml"].classifier_tags.multi_label
     assert is_regressor(pairs.pmf()) and not is_regressor(estimators.pmf())
 
@@ -249,3 +250,24 @@ def test_ratings_are_added_and_nothing_is_forgotten():
     assert len(again.fit_.data.row_counts) == 24
     assert again.predict(rows[:1])[0] > whole.predict(rows[:1])[0]
     assert pairs.pmf(**own).partial_fit(rows, y).fit_.data.shape == (24, 6)
+
+
+# ---------------------------------------------------------------------- cells of a tensor
+
+
+def test_cells_are_a_regression():
+    tensor = bf.datasets.make_tensor((12, 8, 5), 2, density=0.8, seed=0)[0]
+    frame = tensor.frame()
+    X, y = frame.iloc[:, :3], frame["value"].to_numpy()
+    own = pairs.cp(n_components=2, engine=FEW, random_state=3).fit(X, y)
+    direct = bf.fit("cp", tensor, FEW, n_components=2, seed=3, progress=False)
+    np.testing.assert_array_equal(own.fit_.trace, direct.trace)
+    mean, sd = own.predict(X, return_std=True)
+    assert own.score(X, y) == -bf.metrics.rmse(mean, y) and (sd > 0).all()
+    unnamed = pairs.cp(n_components=2, engine=FEW, random_state=3).fit(X.to_numpy(), y)
+    np.testing.assert_allclose(unnamed.predict(X.to_numpy()), mean, rtol=1e-4, atol=1e-4)
+
+
+def test_cells_of_two_labels_are_refused():
+    with pytest.raises(ValueError, match="Expected X with 3 or more columns of labels, got 2"):
+        pairs.cp().fit([["ann", "x"]], [1.0])
