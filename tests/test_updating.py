@@ -42,6 +42,7 @@ def test_what_cannot_go_on_is_said():
         bf.fit("bpmf", EARLY, bf.Gibbs(1, 1, 2), init=[fit], **TOLD)
     with pytest.raises(TypeError, match="Expected one init, got a list"):
         bf.fit("bpmf", EARLY, bf.FixedPoint(1), init=[fit], **TOLD)
-    graph = bf.fit("plsa", np.ones((3, 4)), bf.FixedPoint(2), n_components=2, progress=False)
+    counts = np.random.default_rng(0).poisson(3, (6, 4))
+    graph = bf.fit("plsa", counts, n_components=2, progress=False)
     with pytest.raises(BayesfacError, match="Expected a fit of ratings or counts"):
         graph.update(np.ones((3, 4)))

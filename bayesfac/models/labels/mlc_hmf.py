@@ -44,7 +44,7 @@ from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import COLLAPSED, Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _mlc_hmf_nodes as nodes
@@ -58,6 +58,7 @@ class Params(NamedTuple):
 
 
 VOTES = ("hard", "soft")  # candidates
+FAINT = 1e-6  # of a margin: a node whose scores are all smaller has lost its factors
 
 
 class Hyper(NamedTuple):
@@ -146,6 +147,21 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     return labels.of_labels(entries(p.share, query), True, 0.25, hyper.cut)
 
 
+def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:
+    """Labels that no row has, and nodes without factors: the signs of rounding errors are no votes."""
+    scores = [
+        level.scores(level.codes(p.U[depth]), p.V[depth]) for depth, level in data.nodes.items()
+    ]
+    lost = sum(int(jnp.sum(jnp.max(jnp.abs(z), (1, 2)) < FAINT)) for z in scores)
+    told, total = labels.remarks(p, data, hyper), sum(map(len, scores))
+    if lost:
+        told.append(
+            f"{COLLAPSED if lost == total else ''}{lost} of {total} nodes have no factors, and their votes "
+            "mean nothing: a smaller penalty, or scaled=True, may help"
+        )
+    return told
+
+
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
     depths = [name.removeprefix("U.") for name in names if name.startswith("U.")]
     return tuple(
@@ -170,7 +186,7 @@ METHOD = register(Method(
     name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, prepare=prepare, choices=choices, ready=ready,
-    remarks=labels.remarks, gauge=gauge,
+    remarks=remarks, gauge=gauge,
     dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
           "share": ("row", "feature.labels")},
     traits=labels.LABELS_ALONE, waived=WAIVED,

@@ -169,7 +169,7 @@ def test_odd_sizes_and_labels_do_not_matter():
         one[0] = [1, 0]
         for data, d in ((Tasks(x, y), 5), (Tasks(x[:3], one), 2)):
             settings = {"n_components": d, "n_groups": 2, "alpha": 0.0, "gamma": 0.0}
-            fit = bf.fit("grople", data, bf.FixedPoint(60), progress=False, **settings)
+            fit = bf.fit("grople", data, progress=False, **settings)
             assert np.isfinite(fit.predict(data.grid()).mean).all()
             assert not [note for note in fit.result.notes if "rose" in note]
 

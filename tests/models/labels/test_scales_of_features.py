@@ -19,7 +19,7 @@ METHODS = {
     "leml, squared": ("leml", {"n_components": 3}, 15),
     "leml, logistic": ("leml", {"n_components": 3, "loss": "logistic"}, 15),
     "grople": ("grople", {"n_components": 3}, 10),
-    "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3, "vote": "hard"}, 10),
+    "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3, "vote": "soft"}, 10),
     "lsa_mml": ("lsa_mml", {"n_components": 3, "ridge": 0.1}, 10),
 }
 
@@ -39,9 +39,7 @@ def fitted(name, scale, precise, sweeps, **given):
     with jax.enable_x64(precise):
         data = bf.Tasks(*made(scale))
         plain = {"scaled": False, "cut": 0.5, "progress": False}  # the method on raw features
-        # features of 1e-3 leave the tree no factors: extrapolated ones are 1e-30, whose signs vote
-        engine = bf.FixedPoint(sweeps, accelerate=name != "mlc_hmf")
-        fit = bf.fit(name, data, engine, **plain, **given)
+        fit = bf.fit(name, data, bf.FixedPoint(sweeps), **plain, **given)
         kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(fit.params)}
         assert kinds == {"float64" if precise else "float32"}
         return fit, np.asarray(fit.predict(data.grid()).mean)
@@ -60,6 +58,18 @@ def test_single_precision_ends_where_double_precision_does(case, scale):
     np.testing.assert_allclose(found, wanted, atol=5e-3)
     if name in ("lsml", "cplst", "faie"):  # solved exactly: a sweep or a few
         assert fit.converged and exact.converged
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_a_tree_says_that_its_nodes_have_no_factors():
+    """The penalty outweighs features of 1e-3. A hard vote is then the sign of a number like 1e-30."""
+    name, given, sweeps = METHODS["mlc_hmf"]
+    fit, _ = fitted(name, SCALES["1e-3"], True, sweeps, **given)
+    (note,) = [note for note in fit.notes if "no factors" in note]
+    nodes = sum(len(U) for U in fit.params.U.values())
+    assert note.startswith(f"collapsed: {nodes} of {nodes} nodes") and "collapsed" in repr(fit)
+    fit, _ = fitted(name, 1.0, True, sweeps, **given)
+    assert not [note for note in fit.notes if "no factors" in note]
 
 
 def test_a_sparse_wide_table_is_solved_by_conjugate_gradients_in_any_scale():
