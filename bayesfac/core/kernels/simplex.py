@@ -22,9 +22,9 @@ def gammas(key: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
     from bayesfac.core.kernels import bridge, simplex_loops  # not at import: loads Numba
 
     args = seed_of(key), shape, rate
-    return bridge.call(
-        simplex_loops.gammas, rate.dtype, [rate.shape], *args, cost=100 * len(rate)
-    )[0]
+    return bridge.call(simplex_loops.gammas, rate.dtype, [rate.shape], *args, cost=100 * len(rate))[
+        0
+    ]
 
 
 def tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array:
@@ -56,7 +56,9 @@ def shift(shape: jax.Array, tilt: jax.Array) -> jax.Array:
     def step(_: int, s: jax.Array) -> jax.Array:
         part = shape / (tilt + s)
         whole = jnp.sum(part, -1, keepdims=True)
-        return s + jnp.maximum(whole * (whole - 1), 0) / jnp.sum(part / (tilt + s), -1, keepdims=True)
+        return s + jnp.maximum(whole * (whole - 1), 0) / jnp.sum(
+            part / (tilt + s), -1, keepdims=True
+        )
 
     return jax.lax.fori_loop(0, STEPS, step, jnp.max(shape - tilt, -1, keepdims=True))
 

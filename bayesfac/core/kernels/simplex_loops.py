@@ -1,4 +1,4 @@
-"""The Numba versions of the loops in simplex.py: Gamma numbers, rows of tilted Dirichlet laws, and colours."""
+"""The Numba versions of the loops in simplex.py: Gamma numbers, rows of tilted Dirichlet laws, colours."""
 
 from typing import Any
 

@@ -127,16 +127,16 @@ class SmoothRows(dist.Distribution):
 class GraphWeights(dist.Distribution):
     """alpha given A: a density proportional to exp(- sum rough alpha^s) on the simplex.
 
-    `sample` makes one Metropolis step from `alpha`; `mode` is where the density is highest.
+    `sample` makes one Metropolis step from `alpha`; `peak` is where the density is highest.
     """
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.simplex
-    pytree_data_fields = ("alpha", "rough", "mode")
+    pytree_data_fields = ("alpha", "rough", "peak")
     pytree_aux_fields = ("s",)
 
-    def __init__(self, alpha: jax.Array, rough: jax.Array, mode: jax.Array, s: float) -> None:
-        self.alpha, self.rough, self.mode, self.s = alpha, rough, mode, s
+    def __init__(self, alpha: jax.Array, rough: jax.Array, peak: jax.Array, s: float) -> None:
+        self.alpha, self.rough, self.peak, self.s = alpha, rough, peak, s
         super().__init__((), alpha.shape)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -147,4 +147,4 @@ class GraphWeights(dist.Distribution):
             raise NotImplementedError("one step of the weights at a time")
         flat = TiltedDirichlet(jnp.ones_like(self.alpha)[None], 0.0)
         bend = power(self.rough, self.s)
-        return step(key, self.alpha[None], flat, bend, self.mode[None])[0]
+        return step(key, self.alpha[None], flat, bend, self.peak[None])[0]

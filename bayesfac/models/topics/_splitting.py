@@ -94,12 +94,16 @@ def _where_real(y: jax.Array, make: Any, otherwise: jax.Array) -> jax.Array:
     return jax.lax.cond(jnp.any(y != jnp.round(y)), make, lambda: otherwise)
 
 
-def _tilt_of_rows(A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array) -> jax.Array:
+def _tilt_of_rows(
+    A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array
+) -> jax.Array:
     """sum_w u_iw g_wk."""
     return _where_real(y, lambda: spread(cells.by_row, u, G), jnp.zeros_like(A))
 
 
-def _tilt_of_words(A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array) -> jax.Array:
+def _tilt_of_words(
+    A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array
+) -> jax.Array:
     """sum_i u_iw a_ik, clusters x features."""
     return _where_real(y, lambda: spread(cells.by_col, u, A), jnp.zeros_like(G)).T
 
@@ -134,7 +138,9 @@ def augment_views(p: Any, data: Any, hyper: Any) -> SplitWords:
     return SplitWords(p.A, p.B, p.C, data.cells, data.y)
 
 
-def conditional_A_of_views(p: Any, data: Any, hyper: Any, parts: dict[str, Parts]) -> TiltedDirichlet:
+def conditional_A_of_views(
+    p: Any, data: Any, hyper: Any, parts: dict[str, Parts]
+) -> TiltedDirichlet:
     """A_i | z, u: a tilted Dirichlet with the counts of each cluster among the words of all views."""
     concentration, tilt = jnp.full_like(p.A, hyper.a), jnp.zeros_like(p.A)
     for name, own in parts.items():
@@ -144,7 +150,9 @@ def conditional_A_of_views(p: Any, data: Any, hyper: Any, parts: dict[str, Parts
     return TiltedDirichlet(concentration, tilt)
 
 
-def conditional_B(p: Any, data: Any, hyper: Any, parts: dict[str, Parts], name: str) -> TiltedDirichlet:
+def conditional_B(
+    p: Any, data: Any, hyper: Any, parts: dict[str, Parts], name: str
+) -> TiltedDirichlet:
     """B_tk | z, u: a tilted Dirichlet with the counts of each topic in cluster k."""
     own, C = parts[name], p.C[name]
     U = _tilt_of_words(p.A, (p.B[name] @ C).T, data.cells[name], data.y[name], own.u)

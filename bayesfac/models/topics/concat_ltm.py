@@ -13,11 +13,13 @@ concatenated features.
     lambda       penalty
     W            data.graphs.weight[0]    over the edges
     R            models.topics._graph_smoothing.roughness
+    z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 The method is `ltm` of one view, "all", which has the features of all views after each view was scaled. Its
 features are named "view: feature", in predictions too. The graph joins neighbours over all features, unless
-the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A)). Gauge: the order of the
-topics.
+the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the posterior is a
+*generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws). Gauge: the order of
+the topics.
 """
 
 from typing import Any, NamedTuple

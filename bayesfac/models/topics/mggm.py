@@ -16,6 +16,7 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     lambda_2       selectivity, l
     U^t            data.graphs.weight[t]    over the edges
     R (3), (7)     models.topics._graph_smoothing.roughness
+    z, c           Parts[t]                 of the words, as sums; only Gibbs draws them
 
 The print contradicts itself: by (6) mu sums to one, by (8) alpha does. We follow (8), whose closed form is
 (10). The print weighs the graphs by the squared difference (7) but penalises by the Kullback-Leibler one (3),
@@ -150,8 +151,8 @@ def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Dist
 def conditional_alpha(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
     """alpha | A: a density proportional to exp(-lambda sum R_t alpha_t^(1/l)) on the simplex."""
     rough = smooth.roughness(p.A, data.graphs, hyper.divergence)
-    mode = smooth.best_weights(rough, hyper.selectivity)
-    return GraphWeights(p.alpha, hyper.penalty * rough, mode, 1 / hyper.selectivity)
+    peak = smooth.best_weights(rough, hyper.selectivity)
+    return GraphWeights(p.alpha, hyper.penalty * rough, peak, 1 / hyper.selectivity)
 
 
 def model(data: Views, hyper: Hyper) -> None:

@@ -12,6 +12,7 @@ generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
     P(z|c, t)      B[t]   K x Q_t
     P(w|z, t)      C[t]   Q_t x features of view t
     n(x, w, t)     data.y[t] on data.cells[t]
+    z, c           Parts[t]   of the words, as sums; only Gibbs draws them
 
 a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. The posterior
 (12) over (z, c) is never stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t

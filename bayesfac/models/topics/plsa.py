@@ -9,11 +9,13 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
     P(z|d)       A      rows x K         rows sum to one, and so do those of C
     P(w|z)       C      K x features
     n(d, w)      data.y on data.cells, of the only view
+    z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood. Latent Dirichlet
 allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
 on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of O(nnz K).
-Real-valued non-negative data are used as pseudo-counts. Gauge: the order of the topics.
+Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting), then
+A and C. Gauge: the order of the topics.
 """
 
 from typing import NamedTuple
