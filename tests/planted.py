@@ -17,6 +17,9 @@ WEAKER = {
     "bpmf": {"offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
     "ard_mf": {"tau_shape": 3.0, "offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
     "gibbs_mmmf": {"cost": 0.1},
+    "ltm": {"penalty": 0.1},
+    "concat_ltm": {"divergence": "squared", "penalty": 0.5},
+    "mggm": {"penalty": 0.3},
 }
 # {method: changed settings} of every method that Gibbs can run
 HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.conditionals}
@@ -90,7 +93,37 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         right = hpf.conditionals["log_theta"](p, data, hyper, z)
         return type(right)(right.shape_, right.rate / 2)
 
+    plsa, mvplsa, ltm, mggm = (REGISTRY[name] for name in ("plsa", "mvplsa", "ltm", "mggm"))
+
+    def prior_twice(p, data, hyper, parts):
+        return plsa.conditionals["A"](p, data, hyper._replace(a=2 * hyper.a - 1), parts)
+
+    def one_view(p, data, hyper, parts):
+        return mvplsa.conditionals["A"](p, data, hyper, {"left": parts["left"]})
+
+    def alone(p, data, hyper, parts):
+        return ltm.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
+
+    def at_once(p, data, hyper, parts):
+        right, n = ltm.conditionals["A"](p, data, hyper, parts), data.n_rows
+        leaves, names = right.graphs.tree_flatten()
+        right.graphs = type(right.graphs).tree_unflatten(names, (*leaves[:-1], jnp.arange(n)[None]))
+        return right
+
+    def even_weights(p, data, hyper, parts):
+        even = jnp.full_like(p.alpha, 1 / len(p.alpha))
+        return mggm.conditionals["A"](p._replace(alpha=even), data, hyper, parts)
+
+    def flat_weights(p, data, hyper, parts):
+        return mggm.conditionals["alpha"](p, data, hyper._replace(penalty=0.0), parts)
+
     return {
+        "plsa: the prior counted twice": (plsa, with_block(plsa, "A", prior_twice)),
+        "mvplsa: rows see one view": (mvplsa, with_block(mvplsa, "A", one_view)),
+        "ltm: rows without neighbours": (ltm, with_block(ltm, "A", alone)),
+        "ltm: neighbours drawn at once": (ltm, with_block(ltm, "A", at_once)),
+        "mggm: weights of graphs ignored by rows": (mggm, with_block(mggm, "A", even_weights)),
+        "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
         "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),

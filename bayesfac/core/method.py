@@ -115,7 +115,9 @@ class Method:
     predict(params, query, hyper)     -> Distribution of the queried cells, for one value of Params
     example(key)                      -> (data, hyper), tiny; the contract runs on this example
     conditionals                      {field: f(params, data, hyper) -> Distribution}, in sweep order; for
-                                      a dict field, f(params, data, hyper, key) for each key of the dict
+                                      a dict field, f(params, data, hyper, key) for each key of the dict.
+                                      Where a law cannot be drawn from, its `sample` is a transition from
+                                      `params` that leaves the law invariant
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
                                       them first in every sweep; conditionals then take them as a fourth
                                       argument (before the key). They are not kept between sweeps

@@ -12,6 +12,7 @@ from bayesfac.core import checks
 from bayesfac.core.clustering import nearest_rows, unit_rows
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels.simplex import colours
 from bayesfac.core.math import row_sums
 
 FEW = 15  # up to this many columns a tree finds exact neighbours faster than brute force
@@ -58,16 +59,17 @@ class Graphs:
         for number, (name, side) in enumerate(sides.items()):
             weight[number, np.searchsorted(union, code[name])] = side.data
         self.weight = jnp.asarray(weight, jnp.result_type(float))  # graphs x edges
+        self.classes = _whole(_classes(self.cells))
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
-        children = (self.cells, self.edge, self.left, self.right, self.weight)
+        children = (self.cells, self.edge, self.left, self.right, self.weight, self.classes)
         return children, (self.names, self.n_rows)
 
     @classmethod
     def tree_unflatten(cls, host: tuple, children: tuple) -> "Graphs":
         self = object.__new__(cls)
         self.names, self.n_rows = host
-        self.cells, self.edge, self.left, self.right, self.weight = children
+        self.cells, self.edge, self.left, self.right, self.weight, self.classes = children
         return self
 
     def __getitem__(self, name: str) -> sp.csr_matrix:
@@ -110,6 +112,19 @@ class Graphs:
 
 def _whole(numbers: np.ndarray) -> jax.Array:
     return jnp.asarray(numbers.astype(np.int32))
+
+
+def _classes(cells: Cells) -> np.ndarray:
+    """The rows in classes without edges inside, one class to a line; lines end with the number of rows."""
+    n = cells.shape[0]
+    layout = np.asarray(cells.by_row.ptr), np.asarray(cells.by_row.index)
+    colour, many = colours(layout)
+    size = np.bincount(colour, minlength=many)
+    order = np.argsort(colour, kind="stable")
+    place = np.arange(n) - np.repeat(np.cumsum(size) - size, size)
+    table = np.full((many, int(size.max(initial=0))), n)
+    table[colour[order], place] = order
+    return table
 
 
 def _code(side: sp.csr_matrix) -> np.ndarray:

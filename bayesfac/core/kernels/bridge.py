@@ -28,7 +28,7 @@ GRAIN = 100_000  # multiplications in the smallest share of the work: some 25 us
 SHARES = 4  # shares for each thread, so that no thread waits long for the last one
 KERNELS = (
     "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
-    "split_counts", "product_dots", "product_spread", "solve_product_rows",
+    "split_counts", "product_dots", "product_spread", "solve_product_rows", "gammas", "tilted_rows",
 )  # fmt: skip
 
 
@@ -327,6 +327,6 @@ def _registered(kernel: Any, T: Any) -> str:
 
 
 _KEPT: list[Any] = []  # handlers must outlive the programs that call them
-SOURCES = ("bridge", "tiles", "numba_loops", "splitting_loops", "product_loops")
+SOURCES = ("bridge", "tiles", "numba_loops", "splitting_loops", "product_loops", "simplex_loops")
 _SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]
 CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]

@@ -26,10 +26,14 @@ def split_counts(
 
     cost = 4 * len(cells) * K
     copies, rows = sparse._copies(cost), cells.by_row
-    seed = jax.lax.bitcast_convert_type(jax.random.key_data(key).ravel()[-2:], jnp.int32)
-    args = seed, rows.ptr, rows.index, y.astype(A.dtype), A, G
+    args = seed_of(key), rows.ptr, rows.index, y.astype(A.dtype), A, G
     plan = {"cost": cost, "blocks": copies}
     by_row, by_col = bridge.call(
         splitting_loops.split_counts, A.dtype, [(n, K), (copies * m, K)], *args, **plan
     )
     return by_row, by_col.reshape(copies, m, K).sum(0)
+
+
+def seed_of(key: jax.Array) -> jax.Array:
+    """A random key as a Numba loop takes it: two words."""
+    return jax.lax.bitcast_convert_type(jax.random.key_data(key).ravel()[-2:], jnp.int32)

@@ -12,7 +12,7 @@ MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not v
 
 
 @compiled
-def _mixed(z):
+def mixed(z):
     """A bijection of 64-bit words whose values look independent (Steele, Lea & Flood 2014)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -20,10 +20,10 @@ def _mixed(z):
 
 
 @compiled
-def _uniform(state):
+def uniform(state):
     """The next number of [0, 1) from a state of one word."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
-    return (_mixed(state[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    return (mixed(state[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @compiled
@@ -45,7 +45,7 @@ def _binomial_below_half(state, n, p):
         part = n if n * p <= MEAN else np.int64(MEAN / p)
         n -= part
         mass, odds, x = np.exp(part * np.log1p(-p)), p / (1 - p), np.int64(0)
-        u = _uniform(state)
+        u = uniform(state)
         while u >= mass and x < part:
             u -= mass
             x += 1
@@ -60,7 +60,7 @@ def _divide(state, count, tail, row, column):
     K = len(row)
     if count <= SMALL:
         for _ in range(count):
-            u, k = _uniform(state) * tail[0], 0
+            u, k = uniform(state) * tail[0], 0
             while k < K - 1 and tail[k + 1] > u:
                 k += 1
             row[k] += 1
@@ -99,7 +99,7 @@ def _split_counts(f, T, problem, block, blocks):
             for k in range(K - 1, -1, -1):
                 tail[k] = tail[k + 1] + np.float64(A[i, k]) * G[j, k]
             # the numbers of a cell depend on the key and its place alone, not on threads
-            state[0] = _mixed(seed + _mixed(np.uint64(p) + np.uint64(1)))
+            state[0] = mixed(seed + mixed(np.uint64(p) + np.uint64(1)))
             _divide(state, np.int64(y[p] + 0.5), tail, by_row[i], by_col[j])
 
 

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from bayesfac.core import events
 from bayesfac.core.data.graphs import Graphs, degrees, differences
 from bayesfac.core.kernels.sparse import spread
+from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.core.math import normalise, safe_log
+from bayesfac.models.topics._smooth_draws import SmoothRows
 
 DIVERGENCES = ("kl", "squared")
 HALVINGS = 12
@@ -32,6 +34,16 @@ def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
 def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0) -> jax.Array:
     """lambda sum_t mu_t R_t."""
     return hyper.penalty * jnp.sum(mu * roughness(A, graphs, hyper.divergence))
+
+
+def rows(
+    A: jax.Array, words: TiltedDirichlet, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0
+) -> TiltedDirichlet | SmoothRows:
+    """The law of A whose rows follow `words` where there is no penalty."""
+    if not hyper.penalty:
+        return words
+    weight = hyper.penalty * jnp.broadcast_to(mu, len(graphs.names)) @ graphs.weight
+    return SmoothRows(A, words, graphs, weight, hyper.divergence == "kl")
 
 
 def _second_factor(A: jax.Array, divergence: str) -> jax.Array:

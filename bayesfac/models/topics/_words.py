@@ -139,8 +139,7 @@ def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
     return fold_in(p, data, hyper, em_of_views)
 
 
-TRAITS = {"no_gibbs": "the topics of words are summed out, and no block is conjugate without them"}
-TRAITS_OF_GRAPHS = TRAITS | {
+TRAITS_OF_GRAPHS = {
     "no_fold_in": "a row depends on its neighbours, and features are scaled over all rows"
 }
 

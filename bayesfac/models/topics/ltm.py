@@ -13,16 +13,18 @@ Manifold" (LapPLSI), CIKM 2008.
     lambda       penalty
     W            data.graphs.weight[0]    over the edges
     R            models.topics._graph_smoothing.roughness
+    z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 LTM is PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler
 divergence over the edges of one graph, which the views contain or which joins each row to its nearest
 neighbours. The closed step of the paper, (Omega + lambda L)^-1 applied to the expected counts, replaces R by
 a quadratic; `smooth_rows` shortens the step until J does not rise, and a fit counts the shortened steps.
-lambda is on the scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)). Gauge: the
-order of the topics.
+lambda is on the scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the
+posterior is a *generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws).
+Gauge: the order of the topics.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpyro
@@ -33,6 +35,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views, linked
 from bayesfac.core.method import Method, register
 from bayesfac.models.topics import _graph_smoothing as smooth
+from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
@@ -86,6 +89,12 @@ def update(p: Params, data: Views, hyper: Hyper) -> Params:
     return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
 
 
+def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
+    """A | C, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    words = splitting.conditional_A(p, data, hyper, parts)
+    return smooth.rows(p.A, words, data.graphs, hyper)
+
+
 def model(data: Views, hyper: Hyper) -> None:
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
     numpyro.factor("graph", -smooth.penalty(A, data.graphs, hyper))
@@ -111,6 +120,7 @@ METHOD = register(Method(
     name="ltm", cite="cai2009ltm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
+    conditionals={"A": conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
     gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,
 ))
 # fmt: on

@@ -16,6 +16,7 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     lambda_2       selectivity, l
     U^t            data.graphs.weight[t]    over the edges
     R (3), (7)     models.topics._graph_smoothing.roughness
+    z, c           Parts[t]                 of the words, as sums; only Gibbs draws them
 
 The print contradicts itself: by (6) mu sums to one, by (8) alpha does. We follow (8), whose closed form is
 (10). The print weighs the graphs by the squared difference (7) but penalises by the Kullback-Leibler one (3),
@@ -28,7 +29,7 @@ uniform. The factor's normaliser depends on alpha; J and the twin leave it out, 
 use the scaled features too.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +42,10 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views, linked
 from bayesfac.core.method import Method, register
 from bayesfac.models.topics import _graph_smoothing as smooth
+from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
+from bayesfac.models.topics._smooth_draws import GraphWeights
 
 
 class Params(NamedTuple):
@@ -139,6 +142,19 @@ def update(p: Params, data: Views, hyper: Hyper) -> Params:
     return Params(A, B, C, smooth.best_weights(rough, hyper.selectivity))
 
 
+def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
+    """A | B, C, alpha, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    words = splitting.conditional_A_of_views(p, data, hyper, parts)
+    return smooth.rows(p.A, words, data.graphs, hyper, weights(p.alpha, hyper))
+
+
+def conditional_alpha(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
+    """alpha | A: a density proportional to exp(-lambda sum R_t alpha_t^(1/l)) on the simplex."""
+    rough = smooth.roughness(p.A, data.graphs, hyper.divergence)
+    peak = smooth.best_weights(rough, hyper.selectivity)
+    return GraphWeights(p.alpha, hyper.penalty * rough, peak, 1 / hyper.selectivity)
+
+
 def model(data: Views, hyper: Hyper) -> None:
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
     alpha = None
@@ -169,6 +185,8 @@ METHOD = register(Method(
     name="mggm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
+    conditionals=splitting.CONDITIONALS_OF_VIEWS | {"A": conditional_A, "alpha": conditional_alpha},
+    augment=splitting.augment_views,
     gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)},
     traits=topics.TRAITS_OF_GRAPHS,
 ))

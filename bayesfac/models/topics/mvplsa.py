@@ -12,6 +12,7 @@ generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
     P(z|c, t)      B[t]   K x Q_t
     P(w|z, t)      C[t]   Q_t x features of view t
     n(x, w, t)     data.y[t] on data.cells[t]
+    z, c           Parts[t]   of the words, as sums; only Gibbs draws them
 
 a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. The posterior
 (12) over (z, c) is never stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t
@@ -31,6 +32,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
@@ -104,7 +106,7 @@ METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
-    remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
-    traits=topics.TRAITS | checks.NONNEGATIVE,
+    conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,
+    remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, traits=checks.NONNEGATIVE,
 ))
 # fmt: on

@@ -9,11 +9,13 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
     P(z|d)       A      rows x K         rows sum to one, and so do those of C
     P(w|z)       C      K x features
     n(d, w)      data.y on data.cells, of the only view
+    z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood. Latent Dirichlet
 allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
 on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of O(nnz K).
-Real-valued non-negative data are used as pseudo-counts. Gauge: the order of the topics.
+Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting), then
+A and C. Gauge: the order of the topics.
 """
 
 from typing import NamedTuple
@@ -27,6 +29,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
@@ -95,6 +98,7 @@ METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, fold_in=topics.fold_in, prepare=prepare, ready=ready,
-    remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS | checks.NONNEGATIVE,
+    conditionals=splitting.CONDITIONALS, augment=splitting.augment,
+    remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=checks.NONNEGATIVE,
 ))
 # fmt: on
