@@ -291,8 +291,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     """Rows without variance; tau and alpha at their means given these."""
     found: dict[str, Any] = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
     for site in ("mu_U", "mu_V"):
-        mean = getattr(p, site)
-        found[site] = {"mean": mean, "var": jnp.zeros_like(mean)}
+        found[site] = {"mean": getattr(p, site), "var": jnp.zeros_like(p.mu_U)}
     for site in ("tau", "alpha"):
         law = CONDITIONALS[site](p, data, hyper)
         shape = jnp.broadcast_to(jnp.asarray(law.concentration, p.U.dtype), law.rate.shape)
@@ -337,8 +336,8 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     """Minus the expected objective."""
     rest = jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
 
-    def gamma(belief: beliefs.Belief, shape: Any, rate: Any) -> jax.Array:
-        return jnp.sum((shape - 1) * beliefs.expected_log(belief) - rate * beliefs.gamma(belief).mean)
+    def gamma(own: Any, shape: Any, rate: Any) -> jax.Array:
+        return jnp.sum((shape - 1) * beliefs.expected_log(own) - rate * beliefs.gamma(own).mean)
 
     noise = gamma(q.alpha, hyper.alpha_shape + len(data) / 2, hyper.alpha_rate + rest / 2)
     return noise + gamma(q.tau, power(data, hyper), rate_of_tau(q, hyper))

@@ -31,6 +31,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 
@@ -103,6 +104,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
+    variational=_laws.VIEWS,
     update=update, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
     remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
     traits=topics.TRAITS | checks.NONNEGATIVE,

@@ -210,7 +210,8 @@ def bend(
 
     With the slope l', the curvature c = -l'' and the weight w of a cell, where q is at its best,
 
-        H_ii = S_i^-1 + sum_j (c_ij - w_ij) m_j m_j',  (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
+        H_ii = S_i^-1 + sum_j (c_ij - w_ij) m_j m_j'
+        (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
 
     `of_cells(x, variance)` is the ELBO as a sum over cells. How the slope changes with the variance of a cell
     is left out: nothing with Gaussian ratings. Blocks differ from S^-1 where auxiliary variables, which S
@@ -221,9 +222,7 @@ def bend(
     curved = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (jnp.ones_like(x),))[1]
     u, v, K = U["mean"], facing(U, V)["mean"], V["mean"].shape[1]
     extra = curved + 2 * by_variance
-    P = inverse(U["cov"]) + whole(
-        sparse.spread(cells.by_row, extra, half(square(v))), u.shape[1]
-    )
+    P = inverse(U["cov"]) + whole(sparse.spread(cells.by_row, extra, half(square(v))), u.shape[1])
     front = half(square(u[:, :K]))
     Q = inverse(V["cov"]) + whole(sparse.spread(cells.by_col, extra, front), K)
 
