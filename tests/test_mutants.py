@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests import mutants_of_counts, mutants_of_limits  # noqa: F401  # add their own to MUTANTS
+from tests import mutants_of_counts, mutants_of_laws, mutants_of_limits  # noqa: F401  # add their own
 from tests.mutants import MUTANTS
 
 TESTS = Path(__file__).parent

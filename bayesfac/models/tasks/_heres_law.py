@@ -67,7 +67,7 @@ def update(q: Any, data: Tasks, hyper: Any) -> Any:
     alpha = jnp.asarray([c.alpha for c in clusters])[:, None]
     D = groups.per_task(alpha / (2 * norms), clusters, data.n_tasks)
     w = {b: weigh(b, hyper) for b in data.blocks}
-    shift = sum(w[b] * tables.product(data.cells[b], data.y[b], q.B[b]["mean"]) for b in w)
+    shift: Any = sum(w[b] * tables.product(data.cells[b], data.y[b], q.B[b]["mean"]) for b in w)
     gram = {b: w[b] * scatter(q.B[b]) for b in w}
     F = []
     for i, at, blocks in data.parts():

@@ -48,8 +48,8 @@ def moments(sides: list[Belief], cells: Any) -> tuple[jax.Array, jax.Array]:
         twice = jnp.where(i == j, 1, 2).astype(own["cov"].dtype)
         before = [half(second(side)) for side in sides[:m]]
         behind = [half(square(side["mean"])) for side in sides[m + 1 :]]
-        first, *rest = [*before, half(own["cov"]), *behind]
-        variance += multiplied([first * twice, *rest], cells)
+        parts = [*before, half(own["cov"]), *behind]
+        variance += multiplied([parts[0] * twice, *parts[1:]], cells)
     return multiplied([side["mean"] for side in sides], cells), variance
 
 
