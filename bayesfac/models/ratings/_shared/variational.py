@@ -124,6 +124,7 @@ def record(
     laws: Callable[..., dict[str, dist.Distribution]],
     prior: Callable[..., tuple[jax.Array, jax.Array]] = wishart_prior,
     settle: Callable[..., Any] = wishart_settle,
+    fitted: Callable[..., jax.Array] | None = None,
     **more: Any,
 ) -> Variational:
     """The record of a method whose data see u.v as a Gaussian, given the rest.
@@ -133,6 +134,8 @@ def record(
     expected(q, x, variance, data, hyper)       minus the expected objective, or a lower bound of it
     laws(q)                                     {site: Distribution}
     prior(q, side, hyper), settle(q, hyper)     of the rows; the laws of the prior's sites anew
+    fitted(q, x, variance, data, hyper)         the expected log likelihood, whose curvature widens rows where
+                                                `expected` has a bound that bends more
 
     x and variance are those of u.v at the cells; `more` are other fields of the record.
     """
@@ -159,7 +162,10 @@ def record(
         def of_cells(x: jax.Array, variance: jax.Array) -> jax.Array:
             return expected(q, x, variance, data, hyper)
 
-        blocks, factor = respond(key, q.U, q.V, data.cells, of_cells)
+        def exact(x: jax.Array, variance: jax.Array) -> jax.Array:
+            return (fitted or expected)(q, x, variance, data, hyper)
+
+        blocks, factor = respond(key, q.U, q.V, data.cells, of_cells, exact)
         wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
         return q._replace(**wide), factor
 
@@ -173,14 +179,14 @@ Pair = tuple[jax.Array, jax.Array]
 
 
 def respond(
-    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any
+    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Covariances {"U", "V"} of rows given all other rows, and the factor that predictions lack beside them.
 
     The predictions are products of a random user and a random item, both by number of ratings, with random
     signs, each over its sd.
     """
-    times, P = bend(U, V, cells, of_cells)
+    times, P = bend(U, V, cells, of_cells, exact)
     S = tuple(map(inverse, P))
     (u, v), n = (U["mean"], facing(U, V)["mean"]), len(cells)
     K = V["mean"].shape[1]
@@ -203,28 +209,32 @@ def respond(
 
 
 def bend(
-    U: Belief, V: Belief, cells: Cells, of_cells: Any
+    U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
 ) -> tuple[Callable[[Pair], Pair], tuple[jax.Array, jax.Array]]:
     """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows; and the blocks of
     H for each row.
 
-    With the slope l', the curvature c = -l'' and the weight w of a cell, where q is at its best,
+    With the slope l', the weight w of a cell, and its curvature c = -l'', where q is at its best,
 
-        H_ii = S_i^-1 + sum_j (c_ij - w_ij) m_j m_j'
+        H_ii = S_i^-1 + sum_j (c_ij - w_ij) (m_j m_j' + S_j)
         (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
 
-    `of_cells(x, variance)` is the ELBO as a sum over cells. How the slope changes with the variance of a cell
-    is left out: nothing with Gaussian ratings. Blocks differ from S^-1 where auxiliary variables, which S
-    takes as given, are in doubt.
+    `of_cells(x, variance)` is the ELBO as a sum over cells, and c that of `exact`. How the slope changes with
+    the variance of a cell is left out: nothing with Gaussian ratings. Blocks differ from S^-1 where auxiliary
+    variables, which S takes as given, are in doubt.
     """
     x, variance = moments(U, V, cells)
     slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
-    curved = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (jnp.ones_like(x),))[1]
-    u, v, K = U["mean"], facing(U, V)["mean"], V["mean"].shape[1]
-    extra = curved + 2 * by_variance
-    P = inverse(U["cov"]) + whole(sparse.spread(cells.by_row, extra, half(square(v))), u.shape[1])
-    front = half(square(u[:, :K]))
-    Q = inverse(V["cov"]) + whole(sparse.spread(cells.by_col, extra, front), K)
+    curved = -jax.jvp(lambda x: jax.grad(exact)(x, variance), (x,), (jnp.ones_like(x),))[1]
+    faced, K = facing(U, V), V["mean"].shape[1]
+    u, v, extra = U["mean"], faced["mean"], curved + 2 * by_variance
+
+    def block(own: Belief, mine: Rows, other: Belief) -> jax.Array:
+        added = sparse.spread(mine, extra, half(second(other)))
+        return inverse(own["cov"]) + whole(added, own["mean"].shape[1])
+
+    P = block(U, cells.by_row, faced)
+    Q = block(V, cells.by_col, beliefs.front(U, K))
 
     def times(d: Pair) -> Pair:
         aside = jnp.pad(d[1], ((0, 0), (0, v.shape[1] - K)))  # the level's -1 stays
