@@ -25,6 +25,7 @@ from bayesfac.core.laws import response
 from bayesfac.core.method import Method, from_sites, site_dims, sites
 from bayesfac.inference.quick import SOLVERS
 from bayesfac.inference.result import Job, Result, log_joints, program, require
+from bayesfac.inference.standstill import probed
 from bayesfac.inference.unconstrained import supports
 
 LARGEST = 64  # numbers of a block
@@ -122,7 +123,7 @@ def _drawn(
 
     def probe(key: jax.Array) -> Tables:
         def total(x: Tables) -> jax.Array:
-            mean = method.predict(there(x), query, hyper).mean
+            mean = probed(method, hyper, there(x), data, query)
             return jnp.sum(jax.random.rademacher(key, mean.shape, mean.dtype) * mean)
 
         return jax.grad(total)(at)
