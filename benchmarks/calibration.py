@@ -76,8 +76,9 @@ How to read the tables:
   small p may mean that the sampler is slow, not wrong.
 - SVI is an approximation and is expected to fail. Its rows show by how much: the coverage is that of the
   quantity that is farthest off.
-- On larger data than these tiny examples, `python benchmarks/quick.py` compares `Quick` with a long Gibbs
-  run. `fit.diagnostics().narrow` says by how much the standard deviations of predictions are too small, for
+- On larger data than these tiny examples, `python benchmarks/quick.py` compares `Quick` and `VB` with a long
+  Gibbs run, and Laplace by blocks with NUTS ([figures](engines.md)).
+  `fit.diagnostics().narrow` says by how much the standard deviations of predictions are too small, for
   every fit by `Quick` and by SVI of a method with conditionals (see [engines](engines.md)).
 
 Sizes are those of each method's tiny `example` (about seven rows and five columns): the test covers

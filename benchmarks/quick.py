@@ -4,6 +4,10 @@ made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, 
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
 ratings   MovieLens-100K, random 90/10: BPMF, K = 10
 labels    emotions, half of the rows without labels: HERES, 10 components
+levels    made-up levels (400 x 300, rank 3): ordinal_mf, K = 3, and in "attitudes" urp with as many
+tensor    made-up values of known truth (60 x 50 x 20, rank 3, 1 in 10 cells seen): CP, K = 3
+films     MovieLens-100K, random 90/10: ordinal_mf, K = 10 (takes an hour)
+margins   made-up levels (30 x 20): mmmf, Laplace by blocks and the mean-field guide beside NUTS
 guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
           what the check of widths says when the guide is fitted
 
@@ -18,11 +22,14 @@ from typing import Any
 
 import numpy as np
 from common import RESULTS, Cells, arguments, report, surroundings, table
+from scipy.stats import norm
 
 import bayesfac as bf
 from bayesfac.datasets.fetch import folders
 
-PARTS = ("made up", "ratings", "labels", "guides")
+PARTS = (
+    "made up", "ratings", "labels", "levels", "attitudes", "tensor", "films", "margins", "guides",
+)  # fmt: skip
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 Numbers = dict[str, Any]
 
@@ -36,10 +43,22 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
         users = truth.U[np.asarray(test.users)[test.user]]
         items = truth.V[np.asarray(test.items)[test.item]]
         return "bpmf", {"n_components": shape[2]}, train, test, np.sum(users * items, 1)
-    if part == "ratings":
+    if part in ("ratings", "films"):
         name = "ratings" if quick else "movielens-100k"
         train, test = bf.split.holdout(bf.datasets.load(name), 0.1, seed=seed)
-        return "bpmf", {"n_components": 3 if quick else 10}, train, test, None
+        method = "bpmf" if part == "ratings" else "ordinal_mf"
+        return method, {"n_components": 3 if quick else 10}, train, test, None
+    if part in ("levels", "attitudes"):
+        train, test, truth = levelled(
+            (40, 30) if quick else (400, 300), 0.3 if quick else 0.1, seed
+        )
+        method = "ordinal_mf" if part == "levels" else "urp"
+        return method, {"n_components": 3}, train, test, truth
+    if part == "tensor":
+        shape, density = ((15, 12, 6), 0.3) if quick else ((60, 50, 20), 0.1)
+        data, _ = bf.datasets.make_tensor(shape, 3, density=density, seed=seed)
+        train, test = bf.split.holdout(data, 0.2, seed=seed)
+        return "cp", {"n_components": 3}, train, test, None
     if quick:
         data, _ = bf.datasets.make_tasks(60, 1, labelled=1.0, seed=seed)
     else:
@@ -49,6 +68,19 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
     train, test = bf.split.holdout(data, 0.5, seed=seed)
     given = {"n_components": 4 if quick else 10, "sparsity": 0.0625}
     return "heres", given, train, test, None
+
+
+def levelled(shape: tuple[int, int], density: float, seed: int) -> tuple[Any, Any, np.ndarray]:
+    """Products of rank 3 with normal noise, cut into five levels; and the true mean level of test cells."""
+    data, truth = bf.datasets.make_gaussian(*shape, 3, density=density, seed=seed)
+    cuts = np.quantile(data.value, [0.1, 0.3, 0.6, 0.85])
+    level = 1.0 + np.searchsorted(cuts, data.value)
+    whole = bf.Ratings(data.users[data.user], data.items[data.item], level, levels=5)
+    train, test = bf.split.holdout(whole, 0.2, seed=seed)
+    users = truth.U[np.asarray(test.users)[test.user]]
+    items = truth.V[np.asarray(test.items)[test.item]]
+    x = np.sum(users * items, 1)[:, None]
+    return train, test, 1 + norm.cdf((x - cuts) / truth.noise).sum(1)
 
 
 def timed(method: str, data: Any, engine: Any, settings: Numbers) -> tuple[bf.Fit, float]:
@@ -134,11 +166,31 @@ def guides(seed: int, quick: bool) -> Numbers:
     return found
 
 
+def margins(seed: int, quick: bool) -> Numbers:
+    """mmmf with Laplace by blocks and with mean field, beside NUTS: sds of test cells, scores, time."""
+    train, test, _ = levelled((15, 10) if quick else (30, 20), 0.5, seed)
+    settings = {"n_components": 2, "penalty": 1.0, "progress": False}
+    draws = 50 if quick else 500
+    long = bf.fit("mmmf", train, bf.NUTS(draws, draws, 2), **settings)
+    _, price = timed("mmmf", train, None, {k: v for k, v in settings.items() if k != "progress"})
+    found = {"NUTS": held_out(long, test)}
+    for guide in ("blocks", "normal"):
+        engine = bf.SVI(1000 if quick else 10_000, guide, check=False)
+        fit, cost = timed("mmmf", train, engine, {"n_components": 2, "penalty": 1.0})
+        ratio = fit.predict(test).sd_mean / long.predict(test).sd_mean
+        wide = dict(
+            zip(("5 %", "50 %", "95 %"), np.quantile(ratio, [0.05, 0.5, 0.95]), strict=True)
+        )
+        found[guide] = held_out(fit, test) | {"times the point": cost / price}
+        found[guide]["sd beside the long run"] = {k: float(v) for k, v in wide.items()}
+    return found
+
+
 def shown(found: dict[str, Numbers]) -> list[Numbers]:
     """Rows of the table."""
     rows = []
     for key, value in found.items():
-        if key.startswith("guides"):
+        if key.startswith(("guides", "margins")):
             continue
         one, sd = value["value"], value["value"]["sd beside the long run"]
         truth = one.get("truth in 90 %", {"quick": {"all": np.nan}, "long": {"all": np.nan}})
@@ -163,19 +215,21 @@ def shown(found: dict[str, Numbers]) -> list[Numbers]:
 
 
 def bounds(found: dict[str, Numbers]) -> list[Numbers]:
-    """Rows of the table of VB."""
+    """Rows of the table of VB, and of Laplace by blocks for margins."""
     rows = []
     for key, value in found.items():
-        one = value["value"].get("VB")
+        one = value["value"].get("VB") or value["value"].get("blocks")
         if one is None:
             continue
+        long = value["value"]["long" if "long" in value["value"] else "NUTS"]
         sd, truth = one["sd beside the long run"], value["value"].get("truth in 90 %", {})
         rows.append(
             {
                 "data": key,
                 "time of VB": f"{one['times the point']:.1f}",
-                "RMSE": f"{one['RMSE']:.4f}",
+                "loss": "{} {:.4f}".format(*list(one.items())[1]),
                 "log score": f"{one['log score']:.4f}",
+                "of Gibbs or NUTS": f"{long['log score']:.4f}",
                 "90 % hold": f"{one['covers']['0.9']:.3f}",
                 "sd (5 to 95 %)": f"{sd['50 %']:.2f} ({sd['5 %']:.2f} to {sd['95 %']:.2f})",
                 "truth in 90 %": f"{truth['VB']['all']:.3f}" if truth else "-",
@@ -205,7 +259,8 @@ def main() -> None:
     cells = Cells(args.out or (None if args.quick else RESULTS / "quick.json"))
     for part in args.parts:
         for seed in range(args.seeds):
-            make = guides if part == "guides" else partial(compared, part)
+            own = {"guides": guides, "margins": margins}
+            make = own.get(part) or partial(compared, part)
             cells.get(f"{part} {seed}", partial(make, seed, args.quick))
     text = [
         table(rows)

@@ -409,36 +409,3 @@ def falling_short(method):
 
 for name, method in sorted(REGISTRY.items()):
     MUTANTS[f"{name}: falls short"] = "golden", falling_short(method)
-
-
-# -- variational laws: what an expectation forgets ----------------------------------------------------------
-def plant_law(field):
-    """Put the function below in place of a field of bpmf's variational record."""
-
-    def register(function):
-        wrong = replace(bpmf.METHOD, variational=V._replace(**{field: function}))
-        MUTANTS[f"bpmf: {function.__name__.replace('_', ' ')}"] = "variational", wrong
-        return function
-
-    return register
-
-
-V = bpmf.METHOD.variational
-
-
-@plant_law("update")
-def rows_ignore_the_covariance_of_the_other_side(q, data, h):
-    certain = {**q.V, "cov": jnp.zeros_like(q.V["cov"])}
-    return V.update(q, data, h)._replace(U=V.update(q._replace(V=certain), data, h).U)
-
-
-@plant_law("update")
-def the_noise_ignores_the_variance_of_products(q, data, h):
-    x = jnp.sum(q.U["mean"][data.cells.row] * q.V["mean"][data.cells.col], 1)
-    rate = h.alpha_rate + 0.5 * bpmf.misfit(x, jnp.zeros(()), data, h)
-    return V.update(q, data, h)._replace(alpha={**q.alpha, "rate": rate})
-
-
-@plant_law("expected")
-def the_bound_ignores_the_uncertainty_of_mu(q, data, h):
-    return V.expected(q._replace(mu_U={**q.mu_U, "cov": 0 * q.mu_U["cov"]}), data, h)

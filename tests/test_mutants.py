@@ -7,7 +7,12 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests import mutants_of_counts, mutants_of_limits, mutants_of_topics  # noqa: F401  # add their own
+from tests import (  # noqa: F401  # add their own
+    mutants_of_counts,
+    mutants_of_laws,
+    mutants_of_limits,
+    mutants_of_topics,
+)
 from tests.mutants import MUTANTS
 
 TESTS = Path(__file__).parent

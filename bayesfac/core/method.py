@@ -87,6 +87,8 @@ class Variational(NamedTuple):
     laws(q)                      -> {site: Distribution}
     widened(key, q, data, hyper) -> q with wider laws, and the factor of standard deviations: a correction for
                                  what independent sites lack; None: the method has none
+    split(draws, hyper)          -> {site: draws}, where `laws` has one law for several sites
+    below                        whether `expected` is a lower bound; always where the method has `augment`
     """
 
     begin: Callable[..., Any]
@@ -94,6 +96,8 @@ class Variational(NamedTuple):
     expected: Callable[..., Any]
     laws: Callable[..., dict[str, Any]]
     widened: Callable[..., tuple[Any, Any]] | None = None
+    split: Callable[..., dict[str, Any]] = lambda draws, hyper: draws
+    below: bool = False
 
     def elbo(self, q: Any, data: Any, hyper: Any) -> Any:
         """The lower bound of the log evidence, up to the constant of the objective."""

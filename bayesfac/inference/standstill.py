@@ -33,7 +33,7 @@ def predictions(job: Job, p: Any) -> np.ndarray:
     """Predictions at the probe cells; none where the job knows no such cells."""
     if job.probe is None:
         return np.zeros(0)
-    found = program(_predictions, job.data, job.method, job.hyper)(p, job.data, job.probe)
+    found = program(probed, job.data, job.method, job.hyper)(p, job.data, job.probe)
     return np.asarray(found, np.float64)
 
 
@@ -49,7 +49,8 @@ def still(before: tuple[float, np.ndarray], now: tuple[float, np.ndarray], done:
     return bool(np.sqrt(np.mean((new_seen - seen) ** 2)) <= MOVE * share * spread)
 
 
-def _predictions(method: Method, hyper: Any, p: Any, data: Any, probe: Query) -> Any:
+def probed(method: Method, hyper: Any, p: Any, data: Any, probe: Query) -> Any:
+    """What p predicts for the cells of the probe."""
     if method.derive is not None:
         p = p._replace(**method.derive(p, data, hyper))
     outcome = method.predict(p, probe, hyper)

@@ -30,6 +30,7 @@ from bayesfac.inference.result import (
     require,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports
+from bayesfac.inference.variational import blocks
 from bayesfac.inference.variational.guides import GUIDES
 
 BLOCK = 100  # steps per compiled call: one progress report, one test of the stopping rule
@@ -44,9 +45,10 @@ class SVI:
     ----------
     steps : int
         Adam steps at most; the learning rate falls to a hundredth over them.
-    guide : {"normal", "rows", "multivariate", "lowrank", "laplace", "flow"}
+    guide : {"normal", "rows", "multivariate", "lowrank", "laplace", "flow", "blocks"}
         Mean field, a full covariance for each row of a factor, full covariance, low rank plus diagonal,
-        curvature at the mode, autoregressive flow.
+        curvature at the mode, autoregressive flow. "blocks" takes no steps: it is the curvature at the
+        solver's point, row by row, for methods whose factors may rotate.
     learning_rate : float, optional
         By default 0.01, and 0.001 for a flow, which diverges at 0.01.
     batch : int, optional
@@ -75,12 +77,14 @@ class SVI:
 
     def __post_init__(self) -> None:
         check_settings(self, steps=1, draws=1, **({} if self.batch is None else {"batch": 1}))
-        checks.one_of(self, "guide", tuple(name for name in GUIDES if name != "delta"))
+        checks.one_of(self, "guide", (*(name for name in GUIDES if name != "delta"), "blocks"))
         if self.learning_rate is not None:
             checks.positive(self, "learning_rate")
 
     def run(self, job: Job) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
+        if self.guide == "blocks":
+            return blocks.run(self, job)
         method, p, key = job.method, job.start_point(job.key), jax.random.fold_in(job.key, 1)
         if self.batch is not None and (why := method.traits.get("no_minibatch")):
             raise BayesfacError(
@@ -91,7 +95,8 @@ class SVI:
         require(
             self.guide != "laplace" or not turns,
             f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
-            "curvature at the mode is zero in some directions and the Gaussian there has no width",
+            "curvature at the mode is zero in some directions and the Gaussian there has no width; "
+            "guide='blocks' takes the curvature row by row",
         )
         made = _fit(self, job, p, key)
         known = method, job.hyper, settings_of(self)

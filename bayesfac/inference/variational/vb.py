@@ -110,4 +110,4 @@ def _draws(
         q, factor = law.widened(probe, q, data, hyper)
     laws = law.laws(q).items()
     found = {s: own.sample(k, (count,)) for k, (s, own) in zip(keys, laws, strict=False)}
-    return found, factor
+    return law.split(found, hyper), factor

@@ -49,6 +49,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import FAINT, biases
 from bayesfac.core.laws.normal_wishart import normal_rows, normal_wishart_mean, settled
@@ -149,8 +150,8 @@ def point_of(q: Any, data: Ratings) -> Params:
     added to tau, this gives two precisions of a component, which the scale of U against V makes one. The
     noise takes over the variance of u.v; the same factor on all precisions leaves the rows where they are.
     """
-    alpha = bound.gamma(q.alpha).mean
-    tau, weight = bound.gamma(q.tau).mean, jnp.broadcast_to(alpha, data.y.shape)
+    alpha = beliefs.gamma(q.alpha).mean
+    tau, weight = beliefs.gamma(q.tau).mean, jnp.broadcast_to(alpha, data.y.shape)
 
     def doubt(rows: Any, other: Any) -> jax.Array:
         count = jnp.diff(rows.ptr)
@@ -288,10 +289,9 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 # -- the variational law -------------------------------------------------------------------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     """Rows without variance; tau and alpha at their means given these."""
-    found: dict[str, Any] = {"U": bound.certain(p.U), "V": bound.certain(p.V)}
+    found: dict[str, Any] = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
     for site in ("mu_U", "mu_V"):
-        mean = getattr(p, site)
-        found[site] = {"mean": mean, "var": jnp.zeros_like(mean)}
+        found[site] = {"mean": getattr(p, site), "var": jnp.zeros_like(p.mu_U)}
     for site in ("tau", "alpha"):
         law = CONDITIONALS[site](p, data, hyper)
         shape = jnp.broadcast_to(jnp.asarray(law.concentration, p.U.dtype), law.rate.shape)
@@ -308,7 +308,7 @@ def expected_observed(
 
 
 def prior(q: Any, side: str, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    tau = bound.gamma(q.tau).mean
+    tau = beliefs.gamma(q.tau).mean
     return jnp.diag(tau), tau * (q.mu_U if side == "user" else q.mu_V)["mean"]
 
 
@@ -324,7 +324,7 @@ def rate_of_tau(q: Any, hyper: Hyper) -> jax.Array:
 
 def settle(q: Any, hyper: Hyper) -> Any:
     """The laws of mu and tau given the rows."""
-    tau = bound.gamma(q.tau).mean
+    tau = beliefs.gamma(q.tau).mean
     for site, own in (("mu_U", q.U), ("mu_V", q.V)):
         weight = hyper.beta0 + len(own["mean"])
         new = {"mean": own["mean"].sum(0) / weight, "var": 1 / (weight * tau)}
@@ -336,16 +336,16 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     """Minus the expected objective."""
     rest = jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
 
-    def gamma(belief: bound.Belief, shape: Any, rate: Any) -> jax.Array:
-        return jnp.sum((shape - 1) * bound.expected_log(belief) - rate * bound.gamma(belief).mean)
+    def gamma(own: Any, shape: Any, rate: Any) -> jax.Array:
+        return jnp.sum((shape - 1) * beliefs.expected_log(own) - rate * beliefs.gamma(own).mean)
 
     noise = gamma(q.alpha, hyper.alpha_shape + len(data) / 2, hyper.alpha_rate + rest / 2)
     return noise + gamma(q.tau, power(data, hyper), rate_of_tau(q, hyper))
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    normal = {site: bound.normal(getattr(q, site)) for site in Params._fields[:4]}
-    return normal | {site: bound.gamma(getattr(q, site)) for site in ("tau", "alpha")}
+    normal = {site: beliefs.normal(getattr(q, site)) for site in Params._fields[:4]}
+    return normal | {site: beliefs.gamma(getattr(q, site)) for site in ("tau", "alpha")}
 
 
 VARIATIONAL = bound.record(begin, expected_observed, expected, laws, prior=prior, settle=settle)

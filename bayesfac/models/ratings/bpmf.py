@@ -46,6 +46,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, total
@@ -192,9 +193,9 @@ def expected_observed(
 
 def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """Minus the expected objective."""
-    noise = bound.gamma(q.alpha) if q.alpha is not None else None
+    noise = beliefs.gamma(q.alpha) if q.alpha is not None else None
     alpha = hyper.alpha if noise is None else noise.mean
-    log = jnp.log(hyper.alpha) if noise is None else bound.expected_log(q.alpha)
+    log = jnp.log(hyper.alpha) if noise is None else beliefs.expected_log(q.alpha)
     fit = 0.5 * (len(data.y) * log - alpha * misfit(x, variance, data, hyper))
     if noise is not None:
         fit += (hyper.alpha_shape - 1) * log - hyper.alpha_rate * alpha
@@ -202,7 +203,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    noise = {} if q.alpha is None else {"alpha": bound.gamma(q.alpha)}
+    noise = {} if q.alpha is None else {"alpha": beliefs.gamma(q.alpha)}
     return bound.wishart_laws(q) | noise
 
 

@@ -48,6 +48,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
@@ -279,7 +280,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    return bound.wishart_laws(q) | {"theta": bound.normal(q.theta)}
+    return bound.wishart_laws(q) | {"theta": beliefs.normal(q.theta)}
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:

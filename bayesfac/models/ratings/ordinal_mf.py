@@ -24,14 +24,17 @@ in all sites, and the factors often vanish.
 A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
 thresholds move by Metropolis steps with the latents integrated out.
 
-Length: more than 300 lines, for two kinds of thresholds and the moves that thresholds need to mix.
+VB takes either link. A user's row and first threshold have one normal law; log gaps are points (EM).
+
+Length: more than 300 lines, for two kinds of thresholds, the moves that thresholds need to mix, and VB.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import OrderedTransform
@@ -46,6 +49,8 @@ from bayesfac.core.math import inner, metropolis, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import normal_wishart as wishart
+from bayesfac.models.ratings._shared import threshold_law as law
+from bayesfac.models.ratings._shared import variational as bound
 
 rising = OrderedTransform()  # free coordinates -> thresholds
 
@@ -250,6 +255,64 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     return scaled(p, t)[0]
 
 
+# -- the variational law: see `_shared/threshold_law.py`; log gaps (shared: all thresholds) are points -----
+def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
+    free = p.centre if p.theta is None else rising.inv(p.theta)
+    return bound.wishart_begin(p) | law.begin(p.U, p.centre, free)
+
+
+def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
+    """Points a step up the bound, row by row."""
+    t, (c, s) = law.points(q), law.prior_of_points(q, *population(hyper))
+
+    def density(t: jax.Array) -> jax.Array:
+        each = log_likelihood(law.at(q, t), x, data, hyper)
+        fit = jnp.sum(each)[None] if q.theta is None else row_sums(data.cells.by_row, each)
+        return fit - 0.5 * jnp.sum(((t - c) / s) ** 2, 1)
+
+    free = t if q.theta is None else jnp.pad(t, ((0, 0), (1, 0)))
+    most = bend(free, law.at(q, t), data, hyper)[:, free.shape[1] - t.shape[1] :]
+    return law.with_points(q, law.climbed(t, most, density))
+
+
+def bending(hyper: Hyper) -> float:
+    """The log probability of a level bends by this at most in x."""
+    return 1.0 if hyper.link == "probit" else 0.5
+
+
+def expected_observed(
+    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
+) -> tuple[Any, jax.Array, float]:
+    """A cell observes x at E z, the mean of the truncated law about E x."""
+    q, weight = climbed(q, x, data, hyper), bending(hyper)
+    known = law.at(q, law.points(q))
+    slope = jax.grad(lambda x: jnp.sum(log_likelihood(known, x, data, hyper)))(x)
+    return q, x + slope / weight, weight
+
+
+def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """A bound on minus the expected objective: with z at its best, or by `bending`."""
+    fit = jnp.sum(log_likelihood(law.at(q, law.points(q)), x, data, hyper))
+    fit -= 0.5 * bending(hyper) * jnp.sum(variance)
+    return fit - bound.wishart_energy(q, hyper) - law.energy(q, *population(hyper))
+
+
+def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
+    """The expected log likelihood by five points of Gauss and Hermite."""
+    known, root = law.at(q, law.points(q)), jnp.sqrt(variance)
+    points = zip(*np.polynomial.hermite_e.hermegauss(5), strict=True)
+    each = (w * jnp.sum(log_likelihood(known, x + z * root, data, hyper)) for z, w in points)
+    return sum(each, jnp.zeros(())) / (2 * np.pi) ** 0.5
+
+
+VARIATIONAL = bound.record(
+    begin, expected_observed, expected, law.laws, fitted=fitted,
+    prior=lambda q, side, hyper: law.prior(q, side, hyper, population(hyper)[1]),
+    settle=lambda q, hyper: law.settle(bound.wishart_settle(q, hyper), *population(hyper)),
+    split=law.split, below=True,
+)  # fmt: skip
+
+
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> Levels:
     edges = ordinal.edges(theta) - x[..., None]
     return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
@@ -266,8 +329,8 @@ def model(data: Ratings, hyper: Hyper) -> None:
             theta = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
         thresholds = theta[data.cells.row]
     with numpyro.plate("cell", data.cells.row.shape[0]):
-        law = likelihood(inner(U, V, data.cells), thresholds, hyper)
-        numpyro.sample("rating", law, obs=data.y)
+        levels = likelihood(inner(U, V, data.cells), thresholds, hyper)
+        numpyro.sample("rating", levels, obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
@@ -298,7 +361,7 @@ METHOD = register(Method(
     name="ordinal_mf", cite="koren2011ordrec", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, augment=augment, noncentred=("U", "V"),
+    conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL, noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
     row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=partial(wishart.gauge, floating=True),

@@ -34,6 +34,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
+from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.laws.normal_wishart import settled
@@ -264,7 +265,7 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 # -- the variational law: biases are independent normals ---------------------------------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    found = {"U": bound.certain(p.U), "V": bound.certain(p.V)}
+    found = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
     for site in BIASES if hyper.biases else ():
         bias = getattr(p, site)
         found[site] = {"mean": bias, "var": jnp.zeros_like(bias)}
@@ -302,7 +303,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    return {site: bound.normal(belief) for site, belief in q._asdict().items() if belief}
+    return {site: beliefs.normal(belief) for site, belief in q._asdict().items() if belief}
 
 
 VARIATIONAL = bound.record(

@@ -11,10 +11,10 @@ Marlin, "Modeling User Rating Profiles for Collaborative Filtering", NIPS 2003.
     z          z        cells               the attitude behind a rating; only Gibbs draws z
     alpha      alpha    one number for all attitudes, fixed; eta is ours (1 in the paper)
 
-Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.SVI` gives a variational
-posterior here. The solver finds the mode of the NumPyro model's joint by exact EM, from the posterior
-A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the least
-expected absolute error. Gauge: the order of the attitudes.
+Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.VB` does so here, with laws of B
+too (`core/laws/dirichlet_rows.py`). The solver finds the mode of the NumPyro model's joint by exact EM, from
+the posterior A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the
+least expected absolute error. Gauge: the order of the attitudes.
 
 The groups are what the model is for: it predicts worse than regularised biases on MovieLens-100K (figures in
 docs/ratings.md), as nothing that one attitude learns of an item helps the others.
@@ -30,6 +30,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws import dirichlet_rows
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, normalise, safe_log
 from bayesfac.core.method import Method, Permutation, register
@@ -67,9 +68,14 @@ def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> ja
     return inner(jnp.broadcast_to(A, (len(tables), *A.shape)), tables, query)
 
 
-def log_likelihood(p: Params, data: Ratings) -> jax.Array:
+def seen(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
+    """P(y_ij) of the ratings, and how often each counts: once."""
     own = codes(data) == jnp.arange(p.B.shape[-1])[:, None]
-    return jnp.sum(safe_log(jnp.sum(jnp.where(own, probabilities(*p, data.cells), 0), 0)))
+    return jnp.sum(jnp.where(own, probabilities(*p, data.cells), 0), 0), jnp.ones_like(data.y)
+
+
+def log_likelihood(p: Params, data: Ratings) -> jax.Array:
+    return jnp.sum(safe_log(seen(p, data)[0]))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -101,6 +107,9 @@ def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.
 def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
     """B_jk | z, y: a Dirichlet with the counts of each level that attitude k gave item j."""
     return dist.Dirichlet(jnp.full_like(p.B, hyper.eta).at[data.cells.col, z, codes(data)].add(1))
+
+
+VARIATIONAL = dirichlet_rows.record(seen, lambda hyper: {"A": hyper.alpha, "B": hyper.eta})
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
@@ -135,7 +144,7 @@ METHOD = register(Method(
     name="urp", cite="marlin2003urp", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare,
-    conditionals={"A": conditional_A, "B": conditional_B}, augment=augment,
+    conditionals={"A": conditional_A, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
     gauge=(Permutation({"A": 1, "B": 1}, "attitude"),),
     dims={"A": ("user", "attitude"), "B": ("item", "attitude", "level")},
 ))

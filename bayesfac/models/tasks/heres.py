@@ -26,6 +26,8 @@ Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the mult
 whose normaliser depends on no parameter. Every Gibbs sweep first draws the scales of that law's Gaussian
 mixture; then all rows of a task with the same blocks share one p x p precision. NUTS and SVI use the smoothed
 norm itself.
+
+Length: more than 300 lines, as the variational law has a file of its own, `_heres_law.py`.
 """
 
 from typing import Any, NamedTuple
@@ -44,6 +46,7 @@ from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.models.tasks import _row_groups as groups
+from bayesfac.models.tasks._heres_law import VARIATIONAL, weigh
 from bayesfac.models.tasks._row_groups import GroupSparse, SharedRows
 
 
@@ -88,10 +91,6 @@ def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
     return scaled(data, 1.0) if hyper.scaled else data
-
-
-def weigh(block: str, hyper: Hyper) -> float:
-    return hyper.weight**2 if block == LABELS else 1.0
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -214,7 +213,7 @@ METHOD = register(Method(
     name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready,
-    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment,
+    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
     remarks=labels.remarks, gauge=gauge,
     dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
     traits=labels.TRAITS,

@@ -30,6 +30,8 @@ The joint mode is a poor summary: the density is high where factors are small an
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
 (`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. With `scales="joint"` the
 solver is iterated conditional modes of all sites.
+
+Length: more than 300 lines, as the variational law has a file of its own, `_cp_law.py`.
 """
 
 import math
@@ -49,6 +51,7 @@ from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.multilinear import multilinear, multiplied, others
+from bayesfac.models.tensors._cp_law import VARIATIONAL
 
 SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
 
@@ -262,7 +265,7 @@ METHOD = register(Method(
     name="cp", cite="xiong2010bptf", data=Tensor, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, moves={"rescale": rescale}, gauge=gauge,
+    conditionals=CONDITIONALS, moves={"rescale": rescale}, gauge=gauge, variational=VARIATIONAL,
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": ()},
     traits={"no_fold_in": "rows of a tensor belong to one of several modes"},

@@ -32,6 +32,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
@@ -105,6 +106,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
+    variational=_laws.VIEWS,
     update=update, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,
     remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, traits=checks.NONNEGATIVE,

@@ -29,6 +29,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
@@ -97,6 +98,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
+    variational=_laws.ONE_VIEW,
     update=update, fold_in=topics.fold_in, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS, augment=splitting.augment,
     remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=checks.NONNEGATIVE,

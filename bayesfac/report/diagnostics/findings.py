@@ -235,7 +235,8 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
             "care", text, "Compare its coverage with Gibbs.", to("care", "single", "hyper")
         )
         return [_ascent(fit), care, *_notes(fit)]
-    findings = [_elbo(fit)]
+    blocks = getattr(fit.engine, "guide", "") == "blocks"
+    findings = [judge_point(fit)[0] if blocks else _elbo(fit)]
     limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)
     weighted = f"Draws weighted by joint / guide: Pareto's k {k:.2f}" if k is not None else ""
     if k is not None and k < limit:

@@ -11,7 +11,7 @@ from bayesfac.report.plots.figure import Picture, colour, panel, short
 
 def objective(name: str, fit: Any, diagnosis: Any) -> Picture:
     """The objective by iteration, minus the ELBO by step, or minus the log joint by draw."""
-    if fit.draws is None:
+    if fit.draws is None or getattr(fit.engine, "guide", "") == "blocks":
         what, step = "objective", "iteration"
     elif (engine := type(fit.engine).__name__) in ("SVI", "VB"):
         what, step = "minus ELBO", "step" if engine == "SVI" else "look"

@@ -6,8 +6,11 @@ expectations in place of values, E[v v'] = m m' + S:
 
     S_i^-1 = E Lambda + sum_j w_ij (m_j m_j' + S_j),   m_i = S_i (E[Lambda mu] + sum_j w_ij t_ij m_j)
 
-A site of q is a mapping: {mean, cov} of normal rows, {mean, var} of independent normals, {shape, rate} of a
-Wishart or a gamma law. Memory: one n x K x K table for each side, and copies of it only inside a sweep.
+Where users have levels t_i too, a row of U is (u_i, t_i) with one covariance, and a cell sees u.v - t: the
+row (v_j, -1) stands in the place of v_j. Apart, u_i and t_i would count the same doubt twice.
+
+A site of q is a belief of `core/laws/beliefs.py`. Memory: one n x K x K table for each side, and copies of
+it only inside a sweep.
 """
 
 from collections.abc import Callable
@@ -16,144 +19,100 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import digamma
 
 from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws import beliefs, response
+from bayesfac.core.laws.beliefs import Belief, half, inverse, second, square, times_rows, whole
 from bayesfac.core.math import inner
 from bayesfac.core.method import Variational
 
 NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}  # rows, mu, Lambda
-Belief = dict[str, jax.Array]
 
 
 # -- rows --------------------------------------------------------------------------------------------------
-def certain(mean: jax.Array) -> Belief:
-    """Normal rows without variance."""
-    return {"mean": mean, "cov": jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype)}
-
-
-def square(mean: jax.Array) -> jax.Array:
-    """m m' of every row."""
-    return mean[..., :, None] * mean[..., None, :]
+def facing(U: Belief, V: Belief) -> Belief:
+    """V as the rows of U see it: with -1 at the end where these have a level."""
+    if U["mean"].shape[1] == V["mean"].shape[1]:
+        return V
+    mean = jnp.concatenate([V["mean"], jnp.full_like(V["mean"][:, :1], -1)], 1)
+    return {"mean": mean, "cov": jnp.pad(V["cov"], ((0, 0), (0, 1), (0, 1)))}
 
 
 def moments(U: Belief, V: Belief, cells: Cells) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of u.v at the cells: tr S_u E[v v'] + m_u' S_v m_u."""
-    at, own, right = jnp.tril_indices(U["mean"].shape[1]), square(U["mean"]), square(V["mean"])
-    twice = jnp.where(at[0] == at[1], 1, 2).astype(own.dtype)  # the other half of a symmetric table
-    a = jnp.concatenate([table[:, *at] * twice for table in (U["cov"], own)], 1)
-    b = jnp.concatenate([table[:, *at] for table in (right + V["cov"], V["cov"])], 1)
+    V = facing(U, V)
+    own, i, j = square(U["mean"]), *jnp.tril_indices(U["mean"].shape[1])
+    twice = jnp.where(i == j, 1, 2).astype(own.dtype)  # the other half of a symmetric table
+    a = jnp.concatenate([half(table) * twice for table in (U["cov"], own)], 1)
+    b = jnp.concatenate([half(second(V)), half(V["cov"])], 1)
     return inner(U["mean"], V["mean"], cells), inner(a, b, cells)
 
 
 def rows(
     mine: Rows, target: jax.Array, weight: Any, other: Belief, precision: jax.Array, shift: Any
 ) -> Belief:
-    """The rows' normals given the other side; `weight` is one number, or one for each cell."""
-    K = other["mean"].shape[1]
+    """The rows' normals given the other side; `weight` is one number, or one for each cell.
+
+    Rows of the other side that are longer by one have a level: it is observed too.
+    """
+    K, L = precision.shape[0], other["mean"].shape[1]
     weight = jnp.broadcast_to(jnp.asarray(weight, target.dtype), target.shape)
-    i, j = jnp.tril_indices(K)
-    place = jnp.zeros((K, K), int).at[i, j].set(jnp.arange(len(i))).at[j, i].set(jnp.arange(len(i)))
-    half = sparse.spread(mine, weight, (square(other["mean"]) + other["cov"])[:, i, j])
-    cov = inverse(precision + half[:, place])
-    b = shift + sparse.spread(mine, weight * target, other["mean"])
-    return {"mean": times_rows(cov, b), "cov": cov}
-
-
-def inverse(P: jax.Array) -> jax.Array:
-    """The inverse of positive definite matrices, symmetric to the last digit."""
-    L = jnp.linalg.cholesky(P)
-    eye = jnp.broadcast_to(jnp.eye(P.shape[-1], dtype=P.dtype), P.shape)
-    root = jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
-    return jnp.swapaxes(root, -1, -2) @ root
-
-
-def normal(belief: Belief) -> dist.Distribution:
-    """The normal law of rows, or of independent numbers."""
-    if "cov" in belief:
-        return dist.MultivariateNormal(belief["mean"], covariance_matrix=belief["cov"])
-    return dist.Normal(belief["mean"], belief["var"] ** 0.5)
-
-
-def gamma(belief: Belief) -> dist.Gamma:
-    """The gamma law."""
-    return dist.Gamma(belief["shape"], belief["rate"])
-
-
-def expected_log(belief: Belief) -> jax.Array:
-    """E log of a gamma number."""
-    return digamma(belief["shape"]) - jnp.log(belief["rate"])
+    table = whole(sparse.spread(mine, weight, half(second(other))), L)
+    b = sparse.spread(mine, weight * target, other["mean"])[:, :K]
+    if L > K:
+        b += table[:, :K, K]
+    cov = inverse(precision + table[:, :K, :K])
+    return {"mean": times_rows(cov, shift + b), "cov": cov}
 
 
 # -- Normal-Wishart sides ---------------------------------------------------------------------------------
-def expected_precision(belief: Belief) -> jax.Array:
-    """E Lambda."""
-    return belief["shape"] * inverse(belief["rate"])
-
-
-def expected_logdet(belief: Belief) -> jax.Array:
-    """E log|Lambda|."""
-    K = len(belief["rate"])
-    halves = digamma((belief["shape"] - jnp.arange(K)) / 2).sum()
-    return halves + K * jnp.log(2.0) - jnp.linalg.slogdet(belief["rate"])[1]
-
-
-def wishart_rate(own: Belief, mu: Belief, h: Any) -> jax.Array:
-    """The expected rate of Lambda given rows and mu: see `normal_wishart_precision`."""
-    n, K = own["mean"].shape
-    away = own["mean"] - mu["mean"]
-    prior = h.rate * jnp.eye(K, dtype=away.dtype) + h.beta0 * square(mu["mean"])
-    return prior + away.T @ away + own["cov"].sum(0) + (n + h.beta0) * mu["cov"]
-
-
 def wishart_begin(p: Any) -> dict[str, Belief]:
-    """Laws of both sides at a point, with the variance of Lambda alone."""
+    """Laws of both sides at a point."""
     found: dict[str, Belief] = {}
+    for names in NAMES.values():
+        laws = beliefs.wishart_begin(*(getattr(p, name) for name in names))
+        found |= dict(zip(names, laws, strict=True))
+    return found
+
+
+def wishart_sides(q: Any) -> list[tuple[Belief, Belief, Belief]]:
+    """Rows, mu and Lambda of both sides; rows without levels."""
+    found = []
     for name, mean, scale in NAMES.values():
-        own, precision = getattr(p, name), getattr(p, scale)
-        shape = jnp.asarray(len(own) + own.shape[1] + 1.0, own.dtype)
-        found |= {name: certain(own), mean: certain(getattr(p, mean))}
-        found[scale] = {"shape": shape, "rate": shape * inverse(precision)}
+        mu = getattr(q, mean)
+        found.append((beliefs.front(getattr(q, name), len(mu["mean"])), mu, getattr(q, scale)))
     return found
 
 
 def wishart_prior(q: Any, side: str, h: Any) -> tuple[jax.Array, jax.Array]:
     """E Lambda and E Lambda mu."""
     _, mean, scale = NAMES[side]
-    precision = expected_precision(getattr(q, scale))
+    precision = beliefs.expected_precision(getattr(q, scale))
     return precision, precision @ getattr(q, mean)["mean"]
 
 
 def wishart_settle(q: Any, h: Any) -> Any:
     """The laws of mu and Lambda given the rows."""
-    for name, mean, scale in NAMES.values():
-        own, n = getattr(q, name), len(getattr(q, name)["mean"])
-        precision = (h.beta0 + n) * expected_precision(getattr(q, scale))
-        mu = {"mean": own["mean"].sum(0) / (h.beta0 + n), "cov": inverse(precision)}
-        wide = {**getattr(q, scale), "rate": wishart_rate(own, mu, h)}
-        q = q._replace(**{mean: mu, scale: wide})
+    for (_, mean, scale), (own, _, wide) in zip(NAMES.values(), wishart_sides(q), strict=True):
+        mu, new = beliefs.wishart_settle(own, wide, h)
+        q = q._replace(**{mean: mu, scale: new})
     return q
 
 
 def wishart_energy(q: Any, h: Any) -> jax.Array:
     """The expectation of `normal_wishart.energy`."""
-    total = jnp.zeros(())
-    for name, mean, scale in NAMES.values():
-        own, mu, wide = (getattr(q, site) for site in (name, mean, scale))
-        fit = jnp.sum(expected_precision(wide) * wishart_rate(own, mu, h))
-        total += 0.5 * (fit - len(own["mean"]) * expected_logdet(wide))
-    return total
+    user, item = (beliefs.wishart_energy(*side, h) for side in wishart_sides(q))
+    return user + item
 
 
 def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
     """The laws of the sites of both sides."""
     found: dict[str, dist.Distribution] = {}
     for name, mean, scale in NAMES.values():
-        wide = getattr(q, scale)
-        found |= {name: normal(getattr(q, name)), mean: normal(getattr(q, mean))}
-        found[scale] = dist.Wishart(wide["shape"], rate_matrix=wide["rate"])
+        found |= {site: beliefs.normal(getattr(q, site)) for site in (name, mean)}
+        found[scale] = beliefs.wishart(getattr(q, scale))
     return found
 
 
@@ -165,6 +124,8 @@ def record(
     laws: Callable[..., dict[str, dist.Distribution]],
     prior: Callable[..., tuple[jax.Array, jax.Array]] = wishart_prior,
     settle: Callable[..., Any] = wishart_settle,
+    fitted: Callable[..., jax.Array] | None = None,
+    **more: Any,
 ) -> Variational:
     """The record of a method whose data see u.v as a Gaussian, given the rest.
 
@@ -173,14 +134,17 @@ def record(
     expected(q, x, variance, data, hyper)       minus the expected objective, or a lower bound of it
     laws(q)                                     {site: Distribution}
     prior(q, side, hyper), settle(q, hyper)     of the rows; the laws of the prior's sites anew
+    fitted(q, x, variance, data, hyper)         the expected log likelihood, whose curvature widens rows where
+                                                `expected` has a bound that bends more
 
-    x and variance are those of u.v at the cells.
+    x and variance are those of u.v at the cells; `more` are other fields of the record.
     """
 
     def update(q: Any, data: Any, hyper: Any) -> Any:
         cells = data.cells
         q, target, weight = observed(q, *moments(q.U, q.V, cells), data, hyper)
-        q = q._replace(U=rows(cells.by_row, target, weight, q.V, *prior(q, "user", hyper)))
+        other = facing(q.U, q.V)
+        q = q._replace(U=rows(cells.by_row, target, weight, other, *prior(q, "user", hyper)))
         q = q._replace(V=rows(cells.by_col, target, weight, q.U, *prior(q, "item", hyper)))
         return settle(q, hyper)
 
@@ -191,92 +155,94 @@ def record(
             )
         return update(p._replace(**begin(p, data, hyper)), data, hyper)
 
-    def whole(q: Any, data: Any, hyper: Any) -> jax.Array:
+    def all_of(q: Any, data: Any, hyper: Any) -> jax.Array:
         return expected(q, *moments(q.U, q.V, data.cells), data, hyper)
 
     def widened(key: jax.Array, q: Any, data: Any, hyper: Any) -> tuple[Any, jax.Array]:
         def of_cells(x: jax.Array, variance: jax.Array) -> jax.Array:
             return expected(q, x, variance, data, hyper)
 
-        factor = response(key, q.U, q.V, data.cells, of_cells)
-        wide = {site: {**getattr(q, site)} for site in ("U", "V")}
-        for own in wide.values():
-            own["cov"] = factor**2 * own["cov"]
+        def exact(x: jax.Array, variance: jax.Array) -> jax.Array:
+            return (fitted or expected)(q, x, variance, data, hyper)
+
+        blocks, factor = respond(key, q.U, q.V, data.cells, of_cells, exact)
+        wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
         return q._replace(**wide), factor
 
-    return Variational(start, update, whole, laws, widened)
+    return Variational(start, update, all_of, laws, widened, **more)
 
 
 # -- linear response -----------------------------------------------------------------------------------------
-STEPS, PROBES, CELLS = 10, 4, 5000  # of conjugate gradients: on ratings five bring two digits
+CELLS = 5000  # whose predictions a probe sums
 
 Pair = tuple[jax.Array, jax.Array]
 
 
-def response(key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any) -> jax.Array:
-    """The factor that sds of products lack for rows that are independent of one another.
+def respond(
+    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Covariances {"U", "V"} of rows given all other rows, and the factor that predictions lack beside them.
 
-    By linear response (Giordano, Broderick & Jordan, JMLR 2018) the covariance of all rows is H^-1, with H of
-    `bend`; all other sites stay. For a sum a of products with random signs, each over its sd under q,
-    a'H^-1 a / a'Sa estimates the ratio of variances, averaged over products of a random user and a random
-    item, both by number of ratings.
+    The predictions are products of a random user and a random item, both by number of ratings, with random
+    signs, each over its sd.
     """
-    times, (u, v), n = bend(U, V, cells, of_cells), (U["mean"], V["mean"]), len(cells)
+    times, P = bend(U, V, cells, of_cells, exact)
+    S = tuple(map(inverse, P))
+    (u, v), n = (U["mean"], facing(U, V)["mean"]), len(cells)
+    K = V["mean"].shape[1]
 
     def smoothed(d: Pair) -> Pair:
-        return times_rows(U["cov"], d[0]), times_rows(V["cov"], d[1])
+        return times_rows(S[0], d[0]), times_rows(S[1], d[1])
 
-    def ratio(key: jax.Array) -> jax.Array:
+    def probe(key: jax.Array) -> Pair:
         a, b, c = jax.random.split(key, 3)
         size = min(n, CELLS)
         i = jax.random.choice(a, cells.row, (size,), replace=False)
         j = jax.random.choice(b, cells.col, (size,), replace=False)
-        spread = jnp.sum(times_rows(U["cov"][i], v[j]) * v[j], 1)
-        spread += jnp.sum(times_rows(V["cov"][j], u[i]) * u[i], 1)
+        spread = jnp.sum(times_rows(S[0][i], v[j]) * v[j], 1)
+        spread += jnp.sum(times_rows(S[1][j], u[i, :K]) * u[i, :K], 1)
         signs = jax.random.rademacher(c, (size, 1), u.dtype) / jnp.sqrt(spread)[:, None]
-        ahead = (
-            jnp.zeros_like(u).at[i].add(signs * v[j]),
-            jnp.zeros_like(v).at[j].add(signs * u[i]),
-        )
-        found = jax.scipy.sparse.linalg.cg(times, ahead, maxiter=STEPS, M=smoothed)[0]
-        return dot(ahead, found) / dot(ahead, smoothed(ahead))
+        by_user = jnp.zeros_like(u).at[i].add(signs * v[j])
+        return by_user, jnp.zeros_like(V["mean"]).at[j].add(signs * u[i, :K])
 
-    return jnp.sqrt(jax.lax.map(ratio, jax.random.split(key, PROBES)).mean())
+    return dict(zip("UV", S, strict=True)), response.factor(key, times, smoothed, probe)
 
 
-def bend(U: Belief, V: Belief, cells: Cells, of_cells: Any) -> Callable[[Pair], Pair]:
-    """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows.
+def bend(
+    U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
+) -> tuple[Callable[[Pair], Pair], tuple[jax.Array, jax.Array]]:
+    """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows; and the blocks of
+    H for each row.
 
-    With the slope l', the curvature c = -l'' and the weight w of a cell, where q is at its best,
+    With the slope l', the weight w of a cell, and its curvature c = -l'', where q is at its best,
 
-        (H d)_i = S_i^-1 d_i + sum_j [ (c_ij (d_i.m_j + m_i.d_j) - w_ij d_i.m_j) m_j - l'_ij d_j ]
+        H_ii = S_i^-1 + sum_j (c_ij - w_ij) (m_j m_j' + S_j)
+        (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
 
-    `of_cells(x, variance)` is the ELBO as a sum over cells. How the slope changes with the variance of a cell
-    is left out: nothing with Gaussian ratings.
+    `of_cells(x, variance)` is the ELBO as a sum over cells, and c that of `exact`. How the slope changes with
+    the variance of a cell is left out: nothing with Gaussian ratings. Blocks differ from S^-1 where auxiliary
+    variables, which S takes as given, are in doubt.
     """
     x, variance = moments(U, V, cells)
     slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
-    curved = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (jnp.ones_like(x),))[1]
-    weight, u, v = -2 * by_variance, U["mean"], V["mean"]
-    P, Q = inverse(U["cov"]), inverse(V["cov"])
+    curved = -jax.jvp(lambda x: jax.grad(exact)(x, variance), (x,), (jnp.ones_like(x),))[1]
+    faced, K = facing(U, V), V["mean"].shape[1]
+    u, v, extra = U["mean"], faced["mean"], curved + 2 * by_variance
+
+    def block(own: Belief, mine: Rows, other: Belief) -> jax.Array:
+        added = sparse.spread(mine, extra, half(second(other)))
+        return inverse(own["cov"]) + whole(added, own["mean"].shape[1])
+
+    P = block(U, cells.by_row, faced)
+    Q = block(V, cells.by_col, beliefs.front(U, K))
 
     def times(d: Pair) -> Pair:
-        left, right = inner(d[0], v, cells), inner(u, d[1], cells)
-        both = curved * (left + right)
-        by_user = sparse.spread(cells.by_row, both - weight * left, v)
-        by_user -= sparse.spread(cells.by_row, slope, d[1])
-        by_item = sparse.spread(cells.by_col, both - weight * right, u)
+        aside = jnp.pad(d[1], ((0, 0), (0, v.shape[1] - K)))  # the level's -1 stays
+        left, right = inner(d[0], v, cells), inner(u, aside, cells)
+        by_user = sparse.spread(cells.by_row, curved * right, v)
+        by_user -= sparse.spread(cells.by_row, slope, aside)
+        by_item = sparse.spread(cells.by_col, curved * left, u)
         by_item -= sparse.spread(cells.by_col, slope, d[0])
-        return times_rows(P, d[0]) + by_user, times_rows(Q, d[1]) + by_item
+        return times_rows(P, d[0]) + by_user, times_rows(Q, d[1]) + by_item[:, :K]
 
-    return times
-
-
-def times_rows(tables: jax.Array, x: jax.Array) -> jax.Array:
-    """The product of each row's table and the row."""
-    return jnp.einsum("nkl,nl->nk", tables, x)
-
-
-def dot(a: Pair, b: Pair) -> jax.Array:
-    """The inner product of two changes of all rows."""
-    return jnp.sum(a[0] * b[0]) + jnp.sum(a[1] * b[1])
+    return times, (P, Q)

@@ -1,0 +1,134 @@
+"""The variational law of Dirichlet rows whose products are the probabilities of what was seen.
+
+Cells have probabilities P_c = sum_z prod of one share from each table (P(w|x) = sum_z A_xz C_zw), and weights
+n_c. With z of each cell at its best given the laws of the tables, its shares are those of products of
+
+    exp E log A,   so that   ELBO = sum_c n_c log P_c(exp E log) + sum (a - 1) E log A + entropies,
+    conc = a + the expected counts of z.
+
+The expected counts are exp E log A times the slopes of sum_c n_c log P_c there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import polygamma
+
+from bayesfac.core.laws import beliefs, response
+from bayesfac.core.math import safe_log
+from bayesfac.core.method import Variational, flattened
+
+PROBED = 5000  # cells whose probabilities a probe sums
+
+
+def record(
+    seen: Callable[[Any, Any], tuple[jax.Array, jax.Array]],
+    priors: Callable[[Any], dict[str, float]],
+) -> Variational:
+    """The record of a method all of whose sites are Dirichlet rows.
+
+    seen(p, data)   the probabilities P_c of the cells at these tables, and their weights n_c
+    priors(hyper)   {field: concentration}
+    """
+
+    def likelihood(p: Any, data: Any) -> jax.Array:
+        P, weight = seen(p, data)
+        return jnp.sum(weight * safe_log(P))
+
+    def given(p: Any, data: Any, hyper: Any) -> Any:
+        """The laws given z, whose shares are products of the tables p."""
+        counts = jax.tree.map(jnp.multiply, p, jax.grad(likelihood)(p, data))
+        own = priors(hyper)
+
+        def law(field: str, table: Any) -> Any:
+            return jax.tree.map(lambda count: {"conc": own[field] + count}, table)
+
+        return p._replace(**{field: law(field, x) for field, x in counts._asdict().items()})
+
+    def update(q: Any, data: Any, hyper: Any) -> Any:
+        return given(each(q, typical), data, hyper)
+
+    def expected(q: Any, data: Any, hyper: Any) -> jax.Array:
+        fit = likelihood(each(q, typical), data)
+        for field, logs in each(q, beliefs.expected_log)._asdict().items():
+            fit += (priors(hyper)[field] - 1) * sum(map(jnp.sum, jax.tree.leaves(logs)))
+        return fit
+
+    def widened(key: jax.Array, q: Any, data: Any, hyper: Any) -> tuple[Any, jax.Array]:
+        factor = respond(key, q, data, seen)
+        return each(q, lambda belief: flatter(belief, factor)), factor
+
+    return Variational(given, update, expected, laws, widened, below=True)
+
+
+def each(q: Any, function: Callable[[beliefs.Belief], Any]) -> Any:
+    """A function of the belief about every site."""
+    return jax.tree.map(function, q, is_leaf=lambda x: isinstance(x, dict) and "conc" in x)
+
+
+def typical(belief: beliefs.Belief) -> jax.Array:
+    """exp E log of the shares: rows that sum to less than one."""
+    return jnp.exp(beliefs.expected_log(belief))
+
+
+def laws(q: Any) -> dict[str, dist.Distribution]:
+    """The Dirichlet laws of all sites."""
+    return flattened(each(q, lambda belief: dist.Dirichlet(belief["conc"]))._asdict())
+
+
+def flatter(belief: beliefs.Belief, factor: jax.Array) -> beliefs.Belief:
+    """Rows of the same means, whose standard deviations are `factor` times as large."""
+    total = jnp.sum(belief["conc"], -1, keepdims=True)
+    return {"conc": belief["conc"] * ((total + 1) / factor**2 - 1) / total}
+
+
+def respond(key: jax.Array, q: Any, data: Any, seen: Callable) -> jax.Array:
+    """The factor of sds by linear response, for the logarithms of the cells' probabilities.
+
+    The moments are m = E log A. A row has the covariance V = diag psi'(conc) - psi'(sum conc) under q; that
+    of all rows together is (V^-1 - the second derivatives of sum n log P in m)^-1.
+    """
+    logs = each(q, beliefs.expected_log)
+
+    def total(logs: Any) -> jax.Array:
+        P, weight = seen(jax.tree.map(jnp.exp, logs), data)
+        return jnp.sum(weight * safe_log(P))
+
+    def times(d: Any) -> Any:
+        bent = jax.grad(lambda at: response.dot(jax.grad(total)(at), d))(logs)
+        own = jax.tree.map(_precise, q, d, is_leaf=lambda x: isinstance(x, dict) and "conc" in x)
+        return jax.tree.map(jnp.subtract, own, bent)
+
+    def smoothed(d: Any) -> Any:
+        return jax.tree.map(_spread, q, d, is_leaf=lambda x: isinstance(x, dict) and "conc" in x)
+
+    def probe(key: jax.Array) -> Any:
+        def signed(logs: Any) -> jax.Array:
+            P, weight = seen(jax.tree.map(jnp.exp, logs), data)
+            a, b = jax.random.split(key)
+            signs = jax.random.rademacher(a, P.shape, P.dtype)
+            used = jax.random.uniform(b, P.shape) < PROBED / P.size
+            return jnp.sum(jnp.where(used & (weight > 0), signs * safe_log(P), 0))
+
+        return jax.grad(signed)(logs)
+
+    return response.factor(key, times, smoothed, probe)
+
+
+def _spread(belief: beliefs.Belief, d: jax.Array) -> jax.Array:
+    """V d."""
+    conc = belief["conc"]
+    whole = polygamma(1, jnp.sum(conc, -1, keepdims=True))
+    return polygamma(1, conc) * d - whole * jnp.sum(d, -1, keepdims=True)
+
+
+def _precise(belief: beliefs.Belief, d: jax.Array) -> jax.Array:
+    """V^-1 d."""
+    conc = belief["conc"]
+    flat = 1 / polygamma(1, conc)
+    whole = polygamma(1, jnp.sum(conc, -1, keepdims=True))
+    share = whole / (1 - whole * jnp.sum(flat, -1, keepdims=True))
+    return flat * d + share * flat * jnp.sum(flat * d, -1, keepdims=True)

@@ -1,0 +1,131 @@
+"""Known mistakes in variational laws: what an expectation forgets."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+
+from bayesfac.core.laws import beliefs, dirichlet_rows
+from bayesfac.models.ratings import bpmf, ordinal_mf, urp
+from bayesfac.models.tasks import heres
+from bayesfac.models.tensors import cp
+from bayesfac.models.topics import mvplsa, plsa
+from tests.mutants import MUTANTS
+
+
+def plant_law(method, field):
+    """Put the function below in place of a field of the method's variational record."""
+
+    def register(function):
+        law = method.variational._replace(**{field: function})
+        label = f"{method.name}: {function.__name__.replace('_', ' ')}"
+        MUTANTS[label] = "variational", replace(method, variational=law)
+        return function
+
+    return register
+
+
+def sure(belief):
+    """Rows without variance."""
+    return {**belief, "cov": jnp.zeros_like(belief["cov"])}
+
+
+# -- bpmf ------------------------------------------------------------------------------------------
+B = bpmf.METHOD.variational
+
+
+@plant_law(bpmf.METHOD, "update")
+def rows_ignore_the_covariance_of_the_other_side(q, data, h):
+    return B.update(q, data, h)._replace(U=B.update(q._replace(V=sure(q.V)), data, h).U)
+
+
+@plant_law(bpmf.METHOD, "update")
+def the_noise_ignores_the_variance_of_products(q, data, h):
+    x = jnp.sum(q.U["mean"][data.cells.row] * q.V["mean"][data.cells.col], 1)
+    rate = h.alpha_rate + 0.5 * bpmf.misfit(x, jnp.zeros(()), data, h)
+    return B.update(q, data, h)._replace(alpha={**q.alpha, "rate": rate})
+
+
+@plant_law(bpmf.METHOD, "expected")
+def the_bound_ignores_the_uncertainty_of_mu(q, data, h):
+    return B.expected(q._replace(mu_U=sure(q.mu_U)), data, h)
+
+
+# -- ordinal_mf ------------------------------------------------------------------------------------
+O = ordinal_mf.METHOD.variational  # noqa: E741
+
+
+@plant_law(ordinal_mf.METHOD, "update")
+def items_ignore_what_rows_and_thresholds_share(q, data, h):
+    cov = q.U["cov"].at[:, -1, :-1].set(0).at[:, :-1, -1].set(0)
+    apart = q._replace(U={**q.U, "cov": cov})
+    return O.update(q, data, h)._replace(V=O.update(apart, data, h).V)
+
+
+@plant_law(ordinal_mf.METHOD, "update")
+def the_centre_ignores_its_prior(q, data, h):
+    new = O.update(q, data, h)
+    free = jnp.concatenate([new.U["mean"][:, -1:], new.theta["gaps"]], 1)
+    return new._replace(centre={**new.centre, "mean": free.mean(0)})
+
+
+@plant_law(ordinal_mf.METHOD, "expected")
+def the_bound_ignores_the_uncertainty_of_thresholds(q, data, h):
+    return O.expected(q, data, h) + 0.5 * jnp.sum(q.U["cov"][:, -1, -1]) / h.scale_shift**2
+
+
+# -- cp --------------------------------------------------------------------------------------------
+C = cp.METHOD.variational
+
+
+@plant_law(cp.METHOD, "update")
+def a_mode_ignores_the_covariance_of_the_next(q, data, h):
+    first, second = data.modes[:2]
+    known = C.update(q._replace(U={**q.U, second: sure(q.U[second])}), data, h)
+    new = C.update(q, data, h)
+    return new._replace(U={**new.U, first: known.U[first]})
+
+
+@plant_law(cp.METHOD, "expected")
+def the_bound_of_a_tensor_ignores_the_uncertainty_of_rows(q, data, h):
+    last = data.modes[-1]
+    return C.expected(q._replace(U={**q.U, last: sure(q.U[last])}), data, h)
+
+
+# -- heres -----------------------------------------------------------------------------------------
+H = heres.METHOD.variational
+
+
+@plant_law(heres.METHOD, "update")
+def labels_ignore_the_covariance_of_rows(q, data, h):
+    known = H.update(q._replace(B={b: sure(own) for b, own in q.B.items()}), data, h)
+    return H.update(q, data, h)._replace(F=known.F)
+
+
+@plant_law(heres.METHOD, "expected")
+def the_ridge_ignores_the_covariance_of_columns(q, data, h):
+    own = sum(len(x["mean"]) * jnp.trace(x["cov"]) for x in q.B.values())
+    return H.expected(q, data, h) + h.beta * own
+
+
+# -- Dirichlet rows --------------------------------------------------------------------------------
+def mean(belief):
+    """The means of Dirichlet rows: what their typical values are not."""
+    return belief["conc"] / belief["conc"].sum(-1, keepdims=True)
+
+
+def plant_shares(method):
+    """The mean in place of exp E log in the sweep; and a term that the bound lacks."""
+    law = method.variational
+
+    @plant_law(method, "update")
+    def shares_of_means(q, data, h):
+        return law.begin(dirichlet_rows.each(q, mean), data, h)
+
+    @plant_law(method, "expected")
+    def the_bound_forgets_the_prior_of_A(q, data, h):
+        a = h.alpha if method is urp.METHOD else h.a
+        return law.expected(q, data, h) - (a - 1) * jnp.sum(beliefs.expected_log(q.A))
+
+
+for own in (urp.METHOD, plsa.METHOD, mvplsa.METHOD):
+    plant_shares(own)
