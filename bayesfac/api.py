@@ -13,7 +13,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import components, folding, recommending, saving, updating
+from bayesfac import components, folding, recommending, related, saving, updating
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
@@ -149,17 +149,17 @@ class Fit:
         return with_data(self, contain(self.method, data), thin=thin, max_bytes=max_bytes)
 
     def predict(
-        self, query: Any, *, user_features: Any = None, item_features: Any = None
-    ) -> Prediction:
+        self, query: Any, *, matrix: str | None = None, user_features: Any = None, item_features: Any = None
+    ) -> Prediction:  # fmt: skip
         """The predictive distribution of each cell of the query, in the order of the query.
 
         `query` is a container or a table of labels without values. The prediction for a user, item or row
         without training data comes from the prior and is flagged. If training had features, tables of
-        features (by default those of the query) tell this prior what is known of new users and items.
+        features (by default those of the query) tell this prior what is known of new users and items. Of a
+        fit to `Relations`, `matrix` names another matrix than the ratings.
         """
-        located = self.data.locate(query, {"user": user_features, "item": item_features})
-        rest = (self.seed, self.data.levels)
-        return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
+        tables = {"user": user_features, "item": item_features}
+        return related.predict(self, query, matrix, tables)
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.

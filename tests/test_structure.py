@@ -106,6 +106,7 @@ FACADE = {
         "penalty_path",
         "plotting",
         "recommending",
+        "related",
         "saving",
         "simulation",
     ),

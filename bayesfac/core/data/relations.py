@@ -1,6 +1,7 @@
 """Ratings beside other matrices with the same users, items and other labels, checked once, here."""
 
 import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ from bayesfac.core.data.columns import Columns
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Frame, Ratings
 from bayesfac.core.data.tensor import RESERVED
+from bayesfac.core.errors import DataWarning
 
 RATINGS = "ratings"  # the name of the matrix that is predicted unless another one is asked for
+BINARY = (0.0, 1.0)  # the levels of tables of True and False
 ENDS = ("user", "item")  # the kinds of its rows and columns
 
 
@@ -62,8 +65,8 @@ class Relations(Ratings):
     matrices : mapping, optional
         {name: (kind of rows, kind of columns, table)}: {"tags": ("user", "tag", frame)}. Kinds are "user",
         "item" and others, which the matrices may share. A table is a long DataFrame with columns named as
-        the two kinds and one of values; a wide DataFrame; or whatever else `Ratings` reads, or Ratings. A
-        matrix of `Ratings(table, levels=2)` or with more levels is ordinal.
+        the two kinds and one of values; a wide DataFrame; or whatever else `Ratings` reads, or Ratings, which
+        may have levels. A DataFrame of True and False has two levels.
     columns, levels, duplicates
         Of the ratings, as in `Ratings`; `duplicates` also of the other tables.
 
@@ -120,6 +123,13 @@ class Relations(Ratings):
         for name, at in code.items():
             row, col, part = parts[name]
             order = np.lexsort(at.T[::-1])
+            if len(at) > 1 and np.ptp(part.value) == 0:
+                warnings.warn(
+                    f"The matrix {name!r} has {part.value[0]:g} in each of its {len(at)} cells and says "
+                    "nothing: a cell that is not listed is missing, so list the zeros that are known",
+                    DataWarning,
+                    stacklevel=2,
+                )
             tables[name] = Table(row, col, at[order], part.value[order], part.levels)
         self._link(tables, {kind: i for kind, i in axes.items() if kind not in ENDS})
 
@@ -291,7 +301,9 @@ def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratin
                 f"Expected one column of values beside {row!r} and {col!r}, got {rest or 'none'}: choose one, "
                 "and list zeros that are known, as a cell that is not listed is missing"
             )
-        return Ratings(frame, columns=[row, col, rest[0]], duplicates=duplicates)
+        levels = BINARY if frame[rest[0]].dtype.kind == "b" else None
+        columns = [row, col, rest[0]]
+        return Ratings(frame, columns=columns, duplicates=duplicates, levels=levels)
     unnamed_text = frame.index.name is None and frame.index.inferred_type == "string"
     if frame.index.name is None and frame.columns.name is None and not unnamed_text:
         raise ValueError(
@@ -304,7 +316,9 @@ def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratin
     table = frame.to_numpy(np.float64, na_value=np.nan)
     at, to = np.nonzero(~np.isnan(table))
     labels = frame.index[at], pd.Index(seen)[to]
-    return Ratings(*labels, table[at, to], duplicates=duplicates)
+    yes_or_no = all(kind.kind == "b" for kind in frame.dtypes)
+    levels = BINARY if yes_or_no else None
+    return Ratings(*labels, table[at, to], duplicates=duplicates, levels=levels)
 
 
 def _check_linked(parts: dict[str, tuple[str, str, Ratings]]) -> None:
