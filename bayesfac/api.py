@@ -13,7 +13,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac import components, folding, recommending, related, saving, updating
+from bayesfac import components, folding, recommending, saving, updating
 from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
@@ -23,6 +23,7 @@ from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sit
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import alone, collapse, engine_for
+from bayesfac.inference.predictions import related
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived, start_from
@@ -158,8 +159,7 @@ class Fit:
         features (by default those of the query) tell this prior what is known of new users and items. Of a
         fit to `Relations`, `matrix` names another matrix than the ratings.
         """
-        tables = {"user": user_features, "item": item_features}
-        return related.predict(self, query, matrix, tables)
+        return related.predict(self, query, matrix, {"user": user_features, "item": item_features})
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.

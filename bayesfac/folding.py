@@ -13,8 +13,8 @@ import pandas as pd
 from bayesfac import new_rows
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.scaling import raw_features, rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views

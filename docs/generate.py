@@ -138,7 +138,12 @@ def methods() -> dict[str, str]:
         "# Methods",
         "Each page is made from the header, the record and the code of the method's file.",
     ]
-    guides = {"Ratings": "ratings", "Counts": "choosing", "Relations": "ratings", "Tensor": "ratings"}
+    guides = {
+        "Ratings": "ratings",
+        "Counts": "choosing",
+        "Relations": "ratings",
+        "Tensor": "ratings",
+    }
     guides |= {"Views": "graphs", "Tasks": "tasks"}
     for kind, guide in guides.items():
         chosen = {n: m for n, m in sorted(REGISTRY.items()) if m.data.__name__ == kind}

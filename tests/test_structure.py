@@ -106,7 +106,6 @@ FACADE = {
         "penalty_path",
         "plotting",
         "recommending",
-        "related",
         "saving",
         "simulation",
     ),

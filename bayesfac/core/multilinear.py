@@ -1,4 +1,4 @@
-"""Products of the rows of several tables: what cells of tensors and of linked matrices see of their factors."""
+"""Products of the rows of several tables: what cells of tensors and linked matrices see of factors."""
 
 from collections.abc import Sequence
 

@@ -25,7 +25,7 @@ class Gaussian(NamedTuple):
 
 
 class Products(NamedTuple):
-    """The truth of `make_tensor` and `make_relations`: sums of products of rows, plus noise of this standard deviation."""
+    """The truth of `make_tensor` and `make_relations`: sums of products of rows, plus noise of this sd."""
 
     U: dict[str, np.ndarray]
     noise: float
@@ -200,8 +200,8 @@ def make_relations(
     """Ratings, users x tags and items x words from shared factors, and the true factors.
 
     All factors are normal, and all products have the variance 1. Half of the cells of the tags are seen, and
-    all of the words; their noise has the standard deviations 1 and 2, and words come in a unit of 100. Without
-    tags (`n_tags=0`) or words there is no such matrix.
+    all of the words; their noise has the standard deviations 1 and 2, and words come in a unit of 100. With
+    `n_tags=0` there is no matrix of tags, with `n_words=0` none of words.
 
     Examples
     --------

@@ -119,9 +119,16 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
         if isinstance(data, Relations):
             moved_to = user[data.user], item[data.item], data.value
             part = data._part(*moved_to, data.users, data.items, slice(None))
-            return relinked(part, lambda t: np.stack(
-                [np.argsort(orders[kind])[t.code[:, at]] for at, kind in enumerate((t.row, t.col))], 1
-            ))
+            return relinked(
+                part,
+                lambda t: np.stack(
+                    [
+                        np.argsort(orders[kind])[t.code[:, at]]
+                        for at, kind in enumerate((t.row, t.col))
+                    ],
+                    1,
+                ),
+            )
         if isinstance(data, Counts):
             moved_to = user[data.user], item[data.item], data.value
             return data._part(*moved_to, data.users, data.items, slice(None))

@@ -98,9 +98,12 @@ class Relations(Ratings):
     ) -> None:
         if isinstance(ratings, Counts):
             raise TypeError(
-                "Expected ratings, got Counts, whose zeros are not listed: bf.Ratings(data) reads what is listed"
+                "Expected ratings, got Counts, whose zeros are not listed: bf.Ratings(data) has them missing"
             )
-        main = Ratings(ratings, columns=columns, levels=levels, duplicates=duplicates)
+        main = ratings
+        if type(ratings) is not Ratings or columns is not None or levels is not None:
+            levels = ratings.levels if isinstance(ratings, Ratings) and levels is None else levels
+            main = Ratings(ratings, columns=columns, levels=levels, duplicates=duplicates)
         if main.x:
             raise ValueError(
                 f"Expected features as another matrix, {{'about': ('user', 'feature', table)}}, got {main!r}"
@@ -115,9 +118,9 @@ class Relations(Ratings):
         _check_linked(parts)
         axes = _united(parts)
         code = {name: _coded(part, axes) for name, part in parts.items()}
-        self._fill(
-            *code.pop(RATINGS).T, main.value, axes["user"], axes["item"], main.levels, main.time
-        )
+        user, item = code.pop(RATINGS).T
+        ends = (axes[end] for end in ENDS)
+        self._fill(user, item, main.value, *ends, main.levels, main.time)  # type: ignore[call-arg]
         self.host = replace(self.host, name=main.name)
         tables = {}
         for name, at in code.items():
@@ -172,7 +175,7 @@ class Relations(Ratings):
 
     @property
     def colours(self) -> dict[str, int]:
-        """1 or -1 for each kind, such that every matrix joins two colours; {} if there are no such colours."""
+        """1 or -1 for each kind, such that every matrix joins two colours; {} if none are such."""
         found = {"user": 1}
         while ends := [(k.row, k.col) for k in self.kinds if (k.row in found) != (k.col in found)]:
             for row, col in ends:
@@ -213,7 +216,7 @@ class Relations(Ratings):
     def _part(
         self, user: Any, item: Any, value: Any, users: Any, items: Any, kept: Any
     ) -> "Relations":
-        part = super()._part(user, item, value, users, items, kept)
+        part: Any = super()._part(user, item, value, users, items, kept)
         moved = {}
         for kind, new, old in (("user", users, self.users), ("item", items, self.items)):
             if new is not old:
@@ -242,7 +245,7 @@ class Relations(Ratings):
 
     def fill(self, draw: Mapping[str, Any]) -> "Relations":
         """The same cells with the values that the model drew at the sites `rating` and `view.NAME`."""
-        filled = super().fill(draw)
+        filled: Any = super().fill(draw)
         tables = {}
         for name, t in self.host.tables.items():
             value = np.asarray(draw[f"view.{name}"], np.float64)
@@ -257,24 +260,11 @@ def _read(name: str, given: Any, duplicates: str) -> tuple[str, str, Ratings]:
     """The kinds and the cells of a matrix beside the ratings."""
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise ValueError(
-            f"Expected (kind of rows, kind of columns, table) as the matrix {name!r}, got {type(given).__name__}"
+            f"Expected (kind of rows, kind of columns, table) as the matrix {name!r}, got "
+            f"{type(given).__name__}"
         )
     row, col, table = given
-    for what in (name, row, col):
-        if not isinstance(what, str) or not what or what in RESERVED or {".", "/"} & set(what):
-            raise ValueError(
-                "Expected names of matrices and of kinds without '.' and '/' and none of "
-                f"{sorted(RESERVED)}, got {what!r}"
-            )
-    if name == RATINGS:
-        raise ValueError(
-            f"Expected other names than {RATINGS!r} for the other matrices, got it for {row} x {col}"
-        )
-    if row == col:
-        raise ValueError(
-            f"Expected two kinds of labels in the matrix {name!r}, got {row!r} twice: links within one kind "
-            "are no product of two factors"
-        )
+    _check_names(name, row, col)
     if isinstance(table, Counts):
         raise TypeError(
             f"Expected Ratings or a table as the matrix {name!r}, got Counts, whose zeros are not listed"
@@ -292,14 +282,32 @@ def _read(name: str, given: Any, duplicates: str) -> tuple[str, str, Ratings]:
         raise type(error)(f"{error} ({where})") from error
 
 
+def _check_names(name: str, row: str, col: str) -> None:
+    for what in (name, row, col):
+        if not isinstance(what, str) or not what or what in RESERVED or {".", "/"} & set(what):
+            raise ValueError(
+                "Expected names of matrices and of kinds without '.' and '/' and none of "
+                f"{sorted(RESERVED)}, got {what!r}"
+            )
+    if name == RATINGS:
+        raise ValueError(
+            f"Expected other names than {RATINGS!r} for the other matrices, got it for {row} x {col}"
+        )
+    if row == col:
+        raise ValueError(
+            f"Expected two kinds of labels in the matrix {name!r}, got {row!r} twice: links within one kind "
+            "are no product of two factors"
+        )
+
+
 def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratings:
     seen = list(frame.columns)
     if row in seen and col in seen:
         rest = [column for column in seen if column not in (row, col)]
         if len(rest) != 1:
             raise ValueError(
-                f"Expected one column of values beside {row!r} and {col!r}, got {rest or 'none'}: choose one, "
-                "and list zeros that are known, as a cell that is not listed is missing"
+                f"Expected one column of values beside {row!r} and {col!r}, got {rest or 'none'}: choose "
+                "one, and list zeros that are known, as a cell that is not listed is missing"
             )
         levels = BINARY if frame[rest[0]].dtype.kind == "b" else None
         columns = [row, col, rest[0]]

@@ -139,7 +139,9 @@ def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
 def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the products at the cells."""
     at, mean = jnp.tril_indices(sides[0].mean.shape[1]), multiplied([s.mean for s in sides], cells)
-    twice = jnp.where(at[0] == at[1], 1, 2).astype(mean.dtype)  # the other half of a symmetric table
+    twice = jnp.where(at[0] == at[1], 1, 2).astype(
+        mean.dtype
+    )  # the other half of a symmetric table
     if isinstance(cells, LinkedCells):
         cov = [_half(s.cov) * twice for s in sides]
         variance = crossed(cov, [_half(_square(s.mean)) for s in sides], cells)

@@ -15,7 +15,6 @@ from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.method import laws_in
 
-
 FRAMES = 4  # random frames in which `rescaled` draws scales, in one sweep
 Tables = dict[str, jax.Array]
 

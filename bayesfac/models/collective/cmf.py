@@ -1,8 +1,8 @@
 r"""Collective matrix factorization: several matrices that share the factors of users, items, tags, words.
 
 Singh & Gordon, "Relational Learning via Collective Matrix Factorization", KDD 2008; Bayesian: Klami,
-Bouchard & Tripathi, "Group-sparse Embeddings in Collective Matrix Factorization", ICLR 2014. Each kind of label
-e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of kind e and columns of kind f:
+Bouchard & Tripathi, "Group-sparse Embeddings in Collective Matrix Factorization", ICLR 2014. Each kind of
+label e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of kind e and columns of kind f:
 
     z_ij = (y_ij - m_r) / s_r ~ N(u_i . v_j, 1 / alpha_r)                              (real values)
     P(y_ij <= level l) = Phi(theta_rl - u_i . v_j)                                     (probit)
@@ -22,14 +22,14 @@ e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of kind e a
     -                   cuts.MATRIX         R - 1       free coordinates t of the thresholds theta
     m_r, s_r            offset and scale    of the matrices in `Hyper`: mean and standard deviation
 
-Where this differs from the papers: values are standardised matrix by matrix, each with a noise of its own that
-is learned, so that no matrix counts for more because its unit is small; Singh & Gordon weight matrices by
-hand. Klami, Bouchard & Tripathi have a precision for each component and kind, which switches a component off
-for some kinds; here Lambda, whose prior is as wide, does this in any direction. Biases of rows and columns are
+Where this differs from the papers: values are standardised matrix by matrix, each with a noise of its own
+that is learned, so that no matrix counts for more because its unit is small; Singh & Gordon weight matrices
+by hand. Klami et al. have a precision for each component and kind, which switches a component off for some
+kinds; here Lambda, whose prior is as wide, does this in any direction. Biases of rows and columns are
 components that are constant on the other side, as in `bpmf`. Counts have no law here.
 
 A row given the rest is one Gaussian regression on the other ends of its cells in all matrices: `bpmf`'s,
-with one list of cells (`LinkedCells`). For matrices of levels the Gibbs sampler draws a latent normal for each
+with one list of cells (`LinkedCells`). For matrices of levels the sampler draws a latent normal for each
 cell (Albert & Chib, 1993), thresholds by Metropolis steps; the solver replaces log P by a parabola below it,
 which touches it at the present x: as log P bends by at most 1, J never rises.
 
@@ -37,6 +37,8 @@ With `scales="estimated"` a point fit sets mu, Lambda, alpha and cuts once, by e
 (`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. A Gibbs sweep also draws
 the scale of the rows of one colour against the other, if kinds have two colours such that no matrix joins
 two kinds of one colour.
+
+Length: more than 300 lines, for two laws of the data, each with its solver, sampler and prediction.
 """
 
 from functools import partial
@@ -149,7 +151,7 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
 
 
 def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
-    """The start of a point fit: mu, Lambda, alpha and cuts by empirical Bayes, which the solver then holds."""
+    """The start of a point fit: mu, Lambda, alpha, cuts by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -159,9 +161,11 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     def observe(own: dict, x: jax.Array, variance: jax.Array) -> tuple:
         parts = []
         for m in matrices(hyper):
-            law = partial(cuts.observed, coded(data, m))
+            law: Any
             if m.levels is None:
                 law = bayes.normal(standard(data, m), hyper.alpha_shape, hyper.alpha_rate)
+            else:
+                law = partial(cuts.observed, coded(data, m))
             at = data.spans[m.name]
             parts.append(law(own[m.name], x[at], variance[at]))
         new, target, weight, fit = zip(*parts, strict=True)
@@ -350,7 +354,7 @@ def model(data: Relations, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The value in the matrix `predicts`; a label without data is a draw from N(mu, Lambda^-1) of its kind."""
+    """The value in the matrix `predicts`; a label without data is a draw from N(mu, Lambda^-1)."""
     m = next(m for m in matrices(hyper) if m.name == hyper.predicts)
     row, col = ((p.mu[kind], jnp.linalg.inv(p.Lambda[kind])) for kind in (m.row, m.col))
     U, V = p.U[m.row], p.U[m.col]

@@ -92,7 +92,9 @@ def test_a_part_keeps_the_other_matrices(data):
 
 def test_forms_of_tables():
     dense = np.array([[1.0, np.nan], [0.0, 2.0]])
-    wide = pd.DataFrame({"s": [True, False], "t": [False, False]}, index=pd.Index([0, 1], name="user"))
+    wide = pd.DataFrame(
+        {"s": [True, False], "t": [False, False]}, index=pd.Index([0, 1], name="user")
+    )
     stored = sp.coo_matrix(([0.0, 3.0], ([0, 1], [1, 0])), shape=(2, 2))
     ratings = bf.Ratings([0, 1], [0, 1], [1.0, 2.0])
     data = bf.Relations(
@@ -141,7 +143,9 @@ def test_the_card_counts_cells_elsewhere(data):
 def test_equal_data_have_equal_fingerprints(data):
     same = bf.Relations(SEEN, {"tags": ("user", "tag", TAGS), "words": ("item", "word", WORDS)})
     assert same.fingerprint() == data.fingerprint()
-    other = bf.Relations(SEEN, {"tags": ("user", "tag", TAGS), "words": ("item", "word", WORDS * 2)})
+    other = bf.Relations(
+        SEEN, {"tags": ("user", "tag", TAGS), "words": ("item", "word", WORDS * 2)}
+    )
     assert other.fingerprint() != data.fingerprint()
 
 
@@ -149,7 +153,11 @@ def test_values_are_hidden_and_filled():
     data = few_relations(jax.random.key(0))
     hidden = data.hide()
     assert hidden.y is None and set(hidden.others.values()) == {None}
-    draw = {"rating": data.y + 1, "view.tags": data.others["tags"], "view.words": data.others["words"] * 2}
+    draw = {
+        "rating": data.y + 1,
+        "view.tags": data.others["tags"],
+        "view.words": data.others["words"] * 2,
+    }
     filled = data.fill(draw)
     np.testing.assert_allclose(filled.value, data.value + 1, rtol=1e-6)
     np.testing.assert_allclose(filled.values("words"), 2 * data.values("words"), rtol=1e-6)

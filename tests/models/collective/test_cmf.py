@@ -97,7 +97,9 @@ def test_the_contract_with_ordinal_ratings(check, key):
 def test_alone_it_is_bpmf():
     """With one matrix the objective is that of bpmf for standardised ratings, and so are the rows."""
     ratings = bf.datasets.make_gaussian(9, 7, 2, density=0.5, seed=0)[0]
-    ratings = bf.Ratings(ratings.user, ratings.item, (ratings.value - ratings.mean) / ratings.spread)
+    ratings = bf.Ratings(
+        ratings.user, ratings.item, (ratings.value - ratings.mean) / ratings.spread
+    )
     data, bpmf = bf.Relations(ratings), REGISTRY["bpmf"]
     h, g = CMF.prepare(data, CMF.Hyper(2)), bpmf.prepare(ratings, bpmf.Hyper(2))
     p = CMF.init(jax.random.key(0), data, h)
@@ -169,7 +171,9 @@ def test_tags_tell_what_users_without_ratings_like(made, drawn):
     train, test, truth = made
     own = bf.Ratings(train.frame()).on(train.users, "user").on(train.items)
     alone = bf.fit("bpmf", own, bf.Gibbs(60, 100, 2), n_components=3, **QUIET)
-    error = {f.name: bf.metrics.rmse(f.predict(test.frame()).mean, test.value) for f in (drawn, alone)}
+    error = {
+        f.name: bf.metrics.rmse(f.predict(test.frame()).mean, test.value) for f in (drawn, alone)
+    }
     assert error["cmf"] < 0.8 * error["bpmf"]
     seen = drawn.predict(test)
     assert not seen.frame()["flagged"].any()
@@ -227,7 +231,9 @@ def test_comparison_diagnostics_and_loo(made, drawn):
 def test_ordinal_ratings_and_new_users():
     """Levels sum to one, also for a new user, whose law is the mean over draws from the prior."""
     data, h = levelled(jax.random.key(2))
-    fit = bf.fit("cmf", data, bf.Gibbs(20, 20, 2), n_components=2, probit=("ratings", "tags"), **QUIET)
+    fit = bf.fit(
+        "cmf", data, bf.Gibbs(20, 20, 2), n_components=2, probit=("ratings", "tags"), **QUIET
+    )
     assert fit.predict(data).probabilities.shape == (len(data), 3)
     p = from_sites(CMF, {name: jnp.asarray(x[0, -1]) for name, x in fit.draws.items()})
     law = CMF.predict(p, Query(np.array([-1, 1]), np.array([2, 2])), fit.hyper)

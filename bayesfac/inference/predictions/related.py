@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,8 @@ from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.inference.predictions.predict import Prediction
 
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
-
-def predict(fit: "Fit", query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:
+def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:
     """The predictive distribution of each cell of the query; see `Fit.predict`."""
     card, hyper, ends = fit.data, fit.hyper, None
     if matrix is not None:
@@ -28,11 +25,13 @@ def predict(fit: "Fit", query: Any, matrix: str | None, tables: Mapping[str, Any
     return Prediction(fit.method, hyper, fit._as_draws(), *rest)
 
 
-def _of_matrix(fit: "Fit", matrix: str) -> tuple[Card, Any, list[str]]:
+def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
     """A card and settings with this matrix in the place of the ratings, and the kinds of its labels."""
     known = {m[0]: m for m in getattr(fit.hyper, "matrices", None) or ()}
     if not known:
-        raise BayesfacError(f"Expected a fit of several matrices for matrix=, got one of {fit.name}")
+        raise BayesfacError(
+            f"Expected a fit of several matrices for matrix=, got one of {fit.name}"
+        )
     if matrix not in known:
         raise UnknownName(unknown("matrix", matrix, known))
     _, row, col, _, _, levels = known[matrix]
