@@ -19,6 +19,7 @@ from bayesfac.core.data.tensor import RESERVED
 from bayesfac.core.errors import DataWarning
 
 RATINGS = "ratings"  # the name of the matrix that is predicted unless another one is asked for
+Parts = dict[str, tuple[str, str, Ratings]]  # {matrix: (kinds of rows and columns, cells)}
 BINARY = (0.0, 1.0)  # the levels of tables of True and False
 ENDS = ("user", "item")  # the kinds of its rows and columns
 
@@ -112,10 +113,10 @@ class Relations(Ratings):
             main = main.on(ratings.users, "user").on(ratings.items)
             old = {k.name: (k.row, k.col, ratings.matrix(k.name)) for k in ratings.kinds[1:]}
             matrices = {**old, **(matrices or {})}
-        parts = {RATINGS: (*ENDS, main)}
-        for name, given in (matrices or {}).items():
-            parts[name] = _read(name, given, duplicates)
-        _check_linked(parts)
+        given = {name: _checked(name, spec) for name, spec in (matrices or {}).items()}
+        _check_linked({name: {row, col} for name, (row, col, _) in given.items()})
+        read = {name: _read(name, *spec, duplicates) for name, spec in given.items()}
+        parts: Parts = {RATINGS: (*ENDS, main), **read}
         axes = _united(parts)
         code = {name: _coded(part, axes) for name, part in parts.items()}
         user, item = code.pop(RATINGS).T
@@ -185,10 +186,10 @@ class Relations(Ratings):
 
     def matrix(self, name: str) -> Ratings:
         """A matrix beside the ratings: its rows as users, its columns as items."""
-        if name not in self.host.tables:
+        table = self.host.tables.get(name)
+        if table is None:
             known = list(self.host.tables)
             raise ValueError(f"Expected a matrix among {known}, got {name!r}{_near(name, known)}")
-        table = self.host.tables[name]
         row, col = (self.axes[kind] for kind in (table.row, table.col))
         at = row[table.code[:, 0]], col[table.code[:, 1]]
         return Ratings(*at, table.value, levels=table.levels).named(name)
@@ -218,18 +219,17 @@ class Relations(Ratings):
     ) -> "Relations":
         part: Any = super()._part(user, item, value, users, items, kept)
         moved = {}
-        for kind, new, old in (("user", users, self.users), ("item", items, self.items)):
-            if new is not old:
+        for kind, new in (("user", users), ("item", items)):
+            if new is not (old := self.axes[kind]):
                 moved[kind] = reading.positions_of(new, old)
-        tables = {name: _moved(table, moved) for name, table in self.host.tables.items()}
-        part._link(tables, self.host.axes)
+        part._link({n: _moved(t, moved) for n, t in self.host.tables.items()}, self.host.axes)
         return part
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
         parts: list[Any] = [super().fingerprint()]
-        for kind, index in self.host.axes.items():
-            parts += [[kind], reading.as_read(index)]
+        for index in self.host.axes.values():
+            parts.append(reading.as_read(index))
         for name, t in self.host.tables.items():
             parts += [[name, t.row, t.col], t.levels, t.code, t.value]
         return reading.digest(parts)
@@ -240,8 +240,7 @@ class Relations(Ratings):
 
     def drawn(self, draw: Mapping[str, Any]) -> "Relations":
         """The same cells with the values that the model drew, on the device alone."""
-        others = {name: draw[f"view.{name}"] for name in self.others}
-        return self.replaced(y=draw["rating"], others=others)
+        return self.replaced(y=draw["rating"], others={n: draw[f"view.{n}"] for n in self.others})
 
     def fill(self, draw: Mapping[str, Any]) -> "Relations":
         """The same cells with the values that the model drew at the sites `rating` and `view.NAME`."""
@@ -256,22 +255,52 @@ class Relations(Ratings):
 
 
 # -- reading ------------------------------------------------------------------------------------
-def _read(name: str, given: Any, duplicates: str) -> tuple[str, str, Ratings]:
-    """The kinds and the cells of a matrix beside the ratings."""
+def _checked(name: str, given: Any) -> tuple[str, str, Any]:
+    """The kinds and the table of a matrix beside the ratings."""
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise ValueError(
             f"Expected (kind of rows, kind of columns, table) as the matrix {name!r}, got "
             f"{type(given).__name__}"
         )
     row, col, table = given
-    _check_names(name, row, col)
-    if isinstance(table, Counts):
+    for what in (name, row, col):
+        if not isinstance(what, str) or not what or what in RESERVED or {".", "/"} & set(what):
+            raise ValueError(
+                "Expected names of matrices and of kinds without '.' and '/' and none of "
+                f"{sorted(RESERVED)}, got {what!r}"
+            )
+    if name == RATINGS:
+        raise ValueError(f"Expected another name than {name!r} for the matrix {row} x {col}")
+    if row == col:
+        raise ValueError(
+            f"Expected two kinds of labels in the matrix {name!r}, got {row!r} twice: links within one "
+            "kind are no product of two factors"
+        )
+    return row, col, table
+
+
+def _check_linked(rest: dict[str, set[str]]) -> None:
+    """Refuse matrices that share no kind of label with the ratings, not even through others."""
+    known = set(ENDS)
+    while rest:
+        linked = [name for name, kinds in rest.items() if kinds & known]
+        if not linked:
+            name, kinds = next(iter(rest.items()))
+            hint = "".join(_near(kind, known) for kind in sorted(kinds))
+            raise ValueError(
+                f"Expected the matrix {name!r} to have one of the kinds {sorted(known)}, got "
+                f"{sorted(kinds)}{hint}"
+            )
+        known = known.union(*(rest.pop(name) for name in linked))
+
+
+def _read(name: str, row: str, col: str, table: Any, duplicates: str) -> tuple[str, str, Ratings]:
+    """The kinds and the cells of a matrix beside the ratings."""
+    if isinstance(table, Counts) or (isinstance(table, Ratings) and table.x):
         raise TypeError(
-            f"Expected Ratings or a table as the matrix {name!r}, got Counts, whose zeros are not listed"
+            f"Expected Ratings without features or a table as the matrix {name!r}, got {table!r}"
         )
     if isinstance(table, Ratings):
-        if table.x:
-            raise ValueError(f"Expected the matrix {name!r} without features, got {table!r}")
         return row, col, table
     try:
         if isinstance(table, pd.DataFrame):
@@ -280,24 +309,6 @@ def _read(name: str, given: Any, duplicates: str) -> tuple[str, str, Ratings]:
     except (TypeError, ValueError) as error:
         where = f"in the matrix {name!r}, whose users are of the kind {row!r} and items of {col!r}"
         raise type(error)(f"{error} ({where})") from error
-
-
-def _check_names(name: str, row: str, col: str) -> None:
-    for what in (name, row, col):
-        if not isinstance(what, str) or not what or what in RESERVED or {".", "/"} & set(what):
-            raise ValueError(
-                "Expected names of matrices and of kinds without '.' and '/' and none of "
-                f"{sorted(RESERVED)}, got {what!r}"
-            )
-    if name == RATINGS:
-        raise ValueError(
-            f"Expected other names than {RATINGS!r} for the other matrices, got it for {row} x {col}"
-        )
-    if row == col:
-        raise ValueError(
-            f"Expected two kinds of labels in the matrix {name!r}, got {row!r} twice: links within one kind "
-            "are no product of two factors"
-        )
 
 
 def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratings:
@@ -329,37 +340,21 @@ def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratin
     return Ratings(*labels, table[at, to], duplicates=duplicates, levels=levels)
 
 
-def _check_linked(parts: dict[str, tuple[str, str, Ratings]]) -> None:
-    """Refuse matrices that share no kind of label with the ratings, not even through others."""
-    known, rest = set(ENDS), {n: part for n, part in parts.items() if n != RATINGS}
-    while rest:
-        linked = [name for name, (row, col, _) in rest.items() if {row, col} & known]
-        if not linked:
-            name, (row, col, _) = next(iter(rest.items()))
-            hint = _near(row, known) or _near(col, known)
-            raise ValueError(
-                f"Expected the matrix {name!r} to have one of the kinds {sorted(known)}, got {row!r} and "
-                f"{col!r}{hint}"
-            )
-        for name in linked:
-            known |= set(rest.pop(name)[:2])
-
-
 def _near(name: str, known: Any) -> str:
     near = difflib.get_close_matches(str(name), sorted(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _united(parts: dict[str, tuple[str, str, Ratings]]) -> dict[str, pd.Index]:
+def _united(parts: Parts) -> dict[str, pd.Index]:
     """{kind: all its labels}; a matrix that shares no label of a shared kind is refused."""
     found: dict[str, list[tuple[str, pd.Index]]] = {}
     for name, (row, col, part) in parts.items():
         found.setdefault(row, []).append((name, part.users))
         found.setdefault(col, []).append((name, part.items))
     axes = {}
-    for kind, mine in found.items():
-        axes[kind] = whole = mine[0][1]
-        for name, index in mine[1:]:
+    for kind, [(_, whole), *rest] in found.items():
+        axes[kind] = whole
+        for name, index in rest:
             if (reading.positions_of(whole, index) < 0).all():
                 raise ValueError(
                     f"Expected {kind} labels of {name!r} that other matrices have too, got none: "
@@ -373,8 +368,8 @@ def _united(parts: dict[str, tuple[str, str, Ratings]]) -> dict[str, pd.Index]:
 
 def _coded(part: tuple[str, str, Ratings], axes: dict[str, pd.Index]) -> np.ndarray:
     row, col, data = part
-    ends = ((row, data.users, data.user), (col, data.items, data.item))
-    return np.stack([reading.positions_of(axes[kind], own)[code] for kind, own, code in ends], 1)
+    rows = reading.positions_of(axes[row], data.users)[data.user]
+    return np.stack([rows, reading.positions_of(axes[col], data.items)[data.item]], 1)
 
 
 def _moved(table: Table, moved: dict[str, np.ndarray]) -> Table:
@@ -393,15 +388,11 @@ def few_relations(key: jax.Array, levels: int | None = None) -> Relations:
     """Seven users and five items, four tags of users on three levels, and three words of items: an example
     for tests. With `levels` the ratings are ordinal too."""
     keys = jax.random.split(key, 4)
-    seen = jax.random.uniform(keys[0], (7, 5)) < 0.6
-    value = jax.random.normal(keys[1], (7, 5))
-    if levels:
-        value = jax.random.randint(keys[1], (7, 5), 1, levels + 1)
+    seen, shape = jax.random.uniform(keys[0], (7, 5)) < 0.6, (7, 5)
+    whole = jax.random.randint(keys[1], shape, 1, (levels or 1) + 1)
+    value = whole if levels else jax.random.normal(keys[1], shape)
     tags = np.asarray(jax.random.randint(keys[2], (7, 4), 1, 4), float)
     tags[::3, 1:3] = np.nan
-    words = np.asarray(jax.random.normal(keys[3], (5, 3)))
-    tables = {
-        "tags": ("user", "tag", Ratings(tags, levels=3)),
-        "words": ("item", "word", Ratings(words)),
-    }
+    words = Ratings(jax.random.normal(keys[3], (5, 3)))
+    tables = {"tags": ("user", "tag", Ratings(tags, levels=3)), "words": ("item", "word", words)}
     return Relations(Ratings(np.where(seen, value, np.nan), levels=levels), tables)

@@ -171,10 +171,10 @@ def tags(**change):
 @pytest.mark.parametrize(
     ("matrices", "said"),
     [
-        ({"tags": ("users", "tag", TAGS)}, "one of the kinds.*got 'users' and 'tag'; did you mean 'user'"),
+        ({"tags": ("users", "tag", TAGS)}, r"one of the kinds.*got \['tag', 'users'\]; did you mean 'user'"),
         ({"tags": ("user", "user", TAGS)}, "two kinds of labels.*'user' twice"),
         ({"tags": TAGS}, "kind of rows, kind of columns, table"),
-        ({"ratings": ("user", "tag", TAGS)}, "other names than 'ratings'"),
+        ({"ratings": ("user", "tag", TAGS)}, "another name than 'ratings'"),
         ({"a.b": ("user", "tag", TAGS)}, "without '.'"),
         ({"tags": ("user", "draw", TAGS)}, "none of.*got 'draw'"),
         (tags(more=1.0), r"one column of values.*\['value', 'more'\]"),
@@ -188,7 +188,7 @@ def tags(**change):
         ({"tags": ("user", "tag", TAGS.iloc[:0])}, "at least one rating.*in the matrix 'tags'"),
         ({"tags": ("user", "tag", np.full((2, 2), np.nan))}, "in the matrix 'tags'"),
         ({"words": ("item", "word", WORDS.astype(str))}, "numbers as values, got .* in column 'w'"),
-        ({"seen": ("user", "tag", bf.Counts([0], [0], [1]))}, "got Counts, whose zeros are not listed"),
+        ({"seen": ("user", "tag", bf.Counts([0], [0], [1]))}, "Ratings without features or a table.*got Counts"),
     ],
 )  # fmt: skip
 def test_wrong_matrices_are_refused(matrices, said):
