@@ -16,6 +16,7 @@ from bayesfac.api import load as load
 from bayesfac.automatic import auto as auto
 from bayesfac.core.data.counts import Counts as Counts
 from bayesfac.core.data.ratings import Ratings as Ratings
+from bayesfac.core.data.relations import Relations as Relations
 from bayesfac.core.data.tasks import Tasks as Tasks
 from bayesfac.core.data.tensor import Tensor as Tensor
 from bayesfac.core.data.views import Views as Views

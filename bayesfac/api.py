@@ -23,6 +23,7 @@ from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sit
 from bayesfac.core.programs import keep_programs
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import alone, collapse, engine_for
+from bayesfac.inference.predictions import related
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
 from bayesfac.inference.result import Job, Result, derived, start_from
@@ -149,17 +150,16 @@ class Fit:
         return with_data(self, contain(self.method, data), thin=thin, max_bytes=max_bytes)
 
     def predict(
-        self, query: Any, *, user_features: Any = None, item_features: Any = None
-    ) -> Prediction:
+        self, query: Any, *, matrix: str | None = None, user_features: Any = None, item_features: Any = None
+    ) -> Prediction:  # fmt: skip
         """The predictive distribution of each cell of the query, in the order of the query.
 
         `query` is a container or a table of labels without values. The prediction for a user, item or row
         without training data comes from the prior and is flagged. If training had features, tables of
-        features (by default those of the query) tell this prior what is known of new users and items.
+        features (by default those of the query) tell this prior what is known of new users and items. Of a
+        fit to `Relations`, `matrix` names another matrix than the ratings.
         """
-        located = self.data.locate(query, {"user": user_features, "item": item_features})
-        rest = (self.seed, self.data.levels)
-        return Prediction(self.method, self.hyper, self._as_draws(), *located, *rest)
+        return related.predict(self, query, matrix, {"user": user_features, "item": item_features})
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.

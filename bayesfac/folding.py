@@ -14,6 +14,7 @@ from bayesfac import new_rows
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.scaling import raw_features, rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
@@ -63,7 +64,7 @@ def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
     """Refuse rows that the method has no way to draw or to fit."""
     method, why = fit.method, ""
-    if by_law and not fit.is_point:
+    if by_law and not fit.is_point and not isinstance(data, Relations):
         return
     if "no_fold_in" in method.traits:
         why = method.traits["no_fold_in"]

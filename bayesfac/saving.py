@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | N
 
 def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
+    arrays |= {f"elsewhere {side}": count for side, count in fit.data.elsewhere.items()}
     arrays |= {f"stat {name}": value[:, ::thin] for name, value in fit.stats.items()}
     if fit.is_point:
         arrays |= {f"site {name}": np.asarray(value) for name, value in sites(fit.params).items()}
@@ -200,7 +202,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         "hyper": method.Hyper(**{k: _hashable(value) for k, value in header["hyper"].items()}),
         "engine": ENGINES[engine](**settings),
         "result": result,
-        "data": _card_from_json(header["data"], arrays["rows"], arrays["cols"]),
+        "data": _card_from_json(header["data"], arrays),
         **{name: header[name] for name in ("seed", "seconds", "info")},
     }
 
@@ -253,15 +255,17 @@ def _card_to_json(card: Card) -> dict[str, Any]:
     }
 
 
-def _card_from_json(saved: dict[str, Any], rows: np.ndarray, cols: np.ndarray) -> Card:
+def _card_from_json(saved: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Card:
     coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
     levels = None if saved["levels"] is None else tuple(saved["levels"])
     probe = pd.DataFrame(saved["probe"])
     name = saved.get("name", "")  # absent in fits of earlier versions, as the scales are
     scales = {view: _scale(**parts) for view, parts in saved.get("scales", {}).items()}
     encodings = {side: _encoding(**parts) for side, parts in saved.get("encodings", {}).items()}
+    rows, cols = arrays["rows"], arrays["cols"]
+    elsewhere = {k.split()[1]: v for k, v in arrays.items() if k.startswith("elsewhere ")}
     whole = (saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
-    return Card(*whole, scales, encodings)
+    return Card(*whole, scales, encodings, elsewhere)
 
 
 def _encoding_to_json(known: Encoding) -> dict[str, Any]:

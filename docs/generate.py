@@ -44,7 +44,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "fitting": ("Fitting", "Fit, keep, compare.",
                 "fit Fit auto load methods engines compare path ConvergenceWarning"),
     "data": ("Data", "Containers check once, when they are made.",
-             "Ratings Counts Tensor Views Tasks DataWarning"),
+             "Ratings Counts Relations Tensor Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
@@ -138,7 +138,12 @@ def methods() -> dict[str, str]:
         "# Methods",
         "Each page is made from the header, the record and the code of the method's file.",
     ]
-    guides = {"Ratings": "ratings", "Counts": "choosing", "Tensor": "ratings"}
+    guides = {
+        "Ratings": "ratings",
+        "Counts": "choosing",
+        "Relations": "ratings",
+        "Tensor": "ratings",
+    }
     guides |= {"Views": "graphs", "Tasks": "tasks"}
     for kind, guide in guides.items():
         chosen = {n: m for n, m in sorted(REGISTRY.items()) if m.data.__name__ == kind}

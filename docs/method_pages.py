@@ -259,6 +259,10 @@ ratings = bf.datasets.make_ratings(60, 40, 3, density=0.5, seed=0).frame()
 likes = bf.Counts(ratings.loc[ratings["rating"] >= 4, ["user", "item"]])
 train, test = bf.split.holdout(likes, 0.2, seed=0)
 """,
+    "Relations": """\
+data, truth = bf.datasets.make_relations(60, 40, 3, density=0.2, seed=0)
+train, test = bf.split.holdout(data, 0.2, seed=0)
+""",
     "Tensor": """\
 data, truth = bf.datasets.make_tensor((30, 20, 10), 3, density=0.3, seed=0)
 train, test = bf.split.holdout(data, 0.2, seed=0)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = {  # family of methods -> its section in docs/choosing.md
     "ratings": "## Ratings",
     "counts": "## Seen, bought, played",
+    "collective": "## Several matrices",
     "tensors": "## Tensors",
     "topics": "## Clusters and topics",
     "labels": "## Labels",

@@ -1,8 +1,11 @@
-"""Known mistakes of `ard_mf`, beside those of `tests/mutants.py`."""
+"""Known mistakes of `ard_mf` and `cmf`, beside those of `tests/mutants.py`."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from bayesfac.core.laws import cuts
+from bayesfac.core.laws.normal_wishart import normal_wishart_energy
+from bayesfac.models.collective import cmf
 from bayesfac.models.ratings import ard_mf
 from tests.mutants import plant
 
@@ -18,3 +21,36 @@ def the_means_are_no_rows(p, data, h):
 def a_precision_of_the_users_alone(p, data, h):
     right = ard_mf.conditional_tau(p, data, h)
     return dist.Gamma(right.concentration, right.rate - 0.5 * ard_mf.squares(p, h)[1])
+
+
+# -- cmf ------------------------------------------------------------------------------------------
+C = cmf.METHOD
+
+
+@plant(C, "objective", "joint")
+def words_have_no_prior(p, data, h):
+    rows = (site["word"] for site in p[:3])
+    return cmf.objective(p, data, h) - normal_wishart_energy(*rows, h)
+
+
+@plant(C, "objective", "joint")
+def thresholds_have_no_prior(p, data, h):
+    return cmf.objective(p, data, h) - cuts.energy(p.cuts["tags"])
+
+
+@plant(C, "conditionals.U", "conditionals")
+def users_do_not_see_their_tags(p, data, h, z, kind):
+    far = p.U | {"tag": 0 * p.U["tag"]}
+    return cmf.conditional_U(p._replace(U=far) if kind == "user" else p, data, h, z, kind)
+
+
+@plant(C, "conditionals.alpha", "conditionals")
+def one_noise_for_all_matrices(p, data, h, z, name):
+    return cmf.conditional_alpha(p, data, h, z, "ratings")
+
+
+@plant(C, "update", "golden")
+def the_mean_of_a_precision_and_not_its_mode_in_cmf(p, data, h):
+    z = cmf.below(p, data, h)
+    new = {kind: cmf.conditional_Lambda(p, data, h, z, kind).mean for kind in p.U}
+    return cmf.update(p, data, h)._replace(Lambda=new)

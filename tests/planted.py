@@ -20,6 +20,7 @@ WEAKER = {
     "ltm": {"penalty": 0.1},
     "concat_ltm": {"divergence": "squared", "penalty": 0.5},
     "mggm": {"penalty": 0.3},
+    "cmf": {"alpha_shape": 3.0, "alpha_rate": 3.0},
 }
 # {method: changed settings} of every method that Gibbs can run
 HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.conditionals}
@@ -80,6 +81,18 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         ones = p.U | ({} if mode == last else {last: jnp.ones_like(p.U[last])})
         return cp.conditionals["U"](p._replace(U=ones), data, hyper, mode)
 
+    cmf = REGISTRY["cmf"]
+
+    def twice_words(p, data, hyper, z, name):
+        right = cmf.conditionals["alpha"](p, data, hyper, z, name)
+        return type(right)(right.concentration + len(data.observed(name)) / 2, right.rate)
+
+    def without_tags(p, data, hyper, z, kind):
+        right = cmf.conditionals["U"](p, data, hyper, z, kind)
+        fields = {n: getattr(right, n) for n in GaussianRows.pytree_data_fields}
+        weight = right.weight.at[data.spans["tags"]].set(0)
+        return GaussianRows(**{**fields, "weight": weight})
+
     hpf, wrmf, ard = REGISTRY["hpf"], REGISTRY["wrmf"], REGISTRY["ard_mf"]
 
     def one_side(p, data, hyper):
@@ -125,6 +138,8 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "mggm: weights of graphs ignored by rows": (mggm, with_block(mggm, "A", even_weights)),
         "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
+        "cmf: cells counted twice in alpha": (cmf, with_block(cmf, "alpha", twice_words)),
+        "cmf: rows do not see the tags": (cmf, with_block(cmf, "U", without_tags)),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
         "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),
         "wrmf: confidences forgotten": (wrmf, rows(wrmf, "U", weight=jnp.ones_like)),

@@ -42,6 +42,19 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def matrix(text: str) -> tuple[str, tuple[str, ...]]:
+    """NAME=ROWS,COLUMNS,FILE.
+
+    >>> matrix("tags=user,tag,tags.csv")
+    ('tags', ('user', 'tag', 'tags.csv'))
+    """
+    name, rest = pair(text)
+    parts = tuple(part.strip() for part in rest.split(",", 2))
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"Expected NAME=ROWS,COLUMNS,FILE, got {text!r}")
+    return name, parts
+
+
 def sizes(text: str) -> tuple[int, ...]:
     """Comma-separated whole numbers.
 

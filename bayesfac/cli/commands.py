@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesfac.cli import engines, processes
+from bayesfac.cli import engines, processes, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +71,8 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     from bayesfac.core.method import lookup
 
     method = lookup(args.method)
+    if args.matrix and method.data.__name__ != "Relations":
+        raise ValueError(f"Expected a method of several matrices for --matrix, got {method.name}")
     engine = engines.chosen(args, method.solver)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
@@ -287,7 +289,9 @@ def _data(
 
         return Counts(_data(name, "ratings", args, ids)).named(name)
     if kind == "tensor":
-        return _tensor(name, args)
+        return tables.tensor(name, args)
+    if kind == "relations":
+        return tables.relations(_data(name, "ratings", args, ids), args)
     columns = _columns(args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:
@@ -302,25 +306,6 @@ def _data(
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}
     return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
-
-
-def _tensor(name: str, args: argparse.Namespace) -> Any:
-    """Read a CSV file with a header: a column for each mode, and one of values."""
-    import pandas as pd
-
-    from bayesfac.core.data.tensor import Tensor
-
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"Expected a CSV file of cells for a tensor, got {name!r}")
-    for option in ("user", "item", "rating", "levels"):
-        if getattr(args, option) is not None:
-            raise ValueError(f"Expected --columns A,B,C,VALUE for a tensor, got --{option}")
-    if args.bad != "error":
-        raise ValueError("Expected a file without bad rows for a tensor, got --bad skip")
-    frame = pd.read_csv(name, decimal=args.decimal, sep=";" if args.decimal == "," else ",")
-    return Tensor(frame, columns=args.columns or None, duplicates=args.duplicates).named(
-        Path(name).stem
-    )
 
 
 def _columns(args: argparse.Namespace) -> Any:

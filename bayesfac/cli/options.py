@@ -108,6 +108,13 @@ def _fit_options(parser: Parser) -> None:
     parser.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
     _engine_options(parser)
     _table_options(parser)
+    parser.add_argument(
+        "--matrix",
+        type=arguments.matrix,
+        action="append",
+        metavar="NAME=ROWS,COLUMNS,FILE",
+        help="for cmf, once for each matrix beside the ratings: tags=user,tag,tags.csv",
+    )
     parser.add_argument("--out", metavar="FOLDER", help="a new folder (default METHOD-ENGINE)")
     _process_options(parser)
     _seed(parser)

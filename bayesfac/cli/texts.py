@@ -50,6 +50,7 @@ examples:
   bayesfac fit bpmf stars.csv --columns who,film,stars --levels 1:5
   bayesfac fit pmf ratings.parquet --engine svi --steps 5000 --with guide=lowrank
   bayesfac fit mvplsa digits --set n_components=10 n_topics=15 --out runs/digits
+  bayesfac fit cmf ratings.csv --matrix tags=user,tag,tags.csv --engine gibbs
   bayesfac fit bpmf ratings.csv --engine gibbs --processes 2 --with folder=run
   bayesfac fit bpmf ratings.parquet --engine gibbs --processes 2 --large
 

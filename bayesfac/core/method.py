@@ -25,8 +25,8 @@ TRAITS = {
     "no_prior_predictive": "data cannot be drawn from the prior",
 }
 
-CONTAINERS = ("Counts", "Ratings", "Tasks", "Tensor", "Views")
-MATRICES = {"Counts", "Ratings"}  # what is not listed: a zero, or missing
+CONTAINERS = ("Counts", "Ratings", "Relations", "Tasks", "Tensor", "Views")
+MATRICES = ("Counts", "Ratings", "Relations")  # what is not listed: a zero, or missing
 COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
 
 
@@ -111,7 +111,8 @@ class Method:
     """A published method: its objective, its solver and its generative model.
 
     Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container of the method: Ratings, Counts, Tensor, Views or Tasks
+    data                              the container of the method: Ratings, Counts, Relations, Tensor, Views
+                                      or Tasks
     init(key, data, hyper)            -> Params
     objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
@@ -298,7 +299,8 @@ def contain(method: Method, data: Any) -> Any:
     if isinstance(data, method.data) and found == wanted:
         return data
     if found:
-        hint = f": bf.{wanted}(data) reads them as such" if {found, wanted} == MATRICES else ""
+        both = found in MATRICES and wanted in MATRICES
+        hint = f": bf.{wanted}(data) reads them as such" if both else ""
         raise TypeError(f"Expected {wanted} for {method.name}, got {found}{hint}")
     return method.data(data)
 

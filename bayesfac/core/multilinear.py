@@ -1,11 +1,11 @@
-"""Products of the rows of several tables: what a tensor's cells see of its factors, and new labels."""
+"""Products of the rows of several tables: what cells of tensors and linked matrices see of factors."""
 
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.cells import Cells, Grid, Query, TensorCells, codes_of
+from bayesfac.core.data.cells import Cells, Grid, LinkedCells, Query, TensorCells, codes_of
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner, pick
@@ -51,6 +51,15 @@ def _product_backward(residuals: tuple, slope: jax.Array) -> tuple[None, jax.Arr
 
 
 _product_dots.defvjp(_product_forward, _product_backward)
+
+
+def crossed(
+    first: Sequence[jax.Array], second: Sequence[jax.Array], cells: LinkedCells
+) -> jax.Array:
+    """sum_k s_k t_k at cells of several matrices: s from the tables `first` at the row, t from the tables
+    `second` at the column."""
+    table = jnp.concatenate([*first, *second])
+    return sparse.product_dots(cells.code + jnp.array([0, len(table) // 2]), table)
 
 
 def multilinear(

@@ -21,6 +21,7 @@ from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
     make_ratings,
+    make_relations,
     make_tasks,
     make_tensor,
     make_topics,
@@ -35,6 +36,7 @@ __all__ = [
     "load",
     "make_gaussian",
     "make_ratings",
+    "make_relations",
     "make_tasks",
     "make_tensor",
     "make_topics",

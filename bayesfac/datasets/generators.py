@@ -8,6 +8,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
@@ -24,7 +25,7 @@ class Gaussian(NamedTuple):
 
 
 class Products(NamedTuple):
-    """The truth of `make_tensor`: sums of products of rows, plus noise of this standard deviation."""
+    """The truth of `make_tensor` and `make_relations`: sums of products of rows, plus noise of this sd."""
 
     U: dict[str, np.ndarray]
     noise: float
@@ -183,6 +184,50 @@ def make_tensor(
     value = np.prod([table[at] for table, at in zip(U.values(), code, strict=True)], 0).sum(1)
     value += noise * rng.standard_normal(len(value))
     return Tensor(*code, value), Products(U, float(noise))
+
+
+def make_relations(
+    n_users: int = 300,
+    n_items: int = 150,
+    rank: int = 3,
+    *,
+    n_tags: int = 20,
+    n_words: int = 20,
+    noise: float = 0.5,
+    density: float = 0.1,
+    seed: int = 0,
+) -> tuple[Relations, Products]:
+    """Ratings, users x tags and items x words from shared factors, and the true factors.
+
+    All factors are normal, and all products have the variance 1. Half of the cells of the tags are seen, and
+    all of the words; their noise has the standard deviations 1 and 2, and words come in a unit of 100. With
+    `n_tags=0` there is no matrix of tags, with `n_words=0` none of words.
+
+    Examples
+    --------
+    >>> data, truth = make_relations(20, 15, rank=2, n_tags=4, n_words=6, density=0.2)
+    >>> list(data.others), {kind: table.shape for kind, table in truth.U.items()}
+    (['tags', 'words'], {'user': (20, 2), 'item': (15, 2), 'tag': (4, 2), 'word': (6, 2)})
+    """
+    sizes = {"user": n_users, "item": n_items, "tag": n_tags, "word": n_words}
+    sizes = {kind: n for kind, n in sizes.items() if n or kind in ("user", "item")}
+    _check_sizes(noise, rank=rank, **{f"n_{kind}s": n for kind, n in sizes.items()})
+    rng = np.random.default_rng(seed)
+    U = {kind: rank**-0.25 * rng.standard_normal((n, rank)) for kind, n in sizes.items()}
+    user, item = _cells(n_users, n_items, density, rng)
+    value = np.sum(U["user"][user] * U["item"][item], axis=1)
+    ratings = Ratings(user, item, value + noise * rng.standard_normal(len(user)))
+    matrices = {}
+    for name, row, col, spread, unit, seen in (
+        ("tags", "user", "tag", 1.0, 1.0, 0.5),
+        ("words", "item", "word", 2.0, 100.0, 1.0),
+    ):
+        if col in U:
+            table = U[row] @ U[col].T
+            table += spread * rng.standard_normal(table.shape)
+            table[rng.random(table.shape) >= seen] = np.nan
+            matrices[name] = (row, col, unit * table)
+    return Relations(ratings, matrices), Products(U, float(noise))
 
 
 def make_topics(

@@ -17,6 +17,7 @@ from numpyro.handlers import seed, substitute, trace
 from bayesfac.core.data.cells import full_table
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
@@ -66,6 +67,8 @@ def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> An
     drawn = {name: site["value"] for name, site in found.items() if observed(name)}
     if isinstance(data, Counts):
         return data.with_table(drawn["rating"])
+    if isinstance(data, Relations):
+        return data.drawn(drawn)
     if isinstance(data, Ratings | Tensor):
         return with_values(data, drawn["rating"])
     cells, y = dict(data.cells), dict(data.y)

@@ -1,5 +1,6 @@
 """Changes without effect: missing cells, backend, padding, order of labels, symmetries of the joint."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 from bayesfac.core.data.cells import Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
@@ -29,6 +31,8 @@ def check_mask(method: Method, key: jax.Array) -> str | None:
         return f"{type(data).__name__} have no missing cells: a cell that is not stored is zero"
     code = data.code if isinstance(data, Tensor) else np.stack([data.user, data.item], 1)
     data = data.take((code != 0).all(1))
+    if isinstance(data, Relations):
+        data = relinked(data, lambda table: table.code, lambda code: (code != 0).all(1))
     spoiled = {}
     for name, value in sites(p).items():
         for at, axis in enumerate(site_dims(method, name)):
@@ -112,6 +116,19 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
     """The data with the order[k]-th user, item, row or feature in place k."""
     if isinstance(data, Ratings):
         user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
+        if isinstance(data, Relations):
+            moved_to = user[data.user], item[data.item], data.value
+            part = data._part(*moved_to, data.users, data.items, slice(None))
+            return relinked(
+                part,
+                lambda t: np.stack(
+                    [
+                        np.argsort(orders[kind])[t.code[:, at]]
+                        for at, kind in enumerate((t.row, t.col))
+                    ],
+                    1,
+                ),
+            )
         if isinstance(data, Counts):
             moved_to = user[data.user], item[data.item], data.value
             return data._part(*moved_to, data.users, data.items, slice(None))
@@ -133,6 +150,19 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
         return reorder_tasks(data, orders)
     views = {name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names}
     return Views(views, graphs=None if data.graphs is None else data.graphs.take(rows))
+
+
+def relinked(data: Relations, code: Any, kept: Any = lambda code: slice(None)) -> Relations:
+    """The data with the cells of the matrices beside the ratings at `code(table)`, those in `kept(code)`."""
+    tables = {}
+    for name, table in data.host.tables.items():
+        new = code(table)
+        at = np.arange(len(new))[kept(new)]
+        at = at[np.lexsort(new[at].T[::-1])]
+        tables[name] = replace(table, code=new[at], value=table.value[at])
+    other = data.replaced()
+    other._link(tables, data.host.axes)
+    return other
 
 
 def rows_by_task(data: Tasks, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -14,6 +14,7 @@ from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.features import Encoding, of_new
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.relations import ENDS, Relations
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
@@ -31,7 +32,7 @@ COLUMNS = {
 class Card:
     """The identity of a training set.
 
-    kind        "Ratings" (also for `Counts`), "Tensor", "Views" or "Tasks"
+    kind        "Ratings" (also for `Counts` and `Relations`), "Tensor", "Views" or "Tasks"
     coords      {axis: labels}
     summary     {what: number}
     levels      the ordinal scale, or None
@@ -41,6 +42,7 @@ class Card:
     name        the name of the data set, or ""
     scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
     encodings   {"user" or "item": how its columns became features}, see `core.data.features`
+    elsewhere   {"user" or "item": cells of each label in matrices beside the ratings}; empty without these
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Card:
     name: str = ""
     scales: dict[str, Scale] = field(default_factory=dict)
     encodings: dict[str, Encoding] = field(default_factory=dict)
+    elsewhere: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -80,7 +83,10 @@ class Card:
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
         known = (row >= 0) & (col >= 0)
-        seen = (self.row_counts[row] > 0) & ((self.col_counts[col] > 0) | (self.kind != "Ratings"))
+        rows, cols = self.row_counts, self.col_counts
+        if self.elsewhere:
+            rows, cols = rows + self.elsewhere["user"], cols + self.elsewhere["item"]
+        seen = (rows[row] > 0) & ((cols[col] > 0) | (self.kind != "Ratings"))
         codes, found = {"user": row, "item": col}, {}
         own = query.host.features if isinstance(query, Ratings) else {}
         for side, encoding in self.encodings.items():
@@ -183,8 +189,14 @@ def _ratings_card(data: Ratings) -> Card:
     probe = probe.drop_duplicates(ignore_index=True)
     encodings = {side: known.encoding for side, known in data.host.features.items()}
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
-    coords = data.coords()
-    return Card("Ratings", coords, summary, data.levels, rows, cols, probe, encodings=encodings)
+    card = Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
+    if isinstance(data, Relations):
+        summary |= {f"labels of {kind}": len(i) for kind, i in data.host.axes.items()}
+        for name in data.others:
+            summary |= {f"cells of {name}": len(data.values(name))}
+            summary |= {f"mean of {name}": float(data.values(name).mean())}
+        card = replace(card, elsewhere={side: data.elsewhere(side) for side in ENDS})
+    return replace(card, encodings=encodings)
 
 
 def _seen(

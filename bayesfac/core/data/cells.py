@@ -1,6 +1,7 @@
 """The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -122,6 +123,26 @@ class TensorCells:
         """The number of each cell along each axis."""
         first = np.concatenate([[0], np.cumsum(self.shape)[:-1]])
         return tuple(self.code[:, m] - int(n) for m, n in enumerate(first))
+
+
+@jax.tree_util.register_pytree_node_class
+class LinkedCells(TensorCells):
+    """The observed cells of several matrices, one matrix after the other, sorted by each kind of label.
+
+    The factors of all kinds stand in one table, one below the other: `code` has the numbers of two rows of
+    this table for each cell, and `modes[k].index` those of the other end of the cells of kind k.
+    """
+
+    def __init__(self, code: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.shape, self.code = shape, _device(code)
+        self.modes = ()
+        first = np.concatenate([[0], np.cumsum(shape)])
+        own, other = code.T.ravel(), code[:, ::-1].T.ravel()
+        cell = np.tile(np.arange(len(code)), 2)
+        for start, stop in pairwise(first):
+            at = np.flatnonzero((start <= own) & (own < stop))
+            at = at[np.lexsort((cell[at], own[at]))]
+            self.modes += (rows_of(own[at] - start, other[at], cell[at], stop - start),)
 
 
 def query_of(code: Any) -> Query:

@@ -9,6 +9,7 @@ second moments of the rows, which count the uncertainty. With weights w_ij and t
     mean_i = cov_i (Lambda_U (mu_U + B'x_i) + sum_j w_ij t_ij v_j)
 
 In a tensor v_j is the product of a row of each other mode, and v_j v_j' + cov_j that of their second moments.
+Of several matrices that share factors, the cells of a row are those of all its matrices, one after the other.
 Where rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode given
 the second moment of B; the uncertainty of B adds F Lambda^-1 to the moments from which Lambda comes.
 
@@ -24,11 +25,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.cells import Cells, Rows, TensorCells
+from bayesfac.core.data.cells import Cells, LinkedCells, Rows, TensorCells
 from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
-from bayesfac.core.multilinear import multiplied, others
+from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
 FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
@@ -137,13 +138,19 @@ def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
 
 def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the products at the cells."""
-    at = jnp.tril_indices(sides[0].mean.shape[1])
-    twice = jnp.where(at[0] == at[1], 1, 2)  # the other half of a symmetric table
+    at, mean = jnp.tril_indices(sides[0].mean.shape[1]), multiplied([s.mean for s in sides], cells)
+    twice = jnp.where(at[0] == at[1], 1, 2).astype(
+        mean.dtype
+    )  # the other half of a symmetric table
+    if isinstance(cells, LinkedCells):
+        cov = [_half(s.cov) * twice for s in sides]
+        variance = crossed(cov, [_half(_square(s.mean)) for s in sides], cells)
+        return mean, variance + crossed([_half(_second(s)) for s in sides], cov, cells)
     variance = jnp.zeros(())
     for m in range(len(sides)):
         first, *rest = _differences(m, sides)
-        variance += multiplied([first * twice.astype(first.dtype), *rest], cells)
-    return multiplied([s.mean for s in sides], cells), variance
+        variance += multiplied([first * twice, *rest], cells)
+    return mean, variance
 
 
 def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
@@ -238,7 +245,9 @@ def _doubt(
     to mode m."""
     rows, K = cells.modes[m], sides[m].mean.shape[1]
     count, each = jnp.diff(rows.ptr), jnp.zeros(())
-    for j in range(len(sides)):
-        if j != m:
-            each += sparse.spread(rows, weight, others(_differences(j, sides), m, cells))
+    parts = [_differences(j, sides) for j in range(len(sides)) if j != m]
+    if isinstance(cells, LinkedCells):
+        parts = [[_half(s.cov) for s in sides]]
+    for part in parts:
+        each += sparse.spread(rows, weight, others(part, m, cells))
     return _whole(count @ each / count.sum(), K)

@@ -15,6 +15,9 @@ from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.method import laws_in
 
+FRAMES = 4  # random frames in which `rescaled` draws scales, in one sweep
+Tables = dict[str, jax.Array]
+
 
 class RowAffine(Transform):
     """x = mu + root z for all rows; the inverse is one triangular solve for all rows."""
@@ -112,23 +115,57 @@ def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> An
     return p
 
 
-def balance(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t}).
+def balance(key: jax.Array, a: jax.Array, b: jax.Array, tilt: float = 0.0) -> jax.Array:
+    """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t} - tilt t).
 
-    This is exp(-c cosh 2(t - t0)) with c = 2 sqrt(a b) and e^{4 t0} = a/b. By rejection: as
-    cosh x >= 1 + x^2/2, the density of x = 2(t - t0) lies below that of N(0, 1/c), closely for large c.
+    With its mode t0, A = a e^{-2 t0} and B = b e^{2 t0}, this is exp(-A (e^{-x} + x) - B (e^x - x)) of
+    x = 2(t - t0). By rejection: as e^{-x} + e^x >= 2 + x^2 and e^x >= 1 + x, the density of x lies below that
+    of N(0, 1/c), c = 2 min(A, B), closely for large c where the tilt is 0.
     """
-    c = 2 * jnp.sqrt(a * b)
+    root = jnp.sqrt(tilt**2 + 16 * a * b)
+    s = 4 * a / (root + tilt) if tilt > 0 else (root - tilt) / (4 * b)  # e^{2 t0}
+    A, B = a / s, b * s
+    c = 2 * jnp.minimum(A, B)
 
     def attempt(state: tuple) -> tuple:
         key, x, rejected, count = state
         key, kx, ku = jax.random.split(key, 3)
         new = jax.random.normal(kx, c.shape, c.dtype) / jnp.sqrt(c)
-        excess = c * (jnp.cosh(new) - 1 - new**2 / 2)
+        excess = A * (jnp.expm1(-new) + new) + B * (jnp.expm1(new) - new) - c * new**2 / 2
         accept = jnp.log(jax.random.uniform(ku, c.shape, c.dtype)) < -excess
         return key, jnp.where(rejected & accept, new, x), rejected & ~accept, count + 1
 
     # for c near 0 or NaN the loop ends after 10,000 attempts with NaN, which the engine reports
     start = (key, jnp.full_like(c, jnp.nan), jnp.isfinite(c), 0)
     x = jax.lax.while_loop(lambda s: jnp.any(s[2]) & (s[3] < 10_000), attempt, start)[1]
-    return jnp.log(a / b) / 4 + x / 2
+    return (jnp.log(s) + x) / 2
+
+
+def rescaled(
+    key: jax.Array, U: Tables, mu: Tables, Lambda: Tables, rate: float, colours: dict[str, int]
+) -> tuple[Tables, Tables, Tables]:
+    """Draw A exactly along U -> U A for kinds of colour 1 and U -> U A^-1 for those of colour -1, with their
+    mu and Lambda: products of rows of two colours do not change.
+
+    A = Q diag(e^t) Q' in several random frames Q. A kind of colour 1 leaves |A|^-K of its densities and
+    Jacobians, one of colour -1 leaves |A|^K; with their Wisharts this is the density of `balance`.
+    """
+    K = len(next(iter(mu.values())))
+    tilt = float(K * sum(colours.values()))
+
+    def turn(number: int, state: tuple) -> tuple:
+        Lambda, A, inverse = state
+        frame, scale = jax.random.split(jax.random.fold_in(key, number))
+        Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), A.dtype))[0]
+        trace = {kind: rate / 2 * jnp.diag(Q.T @ L @ Q) for kind, L in Lambda.items()}
+        a, b = (sum(x for kind, x in trace.items() if colours[kind] == c) for c in (1, -1))
+        t = balance(scale, jnp.asarray(a), jnp.asarray(b), tilt)
+        S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
+        new = {kind: T @ L @ T if colours[kind] == 1 else S @ L @ S for kind, L in Lambda.items()}
+        return new, A @ S, inverse @ T
+
+    eye = jnp.eye(K, dtype=next(iter(mu.values())).dtype)
+    Lambda, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, (Lambda, eye, eye))
+    by = {kind: A if colour == 1 else inverse for kind, colour in colours.items()}
+    even = {kind: (L + L.T) / 2 for kind, L in Lambda.items()}
+    return {k: x @ by[k] for k, x in U.items()}, {k: x @ by[k] for k, x in mu.items()}, even

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.relations import Relations
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
 
@@ -320,7 +321,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     (True, True)
     """
     kind = fit.data.kind
-    if type(test).__name__ != kind:
+    if type(test).__name__ != kind and not (isinstance(test, Relations) and kind == "Ratings"):
         raise TypeError(f"Expected {kind} to test {fit.name} on, got {type(test).__name__}")
     prediction = fit.predict(test)
     frame = test.frame()

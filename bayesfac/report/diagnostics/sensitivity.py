@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import param_blocks
@@ -154,7 +155,8 @@ def prior_data(fit: Any, data: Any) -> Any:
 
 def _cells(fit: Any, data: Any) -> pointwise.Told | None:
     """The ratings as cells that the likelihood divides into; None for other data and likelihoods."""
-    if not isinstance(data, Ratings) or "no_minibatch" in fit.method.traits:
+    whole = not isinstance(data, Ratings) or isinstance(data, Relations)  # with other matrices
+    if whole or "no_minibatch" in fit.method.traits:
         return None
     return pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
 

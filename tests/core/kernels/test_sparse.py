@@ -219,6 +219,10 @@ def sparse_example(method):
     x = sp.csr_matrix((value, cells), shape=(n, m))
     if method.data is bf.Tensor:
         data = bf.Tensor(*cells, np.arange(3 * n) % 2, value)
+    elif method.data is bf.Relations:
+        flags = np.arange(2 * n) % 2, rng.integers(2, size=2 * n)
+        side = (np.arange(2 * n) // 2, flags[0], flags[1])
+        data = bf.Relations(x, {"tags": ("user", "tag", bf.Ratings(*side, levels=[0, 1]))})
     elif method.data is bf.Tasks:
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:

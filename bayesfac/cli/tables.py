@@ -1,0 +1,41 @@
+"""Files of tensors and of matrices beside the ratings, as tables with a header."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def tensor(name: str, args: argparse.Namespace) -> Any:
+    """Read a CSV file with a header: a column for each mode, and one of values."""
+    from bayesfac.core.data.tensor import Tensor
+
+    if not Path(name).is_file():
+        raise FileNotFoundError(f"Expected a CSV file of cells for a tensor, got {name!r}")
+    for option in ("user", "item", "rating", "levels"):
+        if getattr(args, option) is not None:
+            raise ValueError(f"Expected --columns A,B,C,VALUE for a tensor, got --{option}")
+    if args.bad != "error":
+        raise ValueError("Expected a file without bad rows for a tensor, got --bad skip")
+    return Tensor(
+        _read(name, args), columns=args.columns or None, duplicates=args.duplicates
+    ).named(Path(name).stem)
+
+
+def relations(ratings: Any, args: argparse.Namespace) -> Any:
+    """The ratings beside the files of `--matrix`: a column for each of the two kinds, and one of values."""
+    from bayesfac.core.data.relations import Relations
+
+    matrices = {}
+    for name, (row, col, file) in getattr(args, "matrix", None) or ():
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"Expected a CSV file of the matrix {name!r}, got {file!r}")
+        if name in matrices:
+            raise ValueError(f"Expected different names of matrices, got --matrix {name} twice")
+        matrices[name] = (row, col, _read(file, args))
+    return Relations(ratings, matrices, duplicates=args.duplicates)
+
+
+def _read(file: str, args: argparse.Namespace) -> Any:
+    import pandas as pd
+
+    return pd.read_csv(file, decimal=args.decimal, sep=";" if args.decimal == "," else ",")

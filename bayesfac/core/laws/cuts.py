@@ -1,0 +1,105 @@
+"""Thresholds that all rows share: a cumulative probit law of levels, in free coordinates.
+
+    P(y <= r) = Phi(theta_r - x),   t = (theta_1, log(theta_2 - theta_1), ...),   t ~ N(c, 1)
+
+with c such that the prior's thresholds are one apart about zero. There is no Jacobian, because the
+coordinates t themselves are the parameter.
+"""
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions.transforms import OrderedTransform
+
+from bayesfac.core.laws.ordinal import Levels, edges, log_between
+from bayesfac.core.math import metropolis
+
+rising = OrderedTransform()  # free coordinates -> thresholds
+
+
+def middle(R: int) -> jax.Array:
+    """The prior mean of the free coordinates of R levels."""
+    return jnp.array([-(R - 2) / 2] + [0.0] * (R - 2))
+
+
+def begin(code: jax.Array, R: int) -> jax.Array:
+    """Free coordinates of the normal quantiles of the levels' shares; every level counts once more."""
+    share = (jnp.bincount(code, length=R) + 1.0).cumsum()[:-1] / (len(code) + R)
+    return rising.inv(jax.scipy.stats.norm.ppf(share))
+
+
+def limits(t: jax.Array, code: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The thresholds below and above each level of `code`, -inf and inf at the ends."""
+    table = edges(rising(t))
+    return table[code], table[code + 1]
+
+
+def log_levels(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
+    """The log probability of every level in `code`."""
+    low, high = limits(t, code)
+    return log_between(low - x, high - x, "probit")
+
+
+def energy(t: jax.Array) -> jax.Array:
+    """Minus the log density of the free coordinates, without constants."""
+    return 0.5 * jnp.sum((t - middle(len(t) + 1)) ** 2)
+
+
+def levels(t: jax.Array, x: jax.Array, values: tuple[float, ...]) -> Levels:
+    """The law of the levels at x."""
+    ends = edges(rising(t)) - x[..., None]
+    return Levels(values, log_between(ends[..., :-1], ends[..., 1:], "probit"))
+
+
+def _density(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
+    return jnp.sum(log_levels(t, x, code)) - energy(t)
+
+
+def touching(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
+    """The centre of the parabola of curvature 1 that touches the log probability at x, from below: this bends
+    by at most 1."""
+    return x + jax.grad(lambda x: jnp.sum(log_levels(t, x, code)))(x)
+
+
+def observed(
+    code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """`observe` of empirical Bayes: t anew, targets and weights of the cells, and a bound of the expected log
+    density."""
+    fit = _density(t, x, code) - 0.5 * jnp.sum(variance)
+    t = lowered(t, x, code)
+    return t, touching(t, x, code), jnp.ones_like(x), fit
+
+
+def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
+    """Two Metropolis steps of t given x."""
+    R = len(t) + 1
+    count = jnp.bincount(code, length=R)
+    step = 1.7 / jnp.sqrt((1 + 0.3 * (count[1:] + count[:-1])) * (R - 1))
+
+    def density(t: jax.Array) -> jax.Array:
+        return _density(t[0], x, code)[None]
+
+    return metropolis(key, t[None], step, density, times=2)[0]
+
+
+def lowered(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
+    """A Newton step of t towards its mode given x, halved until the density does not fall.
+
+    The matrix is the Hessian with its eigenvalues made positive, so that the step rises.
+    """
+    value, slope = jax.value_and_grad(_density)(t, x, code)
+    bend, Q = jnp.linalg.eigh(-jax.hessian(_density)(t, x, code))
+    step = Q @ ((Q.T @ slope) / jnp.maximum(jnp.abs(bend), 1e-3))
+
+    def falls(state: tuple) -> jax.Array:
+        size, _, new = state
+        return ~(new >= value) & (size > 1e-9)
+
+    def halve(state: tuple) -> tuple:
+        size = state[0] / 2
+        return size, t + size * step, _density(t + size * step, x, code)
+
+    size, new, found = jax.lax.while_loop(
+        falls, halve, (jnp.ones(()), t + step, _density(t + step, x, code))
+    )
+    return jnp.where(found >= value, new, t)

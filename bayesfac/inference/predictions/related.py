@@ -1,0 +1,53 @@
+"""Predictions of a fit: of its ratings, or of another matrix that shares factors with them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayesfac.core.data.cards import Card
+from bayesfac.core.errors import BayesfacError, UnknownName
+from bayesfac.core.method import unknown
+from bayesfac.inference.predictions.predict import Prediction
+
+
+def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:
+    """The predictive distribution of each cell of the query; see `Fit.predict`."""
+    card, hyper, ends = fit.data, fit.hyper, None
+    if matrix is not None:
+        card, hyper, ends = _of_matrix(fit, matrix)
+        query = _renamed(query, ends)
+    located, labels, flagged = card.locate(query, tables)
+    labels = labels if ends is None else labels.set_axis(ends, axis=1)
+    rest = located, labels, flagged, fit.seed, card.levels
+    return Prediction(fit.method, hyper, fit._as_draws(), *rest)
+
+
+def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
+    """A card and settings with this matrix in the place of the ratings, and the kinds of its labels."""
+    known = {m[0]: m for m in getattr(fit.hyper, "matrices", None) or ()}
+    if not known:
+        raise BayesfacError(
+            f"Expected a fit of several matrices for matrix=, got one of {fit.name}"
+        )
+    if matrix not in known:
+        raise UnknownName(unknown("matrix", matrix, known))
+    _, row, col, _, _, levels = known[matrix]
+    coords = {"user": fit.data.coords[row], "item": fit.data.coords[col]}
+    rows, cols = (np.ones(len(index), int) for index in coords.values())  # all were in some matrix
+    own = {"coords": coords, "levels": levels, "row_counts": rows, "col_counts": cols}
+    card = replace(fit.data, **own, elsewhere={}, encodings={})
+    return card, fit.hyper._replace(predicts=matrix), [row, col]
+
+
+def _renamed(query: Any, ends: list[str]) -> Any:
+    """The query with its columns named as those of ratings."""
+    if isinstance(query, Mapping) and set(ends) <= set(query):
+        return tuple(query[end] for end in ends)
+    if isinstance(query, pd.DataFrame):
+        if not set(ends) <= set(query.columns):
+            raise ValueError(f"Expected a query with columns {ends}, got {list(query.columns)}")
+        return query[ends].set_axis(["user", "item"], axis=1)
+    return query

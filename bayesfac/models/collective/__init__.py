@@ -1,0 +1,1 @@
+"""Methods for several matrices that share users, items and other kinds of labels."""

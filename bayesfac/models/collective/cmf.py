@@ -1,0 +1,400 @@
+r"""Collective matrix factorization: several matrices that share the factors of users, items, tags, words.
+
+Singh & Gordon, "Relational Learning via Collective Matrix Factorization", KDD 2008; Bayesian: Klami,
+Bouchard & Tripathi, "Group-sparse Embeddings in Collective Matrix Factorization", ICLR 2014. Each kind of
+label e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of kind e and columns of kind f:
+
+    z_ij = (y_ij - m_r) / s_r ~ N(u_i . v_j, 1 / alpha_r)                              (real values)
+    P(y_ij <= level l) = Phi(theta_rl - u_i . v_j)                                     (probit)
+
+    J = sum over matrices of real values  sum_ij [ alpha/2 (z_ij - u_i.v_j)^2 - 1/2 log alpha ]
+                                          + b alpha - (a - 1) log alpha
+      + sum over matrices of levels       - sum_ij log P(y_ij) + 1/2 |t - c|^2         (`core/laws/cuts.py`)
+      + sum over kinds e, with rows u_i and n of them, of
+        1/2 sum_i (u_i - mu)' Lambda (u_i - mu) - n/2 log|Lambda|
+      + beta0/2 mu' Lambda mu - 1/2 log|Lambda|
+      + rate/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                (W0 = I / rate, nu0 = K)
+
+    papers              here                shape
+    U_e                 U.KIND              labels of the kind x K
+    mu, Lambda of U_e   mu.KIND, Lambda.    K, K x K
+    tau_m               alpha.MATRIX        scalar      (of matrices of real values)
+    -                   cuts.MATRIX         R - 1       free coordinates t of the thresholds theta
+    m_r, s_r            offset and scale    of the matrices in `Hyper`: mean and standard deviation
+
+Where this differs from the papers: values are standardised matrix by matrix, each with a noise of its own
+that is learned, so that no matrix counts for more because its unit is small; Singh & Gordon weight matrices
+by hand. Klami et al. have a precision for each component and kind, which switches a component off for some
+kinds; here Lambda, whose prior is as wide, does this in any direction. Biases of rows and columns are
+components that are constant on the other side, as in `bpmf`. Counts have no law here.
+
+A row given the rest is one Gaussian regression on the other ends of its cells in all matrices: `bpmf`'s,
+with one list of cells (`LinkedCells`). For matrices of levels the sampler draws a latent normal for each
+cell (Albert & Chib, 1993), thresholds by Metropolis steps; the solver replaces log P by a parabola below it,
+which touches it at the present x: as log P bends by at most 1, J never rises.
+
+With `scales="estimated"` a point fit sets mu, Lambda, alpha and cuts once, by empirical Bayes
+(`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. A Gibbs sweep also draws
+the scale of the rows of one colour against the other, if kinds have two colours such that no matrix joins
+two kinds of one colour.
+
+Length: more than 300 lines, for two laws of the data, each with its solver, sampler and prediction.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.relations import RATINGS, Relations, few_relations
+from bayesfac.core.laws import cuts
+from bayesfac.core.laws import empirical_bayes as bayes
+from bayesfac.core.laws import normal_wishart as wishart
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.ordinal import Between, Levels, averaged, level_codes
+from bayesfac.core.math import bilinear, inner, products
+from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.multilinear import multiplied
+
+SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
+
+
+class Params(NamedTuple):
+    U: dict[str, jax.Array]
+    mu: dict[str, jax.Array]
+    Lambda: dict[str, jax.Array]
+    alpha: dict[str, jax.Array] | None = None
+    cuts: dict[str, jax.Array] | None = None
+
+
+class Matrix(NamedTuple):
+    """What predictions need to know of a matrix; `levels` are None where its law is Gaussian."""
+
+    name: str
+    row: str
+    col: str
+    offset: float
+    scale: float
+    levels: tuple[float, ...] | None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    probit: tuple[str, ...] | None = None  # matrices of levels; None: those of two levels
+    alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate), of standardised values
+    alpha_rate: float = 1.0
+    beta0: float = 0.01
+    rate: float = 1.0
+    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda, alpha and cuts
+    matrices: tuple[Matrix, ...] | None = None  # None: those of the data
+    predicts: str = RATINGS  # the matrix that `predict` means
+
+
+def prepare(data: Relations, hyper: Hyper) -> Hyper:
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
+    checks.one_of(hyper, "predicts", tuple(k.name for k in data.kinds))
+    levelled = {k.name: k.levels for k in data.kinds if k.levels is not None}
+    probit = hyper.probit
+    if probit is None:
+        probit = tuple(name for name, levels in levelled.items() if len(levels) == 2)
+    for name in probit:
+        if name not in levelled:
+            raise ValueError(
+                f"Expected as probit some of the matrices with levels, {tuple(levelled)}, got {name!r}"
+            )
+    own = []
+    for k in data.kinds:
+        value = data.values(k.name)
+        scale = float(value.std()) or 1.0
+        levels = k.levels if k.name in probit else None
+        own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
+    given = hyper.matrices or tuple(own)
+    shape = [(m[0], m[1], m[2], m[5]) for m in own]  # offsets and scales may be those of other data
+    if [(m[0], m[1], m[2], m[5]) for m in given] != shape:
+        raise ValueError(f"Expected the matrices of the data, {own}, got {given}")
+    return hyper._replace(probit=probit, matrices=given)
+
+
+def matrices(hyper: Hyper) -> list[Matrix]:
+    """All matrices, the ratings first; those of a loaded fit are plain tuples."""
+    return [Matrix(*m) for m in hyper.matrices or ()]
+
+
+def coded(data: Relations, m: Matrix) -> jax.Array:
+    """The numbers of the levels of a matrix, counted from 0."""
+    return level_codes(data.observed(m.name), m.levels)
+
+
+def standard(data: Relations, m: Matrix) -> jax.Array:
+    return (data.observed(m.name) - m.offset) / m.scale
+
+
+def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
+    """Factors whose products have half the standard deviation of the values; Lambda matches the factors."""
+    K, names = hyper.n_components, data.axes
+    scale = 0.5**0.5 / K**0.25
+    keys = zip(data.axes.items(), jax.random.split(key, len(names)), strict=True)
+    U = {kind: scale * jax.random.normal(k, (len(index), K)) for (kind, index), k in keys}
+    alpha = {m.name: jnp.ones(()) for m in matrices(hyper) if m.levels is None}
+    own = [m for m in matrices(hyper) if m.levels is not None]
+    begun = {m.name: cuts.begin(coded(data, m), len(m.levels or ())) for m in own}
+    mu, precision = jnp.zeros(K), jnp.eye(K) / scale**2
+    same = (dict.fromkeys(names, mu), dict.fromkeys(names, precision))
+    return Params(U, *same, alpha or None, begun or None)
+
+
+def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
+    """The start of a point fit: mu, Lambda, alpha, cuts by empirical Bayes, which the solver then holds."""
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+    none, zero = (None,) * len(p.U), jnp.zeros((), data.y.dtype)
+    first = dict(p.cuts or {}) | {name: (a, zero) for name, a in (p.alpha or {}).items()}
+
+    def observe(own: dict, x: jax.Array, variance: jax.Array) -> tuple:
+        parts = []
+        for m in matrices(hyper):
+            law: Any
+            if m.levels is None:
+                law = bayes.normal(standard(data, m), hyper.alpha_shape, hyper.alpha_rate)
+            else:
+                law = partial(cuts.observed, coded(data, m))
+            at = data.spans[m.name]
+            parts.append(law(own[m.name], x[at], variance[at]))
+        new, target, weight, fit = zip(*parts, strict=True)
+        names = (m.name for m in matrices(hyper))
+        return dict(zip(names, new, strict=True)), *map(jnp.concatenate, (target, weight)), sum(fit)
+
+    sides, own = bayes.estimated(starts(p, data, hyper), data.links, none, hyper, first, observe)
+    named = dict(zip(data.axes, sides, strict=True))
+    # the point predicts ratings with their noise alone, which therefore takes over the variance of u.v; the
+    # same factor on all precisions leaves the modes of the rows where they are. A probit's noise is fixed
+    alpha, variance = (1.0, 0.0) if p.cuts else own[RATINGS]
+    share = 1 / (1 + alpha * variance)
+    return Params(
+        {kind: s.mean for kind, s in named.items()},
+        {kind: s.mu for kind, s in named.items()},
+        {kind: share * s.precision for kind, s in named.items()},
+        p.alpha and {name: share * own[name][0] for name in p.alpha},
+        p.cuts and {name: own[name] for name in p.cuts},
+    )
+
+
+def starts(p: Params, data: Relations, hyper: Hyper) -> list[list[bayes.Side]]:
+    """The factors of p; and biases of users and items, each in a component that is constant on the other
+    side."""
+    sides = [bayes.certain(p.U[kind], p.mu[kind], p.Lambda[kind]) for kind in data.axes]
+    if hyper.n_components < 2:
+        return [sides]
+    y = (data.y - jnp.mean(data.y)) / data.spread
+    user, item = bayes.biases(data.cells, y)
+    begun = [s._replace(mean=SMALL * s.mean) for s in sides]
+    at = {kind: k for k, kind in enumerate(data.axes)}
+    for kind, bias, own, other in (("user", user, 0, 1), ("item", item, 1, 0)):
+        rows = begun[at[kind]].mean.at[:, own].set(bias).at[:, other].set(1.0)
+        begun[at[kind]] = begun[at[kind]]._replace(mean=rows)
+    return [sides, [bayes.fitted(side, hyper) for side in begun]]
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else ("mu", "Lambda", "alpha", "cuts")
+
+
+def seen(p: Params, data: Relations) -> dict[str, jax.Array]:
+    """u.v at the cells of every matrix."""
+    x = multiplied([p.U[kind] for kind in data.axes], data.links)
+    parts = {name: x[at] for name, at in data.spans.items()}
+    if not isinstance(data.cells, Cells):  # a sample of the ratings, with the other matrices whole
+        parts[RATINGS] = inner(p.U["user"], p.U["item"], data.cells)
+    return parts
+
+
+def objective(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
+    every, fit = seen(p, data), jnp.zeros(())
+    for m in matrices(hyper):
+        x = every[m.name]
+        if p.alpha is not None and m.levels is None:
+            alpha, z = p.alpha[m.name], standard(data, m)
+            fit += 0.5 * alpha * jnp.sum((z - x) ** 2) - 0.5 * len(z) * jnp.log(alpha)
+            fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
+        elif p.cuts is not None:
+            t = p.cuts[m.name]
+            fit += cuts.energy(t) - jnp.sum(cuts.log_levels(t, x, coded(data, m)))
+    return fit + sum(
+        wishart.normal_wishart_energy(p.U[kind], p.mu[kind], p.Lambda[kind], hyper) for kind in p.U
+    )
+
+
+# -- blocks given z, the latent normals of all cells of probit matrices, matrix by matrix ------------
+def probits(p: Params, data: Relations, hyper: Hyper) -> list[tuple[Matrix, jax.Array, jax.Array]]:
+    """The matrices of levels, with u.v and the codes of their cells."""
+    every = seen(p, data)
+    own = [m for m in matrices(hyper) if m.levels is not None]
+    return [(m, every[m.name], coded(data, m)) for m in own]
+
+
+def augment(p: Params, data: Relations, hyper: Hyper) -> Between:
+    parts = [
+        jnp.stack([x, *cuts.limits(p.cuts[m.name], code)]) for m, x, code in probits(p, data, hyper)
+    ]
+    return Between(*jnp.concatenate([jnp.zeros((3, 0), p.mu["user"].dtype), *parts], 1))
+
+
+def below(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
+    """In the place of z: the parabolas below log P at the present x."""
+    parts = [cuts.touching(p.cuts[m.name], x, code) for m, x, code in probits(p, data, hyper)]
+    return jnp.concatenate([jnp.zeros(0, p.mu["user"].dtype), *parts])
+
+
+def conditional_Lambda(
+    p: Params, data: Relations, hyper: Hyper, z: jax.Array, kind: str
+) -> dist.Wishart:
+    return wishart.normal_wishart_precision(p.U[kind], p.mu[kind], hyper)
+
+
+def conditional_mu(
+    p: Params, data: Relations, hyper: Hyper, z: jax.Array, kind: str
+) -> dist.Distribution:
+    return wishart.normal_wishart_mean(p.U[kind], p.Lambda[kind], hyper.beta0)
+
+
+def conditional_U(
+    p: Params, data: Relations, hyper: Hyper, z: jax.Array, kind: str
+) -> GaussianRows:
+    """The rows of `bpmf`, with the cells of all matrices of this kind in one list."""
+    targets, weights, first = [], [], 0
+    for m in matrices(hyper):
+        if m.levels is None:
+            targets.append(standard(data, m))
+            weights.append(jnp.full_like(targets[-1], p.alpha[m.name]))
+        else:
+            size = len(data.observed(m.name))
+            targets.append(z[first : first + size])
+            weights.append(jnp.ones_like(targets[-1]))
+            first += size
+    rows = data.links.modes[tuple(data.axes).index(kind)]
+    target, weight = jnp.concatenate(targets), jnp.concatenate(weights)
+    table, precision = jnp.concatenate([p.U[k] for k in data.axes]), p.Lambda[kind]
+    return GaussianRows(rows, target, table, weight, precision, precision @ p.mu[kind])
+
+
+def conditional_alpha(
+    p: Params, data: Relations, hyper: Hyper, z: jax.Array, name: str
+) -> dist.Gamma:
+    m = next(m for m in matrices(hyper) if m.name == name)
+    residual = standard(data, m) - seen(p, data)[name]
+    shape = hyper.alpha_shape + 0.5 * len(residual)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residual**2))
+
+
+CONDITIONALS: dict[str, Any] = {
+    "Lambda": conditional_Lambda,
+    "mu": conditional_mu,
+    "U": conditional_U,
+    "alpha": conditional_alpha,
+}
+
+
+def update(p: Params, data: Relations, hyper: Hyper) -> Params:
+    """Each block at the mode of its conditional, given the parabolas at the beginning of the sweep; then
+    thresholds by a Newton step."""
+    fixed = held(hyper)
+    free = {site: law for site, law in CONDITIONALS.items() if site not in fixed}
+    p = wishart.settled(p, free, (), data, hyper, below(p, data, hyper))
+    if "cuts" in fixed or p.cuts is None:
+        return p
+    parts = probits(p, data, hyper)
+    return p._replace(cuts={m.name: cuts.lowered(p.cuts[m.name], x, c) for m, x, c in parts})
+
+
+def thresholds(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
+    """Metropolis steps of the thresholds, with z integrated out."""
+    if p.cuts is None:
+        return p
+    new = {}
+    for number, (m, x, code) in enumerate(probits(p, data, hyper)):
+        new[m.name] = cuts.walked(jax.random.fold_in(key, number), p.cuts[m.name], x, code)
+    return p._replace(cuts=new)
+
+
+def rescale(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
+    """Draw the scales of kinds of one colour against those of the other, exactly: see `bpmf`."""
+    colours = data.colours
+    if not colours:
+        return p
+    U, mu, Lambda = wishart.rescaled(key, p.U, p.mu, p.Lambda, hyper.rate, colours)
+    return p._replace(U=U, mu=mu, Lambda=Lambda)
+
+
+def model(data: Relations, hyper: Hyper) -> None:
+    U, K = {}, hyper.n_components
+    for kind, index in data.axes.items():
+        mu, precision = wishart.sample_hyper(f"mu.{kind}", f"Lambda.{kind}", K, hyper)
+        with numpyro.plate(kind, len(index)):
+            U[kind] = numpyro.sample(f"U.{kind}", wishart.normal_rows(mu, precision))
+    every = seen(Params(U, {}, {}), data)
+    for m in matrices(hyper):
+        x, site = every[m.name], "rating" if m.name == RATINGS else f"view.{m.name}"
+        if m.levels is None:
+            noise = dist.Gamma(hyper.alpha_shape, hyper.alpha_rate)
+            alpha = numpyro.sample(f"alpha.{m.name}", noise)
+            law: Any = dist.Normal(m.offset + m.scale * x, m.scale * alpha**-0.5)
+        else:
+            free = dist.Normal(cuts.middle(len(m.levels)), 1).to_event(1)
+            law = cuts.levels(numpyro.sample(f"cuts.{m.name}", free), x, m.levels)
+        with numpyro.plate(f"cell.{m.name}", len(x)):
+            numpyro.sample(site, law, obs=data.observed(m.name))
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    """The value in the matrix `predicts`; a label without data is a draw from N(mu, Lambda^-1)."""
+    m = next(m for m in matrices(hyper) if m.name == hyper.predicts)
+    row, col = ((p.mu[kind], jnp.linalg.inv(p.Lambda[kind])) for kind in (m.row, m.col))
+    U, V = p.U[m.row], p.U[m.col]
+    if m.levels is None:
+        mean, variance = bilinear(U, V, query, row, col)
+        sd = jnp.sqrt(1 / jnp.asarray(p.alpha[m.name], mean.dtype) + variance)
+        return dist.Normal(m.offset + m.scale * mean, m.scale * sd)
+    mean, new, at = products(U, V, query, row, col)
+
+    def law(x: jax.Array) -> Levels:
+        return cuts.levels(p.cuts[m.name], x, m.levels)
+
+    return averaged(law(mean), lambda point: law(at(point)), hyper.n_components + 1, new)
+
+
+def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
+    """The rows of all kinds turn together, and with them what describes them."""
+    own = [name.partition(".")[2] for name in names if name.startswith("U.")]
+    axes = {f"U.{kind}": 1 for kind in own} | {f"mu.{kind}": 0 for kind in own}
+    floating = any(name.startswith("cuts.") for name in names)
+    forms = tuple(f"Lambda.{kind}" for kind in own)
+    return (Rotation(("U.user", "U.item"), axes, forms, floating=floating),)
+
+
+def example(key: jax.Array) -> tuple[Relations, Hyper]:
+    """Seven users, five items, three levels of four tags of users, three words of items."""
+    data = few_relations(key)
+    h = Hyper(2, probit=("tags",), alpha_shape=2.0, beta0=2.0, rate=1.2, scales="joint")
+    return data, prepare(data, h)
+
+
+# fmt: off
+METHOD = register(Method(
+    name="cmf", cite="singh2008cmf", data=Relations, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
+    update=update, prepare=prepare, start=start, held=held, augment=augment,
+    conditionals=CONDITIONALS, moves={"thresholds": thresholds, "rescale": rescale}, gauge=gauge,
+    dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
+          "alpha": (), "cuts": ("{key}_threshold",)},
+    traits={"no_fold_in": "a new row may have cells in several matrices"},
+    waived={"moves": "one is a Metropolis step: what it leaves as it is, Geweke's test shows"},
+))
+# fmt: on
