@@ -20,9 +20,9 @@ GroPLE                 beta of the same four, alpha = .01 (the thesis searches b
                        d = 100, 10 groups, lambda_1 = .001, lambda_2 = 1 as in the thesis
 MLC-HMF                T of 0, .02, ..., .1 and 5 neighbours as in the thesis; lambda of 10^.5 and 10 (the
                        thesis: 10^.1 to 10^2 in five steps); 20 sweeps at most, tol 1e-4
-MLSF                   L / 20 and L / 5 groups and gamma of the same four (the thesis: L / 5, L / 10, L / 15 and
-                       L / 20, gamma and rho of 1e-4, ..., 1e4; there is no rho here)
-all others             settings as they come; those of SSJDR-MLL, 100 directions and gamma = 1, are the thesis's
+MLSF                   L / 20 and L / 5 groups and gamma of the same four (the thesis: L / 5, L / 10, L / 15
+                       and L / 20, gamma and rho of 1e-4, ..., 1e4; there is no rho here)
+all others             settings as they come; SSJDR-MLL: 100 directions and gamma = 1, as in the thesis
 
 A penalty of PLST and CSSP is in units of the mean squared length of a centred row; one of CPLST, FAiE and
 LEML is as their objectives have it. GroPLE, FAiE and LEML stop alike: after 60 sweeps, or when the objective

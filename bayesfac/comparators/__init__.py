@@ -39,9 +39,9 @@ rows; X_new are the features of new rows. Every function returns scores, new row
 means a more likely label. The scores of the functions in `PROBABILITIES` are probabilities. `as_labels` turns
 scores into 0 and 1. All arithmetic is in double precision. Sparse features stay sparse and distances are
 computed in blocks; only `cssp`, `llsf`, `ls_ml`, `mlsf`, `plst` and `ssjdr_mll` hold a square table, as large
-as the smaller of rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a row of zeros then
-neither has neighbours nor is one, and its scores are averages over training rows. Among equally near rows (to
-12 digits) the first are taken. Random choices follow `seed`.
+as the smaller of rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a
+row of zeros then neither has neighbours nor is one, and its scores are averages over training rows. Among
+equally near rows (to 12 digits) the first are taken. Random choices follow `seed`.
 `ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one decomposition,
 `grids.faie` and `grids.leml` those of FAiE and LEML.
 """

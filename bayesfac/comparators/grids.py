@@ -6,9 +6,10 @@
     LEML   score = x'W H',  W and H lower         |Y - X W H'|^2 + c/2 (|W|^2 + |H|^2)
 
 Both see the rows through P'Y alone. The eigenvectors of FAiE lie in the span of P and Y, so that one
-eigendecomposition of at most rank(X) + labels columns is exact for every d. A sweep of LEML, H then W, costs
-neither a pass over the rows nor a system to solve: with W = Q R, the entries of R separate in the eigenvectors
-of H'H. LEML goes from the smallest penalty to the largest, each starting where the one before ended.
+eigendecomposition of at most rank(X) + labels columns is exact for every d. A sweep of LEML, H then W,
+makes no pass over the rows and solves no large system: with W = Q R, the entries of R separate in the
+eigenvectors of H'H. LEML goes from the smallest penalty to the largest, each starting where the one before
+ended.
 
 `bf.fit("faie")` and `bf.fit("leml")` fit single settings of the same objectives, and have posteriors.
 """

@@ -1,11 +1,10 @@
 """Classifiers whose machines see features of their own: SSJDR-MLL and MLSF.
 
-For arguments and scores see `bayesfac.comparators`, for machines `bayesfac.comparators.classifiers`. The texts
-of both papers were not at hand, but for the abstract of the first; the objectives and steps here are what the
-programs do that the authors published. Where this file differs from them, the functions say so.
+For arguments and scores see `bayesfac.comparators`, for machines `bayesfac.comparators.classifiers`. Of the
+papers only the abstracts were at hand: the objectives and steps are reconstructed from the programs that the
+authors published. Where this file differs from a program, the function says so.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,13 +42,14 @@ def ssjdr_mll(
 ) -> np.ndarray:
     """SSJDR-MLL: one machine for each label on d directions Q of the features that all labels share.
 
-        J = sum_l [1/2 |w_l|^2 + C sum_i max(0, 1 - s_il (x_i'Q w_l + b_l))^2] - gamma/2 tr(Q'X'A X Q),  Q'Q = I
+        J = sum_l [1/2 |w_l|^2 + 1/2 b_l^2 + C sum_i max(0, 1 - s_il (x_i'Q w_l + b_l))^2]
+            - gamma/2 tr(Q'X'A X Q),     Q'Q = I
         A_ik = exp(-|x_i - x_k|^2 / (r_i r_k)),     r_i the distance to the seventh nearest row
 
-    Yu & Zhang (2016). In the dual of the machines, with c_l their signed variables, J depends on Q by -1/2
-    tr Q'(sum_l X'c_l c_l'X + gamma X'A X) Q: a round takes the first d eigenvectors of that matrix, then learns
-    the machines again. J need not fall; rounds end when it does not, and the smallest J counts. The start is
-    Q without labels. Labels do not enter A, so rows without labels may: `transductive` takes the new rows.
+    Yu & Zhang (2016). In the dual of the machines, with c_l their signed variables, J depends on Q by
+    -1/2 tr Q'(sum_l X'c_l c_l'X + gamma X'A X) Q: a round takes the first d eigenvectors of that matrix, then
+    learns the machines again. J need not fall; rounds end when it does not, and the smallest J counts. The
+    first Q is that of A alone. Rows without labels can enter A: `transductive` takes the new rows.
 
     The authors' program multiplies the signed dual variables by the signs once more, takes the left singular
     vectors of a Cholesky factor of the matrix where its eigenvectors are the right ones, starts at Q of ones,
@@ -76,7 +76,9 @@ def ssjdr_mll(
     numbers("C", C=C, gamma=gamma)
     x, new = rotated(x, new)
     every = sp.vstack([x, new]) if sp.issparse(x) else np.vstack([x, new])
-    similar = gamma * smoothed(sp.csr_matrix(every) if sp.issparse(x) else every, len(y), transductive)
+    similar = gamma * smoothed(
+        sp.csr_matrix(every) if sp.issparse(x) else every, len(y), transductive
+    )
     found = machines(x, y, first(similar, d), similar, C)
     for _ in range(ROUNDS):
         other = machines(x, y, first(found.pull @ found.pull.T + similar, d), similar, C)
@@ -160,16 +162,16 @@ def mlsf(
     C: float = 1.0,
     seed: int = 0,
 ) -> np.ndarray:
-    """MLSF: groups of dependent labels, the features that tell a group's label sets, and a chain for each group.
+    """MLSF: groups of dependent labels, features that tell a group's label sets, and a chain for each group.
 
-        A_kl = alpha jaccard(y_k, y_l) + (1 - alpha) exp(-|m_k - m_l|),   zero if below epsilon;  spectral clusters
-        1/2 |X V - Z|^2 + gamma |V|_1 least,   z_ig the number of row i's label set in group g, scaled to [0, 1]
+        A_kl = alpha jaccard(y_k, y_l) + (1 - alpha) exp(-|m_k - m_l|),     0 if below epsilon
+        1/2 |X V - Z|^2 + gamma |V|_1 least,     z_ig the number of row i's label set in group g, within 0 and 1
 
-    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k. Group g sees the features with
-    v_jg != 0. Its labels come in a random order; each is learned by a machine that also sees the labels before
-    it, true for training rows, decided for new ones. The sets of a group are numbered in the order of their
-    binary codes. The authors' program ends the lasso, by ADMM with a parameter rho, after at most 100 steps; here
-    it is solved, so that there is no rho. Machines and k-means are this package's.
+    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters of A.
+    Group g sees the features with v_jg != 0. Its labels come in a random order; each is learned by a machine
+    that also sees the labels before it, true for training rows, decided for new ones. The sets of a group are
+    numbered in the order of their binary codes. The authors' program ends the lasso, by ADMM with a parameter
+    rho, after at most 100 steps; here it is solved, so that there is no rho.
 
     Parameters
     ----------
@@ -194,8 +196,10 @@ def mlsf(
         raise ValueError(f"Expected alpha to be at most 1, got {alpha!r}")
     rng = np.random.default_rng(seeded(seed))
     member = grouped(dependence(x, y, alpha, epsilon), groups, seed)
-    Z = np.column_stack([set_numbers(y[:, member == g]) for g in range(groups) if (member == g).any()])
-    V = learners.sparse_weights(learners.regression(x, Z, 0.0, gamma), gamma)[0]
+    Z = np.column_stack(
+        [set_numbers(y[:, member == g]) for g in range(groups) if (member == g).any()]
+    )
+    V = learners.sparse_weights(learners.regression(x, Z, 0.0, gamma), gamma, "MLSF")[0]
     score = np.zeros((new.shape[0], L))
     for at, g in enumerate(np.unique(member)):
         of = rng.permutation(np.flatnonzero(member == g))
@@ -234,7 +238,9 @@ def set_numbers(y: np.ndarray) -> np.ndarray:
     >>> set_numbers(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).tolist()
     [0.0, 0.5, 1.0, 0.0]
     """
-    number = np.unique(y[:, ::-1], axis=0, return_inverse=True)[1].ravel()  # the last label counts most
+    number = np.unique(y[:, ::-1], axis=0, return_inverse=True)[
+        1
+    ].ravel()  # the last label counts most
     return number / max(int(number.max()), 1)
 
 
