@@ -116,7 +116,11 @@ METHODS: dict[str, Method] = {
     "CSSP": Method("cssp", reduced("d", "penalty", PART)),
     "CSSP, whole grid": Method("cssp", reduced("d", "penalty", WHOLE)),
     "FAiE": Method("faie", lambda L: reduced("d", "penalty", PART)(L) | {"alpha": list(PENALTIES)}),
+    "FAiE, whole grid": Method(
+        "faie", lambda L: reduced("d", "penalty", WHOLE)(L) | {"alpha": list(WHOLE[1])}
+    ),
     "LEML": Method("leml", reduced("d", "penalty", PART)),
+    "LEML, whole grid": Method("leml", reduced("d", "penalty", WHOLE)),
     "MLSF": Method(
         "mlsf",
         lambda L: {

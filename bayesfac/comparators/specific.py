@@ -165,9 +165,9 @@ def mlsf(
     """MLSF: groups of dependent labels, features that tell a group's label sets, and a chain for each group.
 
         A_kl = alpha jaccard(y_k, y_l) + (1 - alpha) exp(-|m_k - m_l|),     0 if below epsilon
-        1/2 |X V - Z|^2 + gamma |V|_1 least,     z_ig the number of row i's label set in group g, within 0 and 1
+        1/2 |X V - Z|^2 + gamma |V|_1 least,     z_ig in [0, 1] numbers row i's label set in group g
 
-    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters of A.
+    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters
     Group g sees the features with v_jg != 0. Its labels come in a random order; each is learned by a machine
     that also sees the labels before it, true for training rows, decided for new ones. The sets of a group are
     numbered in the order of their binary codes. The authors' program ends the lasso, by ADMM with a parameter
