@@ -14,17 +14,20 @@ then learns from all of its rows. The thesis chooses settings by cross-validatio
 rows, and names no rule of GroPLE. The grids are part of the thesis's and the same for all that share one:
 
 PLST, CPLST, CSSP,     d of .2, .5 and .8 of the labels, penalty of .01, .1, 1, 10; the thesis has .1, .2,
-FAiE, LEML             ..., .8 and 1e-4, 1e-3, ..., 1e4, and so has "whole grid"
+FAiE, LEML             ..., .8 and 1e-4, 1e-3, ..., 1e4, and so has "whole grid"; alpha of FAiE is of the
+                       same four as the penalty (the thesis: 1e-4, ..., 1e4)
 GroPLE                 beta of the same four, alpha = .01 (the thesis searches both from 1e-4 to 1e4);
                        d = 100, 10 groups, lambda_1 = .001, lambda_2 = 1 as in the thesis
 MLC-HMF                T of 0, .02, ..., .1 and 5 neighbours as in the thesis; lambda of 10^.5 and 10 (the
                        thesis: 10^.1 to 10^2 in five steps); 20 sweeps at most, tol 1e-4
-all others             settings as they come
+MLSF                   L / 20 and L / 5 groups and gamma of the same four (the thesis: L / 5, L / 10, L / 15
+                       and L / 20, gamma and rho of 1e-4, ..., 1e4; there is no rho here)
+all others             settings as they come; SSJDR-MLL: 100 directions and gamma = 1, as in the thesis
 
 A penalty of PLST and CSSP is in units of the mean squared length of a centred row; one of CPLST, FAiE and
 LEML is as their objectives have it. GroPLE, FAiE and LEML stop alike: after 60 sweeps, or when the objective
-changes by less than 1e-5. PLST, CPLST and CSSP are exact, and share one decomposition of the features over
-their grid.
+changes by less than 1e-5. PLST, CPLST, CSSP and FAiE are exact; they and LEML share one decomposition of the
+features over their grid.
 
 Every finished fold is kept in `results/multilabel_folds.json`, so that a run that was stopped goes on;
 `--first N` runs the first N folds only. `--page` runs nothing and writes `multilabel.md` of what is there.
@@ -50,7 +53,7 @@ from common.printed import COLUMNS
 from common.printed import means as printed_means
 
 import bayesfac as bf
-from bayesfac.comparators import ridges
+from bayesfac.comparators import grids, ridges
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.datasets.fetch import VARIABLE, folders
 from bayesfac.evaluation import deal
@@ -76,6 +79,7 @@ SHARES, PENALTIES = (0.2, 0.5, 0.8), (0.01, 0.1, 1.0, 10.0)
 WHOLE = tuple(n / 10 for n in range(1, 9)), tuple(10.0**n for n in range(-4, 5))
 RAW = {"scaled": False, "cut": 0.5}  # features as `load` gives them, and the own rule
 STOP = bf.FixedPoint(60, tol=1e-5)
+SHARED = {"faie": grids.faie, "leml": grids.leml}  # one decomposition for the whole grid
 SHORT = bf.FixedPoint(
     20, tol=1e-4
 )  # on top of the fits by L-BFGS with which the tree of MLC-HMF grows
@@ -111,9 +115,21 @@ METHODS: dict[str, Method] = {
     "CPLST, whole grid": Method("cplst", reduced("d", "penalty", WHOLE)),
     "CSSP": Method("cssp", reduced("d", "penalty", PART)),
     "CSSP, whole grid": Method("cssp", reduced("d", "penalty", WHOLE)),
-    "FAiE": Method(("faie", RAW, STOP), reduced("n_components", "penalty", PART)),
-    "LEML": Method(("leml", RAW, STOP), reduced("n_components", "penalty", PART)),
+    "FAiE": Method("faie", lambda L: reduced("d", "penalty", PART)(L) | {"alpha": list(PENALTIES)}),
+    "FAiE, whole grid": Method(
+        "faie", lambda L: reduced("d", "penalty", WHOLE)(L) | {"alpha": list(WHOLE[1])}
+    ),
+    "LEML": Method("leml", reduced("d", "penalty", PART)),
+    "LEML, whole grid": Method("leml", reduced("d", "penalty", WHOLE)),
+    "MLSF": Method(
+        "mlsf",
+        lambda L: {
+            "groups": sorted({math.ceil(L / 20), math.ceil(L / 5)}),
+            "gamma": list(PENALTIES),
+        },
+    ),
     "BSVM": Method("br_svm"),
+    "SSJDR-MLL": Method("ssjdr_mll"),
     "BP-MLL": Method("bp_mll"),
     "ML-kNN": Method("ml_knn"),
     "LIFT": Method("lift"),
@@ -167,8 +183,10 @@ PLST, CPLST, CSSP, FAiE and LEML search d of .2, .5 and .8 of the labels and a p
 10, which is part of the thesis's grid (.1, .2, ..., .8 and 1e-4, 1e-3, ..., 1e4). The rows "whole grid"
 have all of that grid, and no rank. GroPLE searches beta of the same four values with alpha = .01 (the
 thesis searches both from 1e-4 to 1e4); its 100 columns, 10 groups, lambda_1 = .001 and lambda_2 = 1 are
-the thesis's. GroPLE, FAiE and LEML stop after 60 sweeps, or when the objective changes by less than
-1e-5; PLST, CPLST and CSSP are exact. BSVM has its settings as they come.""",
+the thesis's. GroPLE and LEML stop after 60 sweeps, or when the objective changes by less than 1e-5;
+PLST, CPLST, CSSP and FAiE are exact. alpha of FAiE is of the same four as its penalty. MLSF searches
+L / 20 and L / 5 groups and gamma of the same four, which is part of the thesis's grid. BSVM has its
+settings as they come.""",
 }
 
 
@@ -214,12 +232,15 @@ def tried(
     method: Method, grid: Mapping[str, Sequence[Any]], data: bf.Tasks, rows: Rows, notes: list[str]
 ) -> Iterator[tuple[dict[str, Any], Scores]]:
     """Every setting of the grid and the scores of the test rows."""
-    if method.what in ridges.METHODS:
+    if method.what in (*ridges.METHODS, *SHARED):
         (view,) = data.names
         x, Y = data[view].tocsr(), data[LABELS].toarray()
-        for d, penalty, score in ridges.grid(
-            method.what, x[rows.train], Y[rows.train], x[rows.test], grid["d"], grid["penalty"]
-        ):
+        parts = x[rows.train], Y[rows.train], x[rows.test]
+        if method.what in SHARED:
+            for values, score in SHARED[method.what](*parts, **grid):
+                yield values, Scores(score, score, [])
+            return
+        for d, penalty, score in ridges.grid(method.what, *parts, grid["d"], grid["penalty"]):
             yield {"d": d, "penalty": penalty}, Scores(score, score, [])
         return
     runner = read_method(method.what)

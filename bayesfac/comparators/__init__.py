@@ -23,10 +23,14 @@
     ml_dt           Clare & King, "Knowledge discovery in multi-label phenotype data", PKDD 2001
     ml_knn          Zhang & Zhou, "ML-kNN: A lazy learning approach to multi-label learning", Pattern
                     Recogn. 2007
+    mlsf            Sun, Kudo & Kimura, "Multi-label classification with meta-label-specific features", ICPR
+                    2016
     plst            Tai & Lin, "Multilabel classification with principal label space transformation", Neural
                     Comput. 2012
     rakel           Tsoumakas, Katakis & Vlahavas, "Random k-labelsets for multilabel classification", IEEE
                     TKDE 2011
+    ssjdr_mll       Yu & Zhang, "Semisupervised multilabel learning with joint dimensionality reduction",
+                    IEEE Signal Process. Lett. 2016
     tram            Kong, Ng & Zhou, "Transductive multilabel learning via label set propagation", IEEE
                     TKDE 2013
 
@@ -34,11 +38,12 @@ X and Y are the features (dense, scipy sparse or DataFrame) and labels (0 or 1, 
 rows; X_new are the features of new rows. Every function returns scores, new rows x labels: a larger score
 means a more likely label. The scores of the functions in `PROBABILITIES` are probabilities. `as_labels` turns
 scores into 0 and 1. All arithmetic is in double precision. Sparse features stay sparse and distances are
-computed in blocks; only `cssp`, `llsf`, `ls_ml` and `plst` hold a square table, as large as the smaller of
-rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a row of zeros then
-neither has neighbours nor is one, and its scores are averages over training rows. Among equally near rows (to
-12 digits) the first are taken. Random choices follow `seed`.
-`ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one decomposition.
+computed in blocks; only `cssp`, `llsf`, `ls_ml`, `mlsf`, `plst` and `ssjdr_mll` hold a square table, as large
+as the smaller of rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a
+row of zeros then neither has neighbours nor is one, and its scores are averages over training rows. Among
+equally near rows (to 12 digits) the first are taken. Random choices follow `seed`.
+`ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one decomposition,
+`grids.faie` and `grids.leml` those of FAiE and LEML.
 """
 
 from collections.abc import Callable
@@ -47,6 +52,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.comparators import clusterings as clusterings
+from bayesfac.comparators import grids as grids
 from bayesfac.comparators import ridges as ridges
 from bayesfac.comparators.classifiers import (
     adaboost_mh,
@@ -63,12 +69,14 @@ from bayesfac.comparators.classifiers import (
 )
 from bayesfac.comparators.embeddings import cssp, ls_ml, plst
 from bayesfac.comparators.graphical import l2f, ml_knn, tram
+from bayesfac.comparators.specific import mlsf, ssjdr_mll
 from bayesfac.core.data import reading
 
 __all__ = [
     "PROBABILITIES",
     "as_labels",
     "clusterings",
+    "grids",
     "ridges",
 ]
 
@@ -80,7 +88,8 @@ def __dir__() -> tuple[str, ...]:
 
 NOISE = 1e-6  # above the error that a solver of linear systems leaves in a score
 CUTS: dict[str, float] = {
-    **dict.fromkeys(("adaboost_mh", "bp_mll", "br_svm", "clr", "lift"), 0.0),
+    **dict.fromkeys(("adaboost_mh", "bp_mll", "br_svm", "clr", "lift", "mlsf"), 0.0),
+    "ssjdr_mll": 0.0,
     **dict.fromkeys(("br_knn", "chain", "cssp", "label_powerset", "llsf", "plst"), 0.5),
     **dict.fromkeys(("ls_ml", "ml_dt", "ml_knn", "rakel"), 0.5),
 }
@@ -89,7 +98,7 @@ NAMED: dict[str, Callable[..., np.ndarray]] = {
     f.__name__: f
     for f in (
         *(adaboost_mh, bp_mll, br_knn, br_svm, chain, clr, cssp, l2f, label_powerset, lift, llsf),
-        *(ls_ml, ml_dt, ml_knn, plst, rakel, tram),
+        *(ls_ml, ml_dt, ml_knn, mlsf, plst, rakel, ssjdr_mll, tram),
     )
 }
 

@@ -144,7 +144,9 @@ def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
     return Regression(H, B, top or 1.0, start)
 
 
-def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]]:
+def sparse_weights(
+    of: Regression, beta: float, method: str = "LLSF"
+) -> tuple[np.ndarray, list[float]]:
     """W at the minimum, and J after every step, by monotone accelerated proximal gradients (Beck & Teboulle,
     2009) with restarts (O'Donoghue & Candes, 2015)."""
 
@@ -169,7 +171,7 @@ def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]
         ahead, along, t = t / later, (t - 1) / later, later
         V = W + ahead * (Z - W) + along * (W - old)
         HV = HW + ahead * (HZ - HW) + along * (HW - H_old)
-    warnings.warn(f"LLSF did not converge in {LIMIT} steps", ConvergenceWarning, stacklevel=3)
+    warnings.warn(f"{method} did not converge in {LIMIT} steps", ConvergenceWarning, stacklevel=3)
     return W, trace
 
 

@@ -45,10 +45,12 @@ class Decomposed(NamedTuple):
         return self.new @ (self.right / (self.size + c)[:, None])
 
 
-def decomposed(X: Any, Yc: np.ndarray, X_new: Any) -> Decomposed:
-    """The eigenvectors of the smaller of Xc'Xc and Xc Xc'. Sparse features stay sparse."""
+def decomposed(X: Any, Yc: np.ndarray, X_new: Any, centred: bool = True) -> Decomposed:
+    """The eigenvectors of the smaller of Xc'Xc and Xc Xc'. Sparse features stay sparse.
+
+    Unless `centred`, Xc is X as it is."""
     n, m = X.shape
-    mean = np.asarray(X.mean(0)).ravel()
+    mean = np.asarray(X.mean(0)).ravel() * centred
     if m <= n:
         G = _dense(X.T @ X) - n * np.outer(mean, mean)
         size, Q = np.linalg.eigh(G)

@@ -10,13 +10,14 @@ import pytest
 import scipy.sparse as sp
 
 from bayesfac import comparators as bc
-from bayesfac.comparators import NAMED, PROBABILITIES, as_labels, classifiers, shared
+from bayesfac.comparators import NAMED, PROBABILITIES, as_labels, classifiers, shared, specific
 from tests.comparators.test_comparators import easy
 from tests.comparators.test_comparators_refused import GOOD, put
 
 FEW = {"bp_mll": {"hidden": 8, "epochs": 40}, "adaboost_mh": {"rounds": 15}}  # quick
-SEEDED = {"bp_mll": 1e-9, "chain": 1e-9, "lift": 1e-9, "ml_dt": 0, "rakel": 0}
-NEW = sorted(name for name, f in NAMED.items() if f.__module__ == classifiers.__name__)
+SEEDED = {"bp_mll": 1e-9, "chain": 1e-9, "lift": 1e-9, "ml_dt": 0, "mlsf": 1e-9, "rakel": 0}
+FILES = {classifiers.__name__, specific.__name__}
+NEW = sorted(name for name, f in NAMED.items() if f.__module__ in FILES)
 every = pytest.mark.parametrize("name", NEW)
 
 
@@ -80,7 +81,7 @@ def test_sparse_stays_sparse(name):
     """Dense, the features would take 100 MB."""
     X = sp.random(220, 60_000, 4e-4, format="csr", random_state=np.random.default_rng(10))
     Y = np.random.default_rng(11).random((200, 3)) < 0.5
-    quick = {"bp_mll": {"hidden": 2, "epochs": 2}, "llsf": {"beta": 5.0}}
+    quick = {"bp_mll": {"hidden": 2, "epochs": 2}, "llsf": {"beta": 5.0}, "mlsf": {"gamma": 5.0}}
     tracemalloc.start()
     score = call(name, X[:200], Y, X[200:], **quick.get(name, {}))
     peak = tracemalloc.get_traced_memory()[1]
@@ -224,7 +225,10 @@ def test_bad_tables_are_said(name, given, said):
     [
         *(
             (name, {"C": C}, f"C to be a finite number above 0, got {C!r}")
-            for name in ("br_svm", "chain", "clr", "label_powerset", "lift", "rakel")
+            for name in (
+                *("br_svm", "chain", "clr", "label_powerset", "lift", "mlsf", "rakel"),
+                "ssjdr_mll",
+            )
             for C in (0, -1.0, "1", np.nan)
         ),
         *(
@@ -258,6 +262,12 @@ def test_bad_tables_are_said(name, given, said):
         ("bp_mll", {"rate": 0}, "rate to be a finite number above 0, got 0"),
         ("bp_mll", {"decay": -1}, "decay to be a finite number of at least 0, got -1"),
         ("adaboost_mh", {"rounds": 0}, r"rounds between 1 and 1000000 \(stumps\), got 0"),
+        ("ssjdr_mll", {"d": 7}, r"d between 1 and 6 \(the smaller of rows and features\), got 7"),
+        ("ssjdr_mll", {"gamma": -1}, "gamma to be a finite number of at least 0, got -1"),
+        ("mlsf", {"groups": 3}, r"groups between 1 and 2 \(the number of labels\), got 3"),
+        ("mlsf", {"gamma": 0}, "gamma to be a finite number above 0, got 0"),
+        ("mlsf", {"alpha": 1.5}, r"alpha to be at most 1, got 1\.5"),
+        ("mlsf", {"epsilon": -1}, "epsilon to be a finite number of at least 0, got -1"),
         ("adaboost_mh", {"cuts": 0}, r"cuts between 1 and 1000000 \(of a feature\), got 0"),
     ],
 )

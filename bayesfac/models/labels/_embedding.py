@@ -18,6 +18,7 @@ from bayesfac.core.math import inner
 
 EXACT = 1e-12  # relative residual of a solved system; in float32 64 machine epsilons
 STEPS = 500  # largest number of steps of conjugate gradients
+WORTH = 20_000  # features^3 for each stored cell up to which a square table takes less time than these steps
 CURVATURE = {"squared": 2.0, "logistic": 0.25}  # of the parabola that bounds a loss
 
 
@@ -166,9 +167,14 @@ def ridge(
 
 
 def few_features(data: Tasks) -> bool:
-    """Whether a features x features matrix is no larger than the stored cells."""
+    """Whether a features x features matrix is no larger than the stored cells, or takes less time.
+
+    On bibtex (5,916 rows, 1,837 features, 411,568 cells) a sweep of `faie` with 80 codes takes 2.5 CPU seconds
+    with the matrix and 28 with conjugate gradients, on corel5k (4,000, 500, 37,085) 0.6 and 1.2.
+    """
     (view,) = data.names
-    return data.n_features[view] ** 2 <= 2 * len(data.cells[view])
+    m, cells = data.n_features[view], len(data.cells[view])
+    return m**2 <= 2 * cells or m**3 <= WORTH * cells
 
 
 @jax.jit

@@ -10,7 +10,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.models.labels import _embedding as embedding
 
 
-@pytest.mark.parametrize("features", [6, 80], ids=["eigenvectors", "conjugate gradients"])
+@pytest.mark.parametrize("features", [6, 1000], ids=["eigenvectors", "conjugate gradients"])
 @pytest.mark.parametrize("backend", ["numba", "jax"])
 def test_every_column_solves_its_own_system(features, backend):
     rng = np.random.default_rng(0)
@@ -19,12 +19,20 @@ def test_every_column_solves_its_own_system(features, backend):
     y[20:] = np.nan  # rows without labels stay out
     data, right = Tasks({"v": x}, y), rng.normal(size=(features, 3))
     weight = np.array([1.0, 5.0, 0.0])
-    assert (features**2 <= 2 * data["v"].nnz) == (features == 6)  # both ways are taken
+    assert embedding.few_features(data) == (features == 6)  # both ways are taken
     with sparse.use(backend):
         found = embedding.ridge(data, jnp.asarray(right), 0.5, jnp.asarray(weight))
     for w, column, answer in zip(weight, right.T, np.asarray(found).T, strict=True):
         system = w * x[:20].T @ x[:20] + 0.5 * np.eye(features)
         np.testing.assert_allclose(answer, np.linalg.solve(system, column), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("features", "table"), [(20, True), (100, True), (300, False)])
+def test_a_square_table_is_made_where_it_is_small_or_fast(features, table):
+    """400 cells: 20^2 of them are no more than twice as many, and up to 200^3 takes less time."""
+    x = np.zeros((400, features))
+    x[np.arange(400), np.arange(400) % features] = 1
+    assert embedding.few_features(Tasks({"v": x}, np.ones((400, 1)))) == table
 
 
 def test_a_system_that_is_zero_has_the_answer_zero():
