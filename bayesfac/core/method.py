@@ -224,6 +224,7 @@ class Method:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         short = ("Gibbs", "Quick") if self.conditionals else ()
+        short += ("Blocks",) if self.conditionals and self.divisible else ()
         bound = ("VB",) if self.variational else ()
         return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *bound)
 
