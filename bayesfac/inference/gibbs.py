@@ -124,6 +124,7 @@ class Gibbs:
                         point.save({"done": done, "lp": lp, **sites(p)})
                     pace = paced(pace, place.agreed(time.perf_counter() - begun))
             except KeyboardInterrupt:
+                place.interrupted()
                 return self._partial(writer, lp, (done - self.warmup) // self.thin * each)
         point.save({"done": done, "lp": lp, **sites(p)})
         place.finished()
@@ -144,10 +145,6 @@ class Gibbs:
 
     def _partial(self, writer: Writer, lp: np.ndarray, draws: int) -> Result:
         """The Result of an interrupted run: the draws that all chains have."""
-        if self.shares and jax.process_count() > 1:
-            raise KeyboardInterrupt(
-                "interrupted: the processes may have stopped at different sweeps"
-            )
         if draws < 1:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         lp = lp[:, :draws]

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.data.divided.own_rows import OwnRows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
@@ -196,6 +197,20 @@ def _ratio_step(
     return by_row, by_col.reshape(copies, m, K).sum(0)
 
 
+def _of_own_rows(function: Any) -> Any:
+    """For the cells of own rows: the sums by row, gathered from all devices, and by column, added up."""
+
+    @wraps(function)
+    def either(cells: Cells | OwnRows, y: jax.Array, A: jax.Array, G: jax.Array) -> Any:
+        if not isinstance(cells, OwnRows):
+            return function(cells, y, A, G)
+        by_row, by_col = function(cells.mine, y, A[cells.own], G)
+        return cells.gathered(by_row), cells.summed(by_col)
+
+    return either
+
+
+@_of_own_rows
 @_in_numba(_ratio_step)
 def ratio_step(
     cells: Cells, y: jax.Array, A: jax.Array, G: jax.Array

@@ -103,7 +103,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
+    update=update, divisible_update=True, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
     remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS,
     traits=topics.TRAITS | checks.NONNEGATIVE,
 ))

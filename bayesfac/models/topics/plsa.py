@@ -94,7 +94,7 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=topics.fold_in, prepare=prepare, ready=ready,
+    update=update, divisible_update=True, fold_in=topics.fold_in, prepare=prepare, ready=ready,
     remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS | checks.NONNEGATIVE,
 ))
 # fmt: on
