@@ -2,7 +2,7 @@
 
 RMSE, log score    of held-out ratings, random 90/10
 90 % hold          how many held-out ratings their 90 % intervals hold
-sd                 of expected ratings, over those of Gibbs: median, and from which to which 5 to 95 % of cells
+sd                 of expected ratings, over those of Gibbs: median, and where 5 and 95 % of cells are
 CPU                seconds of a second fit in the same process, so nothing is compiled; one process
 critical path      of these, the seconds of the slowest block of each stage: what enough workers would take
 
@@ -50,7 +50,9 @@ def timed(data: Any, engine: Any, components: int, repeats: int) -> tuple[bf.Fit
     return fit, seconds, stages
 
 
-def compared(data: str, components: int, sizes: list[int], sweeps: list[int], repeats: int, seed: int) -> Numbers:
+def compared(
+    data: str, components: int, sizes: list[int], sweeps: list[int], repeats: int, seed: int
+) -> Numbers:
     train, test = bf.split.holdout(bf.datasets.load(data), 0.1, seed=seed)
     engines = {"Gibbs": bf.Gibbs(*sweeps)}
     engines |= {f"Blocks {n} x {n}": bf.Blocks(n, n, *sweeps) for n in sizes}
@@ -103,7 +105,14 @@ def main() -> None:
     add("--data", nargs="+", default=["movielens-100k"])
     add("--components", type=int, default=10, metavar="K", help="(%(default)s)")
     add("--sizes", type=int, nargs="+", default=[2, 3], metavar="N", help="N x N blocks")
-    add("--sweeps", type=int, nargs=3, default=[300, 300, 2], metavar="N", help="warmup, draws, chains")
+    add(
+        "--sweeps",
+        type=int,
+        nargs=3,
+        default=[300, 300, 2],
+        metavar="N",
+        help="warmup, draws, chains",
+    )
     add("--repeats", type=int, default=2, metavar="N", help="fits of each engine; the last counts")
     add("--seeds", type=int, default=1, metavar="N", help="splits (%(default)s)")
     args = parser.parse_args()

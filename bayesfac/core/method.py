@@ -122,8 +122,8 @@ class Method:
     divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
                                       over observed cells are `core.math.total`s, and the laws of rows know of
                                       shares (`core/data/divided/shares.py`)
-    divisible_update                  whether several devices can share a sweep of the solver, each with its rows of
-                                      the data, by `FixedPoint(shares=True)` (`core/data/divided/own_rows.py`)
+    divisible_update                  whether several devices can share a sweep of the solver, each with its
+                                      rows of the data, by `FixedPoint(shares=True)` (`core/data/divided/own_rows.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs

@@ -104,9 +104,7 @@ class FixedPoint:
             return Together(job, folder, program, "divisible_update")
         return Alone(job, folder, program)
 
-    def descend(
-        self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None
-    ) -> Result:
+    def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
         place = place or Alone(job, None, program)
         first = standstill.next_look(0, self._length) if self.tol is None else 0
@@ -143,7 +141,14 @@ class FixedPoint:
         if interrupted:
             notes.append(f"interrupted after {at.done} sweeps")
         trace = np.asarray(at.trace)
-        return Result(jax.tree.map(jnp.asarray, at.p), None, trace, at.converged, notes=notes, partial=interrupted)
+        return Result(
+            jax.tree.map(jnp.asarray, at.p),
+            None,
+            trace,
+            at.converged,
+            notes=notes,
+            partial=interrupted,
+        )
 
     @property
     def _length(self) -> int:

@@ -48,7 +48,9 @@ def test_blocks_hold_every_rating_once() -> None:
     parts = np.concatenate([frame.to_numpy() for frame in frames])
     np.testing.assert_array_equal(parts[np.lexsort(parts[:, 1::-1].T)], whole)
     one = bf.Ratings([0, 1, 0], [0, 0, 1], [1.0, 2.0, 3.0])
-    alone = cut(one, {"user": [np.array([0]), np.array([1])], "item": [np.array([0]), np.array([1])]})
+    alone = cut(
+        one, {"user": [np.array([0]), np.array([1])], "item": [np.array([0]), np.array([1])]}
+    )
     assert set(alone) == {(0, 0), (0, 1), (1, 0)}
     with pytest.raises(BayesfacError, match=r"got none in block \(1, 2\)"):
         cut(one, {"user": [np.array([1]), np.array([0])], "item": [np.array([0]), np.array([1])]})
@@ -127,7 +129,9 @@ def test_moments_and_draws_of_beliefs() -> None:
     np.testing.assert_allclose(draws.mean((0, 1)), law.mean[0], atol=0.01)
     noise = beliefs.gamma(rng.gamma(40, 1 / 20, 100_000))
     np.testing.assert_allclose(noise, (40, 20), rtol=0.03)
-    with pytest.raises(BayesfacError, match="at least 15 draws of a block for rows of 3 comp.*, got 9"):
+    with pytest.raises(
+        BayesfacError, match="at least 15 draws of a block for rows of 3 comp.*, got 9"
+    ):
         beliefs.normal(draws[:9])
 
 
@@ -152,7 +156,13 @@ def test_kinds_of_sites_and_methods_that_cannot_hand_them_on() -> None:
         hyper = method.prepare(ratings, method.Hyper(n_components=2))
         found[name] = method, method.init(jax.random.key(0), ratings, hyper), ratings, hyper
     assert kinds(*found["bpmf"]) == dict(
-        mu_U="after", Lambda_U="after", U="rows", mu_V="after", Lambda_V="after", V="rows", alpha="gamma"
+        mu_U="after",
+        Lambda_U="after",
+        U="rows",
+        mu_V="after",
+        Lambda_V="after",
+        V="rows",
+        alpha="gamma",
     )
     assert kinds(*found["pmf"]) == dict(U="rows", V="rows", bias_user="biases", bias_item="biases")
     with pytest.raises(BayesfacError, match="ordinal_mf cannot run with Blocks"):
@@ -176,14 +186,19 @@ def test_predictions_are_near_those_of_gibbs(fits) -> None:
     assert 0.8 < np.median(np.asarray(ours.sd) / np.asarray(long.sd)) < 1.3
     fit = fits["Blocks"]
     assert any("an approximation" in note for note in fit.notes)
-    assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(fits["Gibbs"].draws, (1, 800))
+    assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(
+        fits["Gibbs"].draws, (1, 800)
+    )
 
 
 def test_the_same_draws_by_two_workers_and_after_an_interruption(tmp_path) -> None:
     ratings, folder = data(), str(tmp_path)
     kept = bf.Blocks(2, 2, 40, 60, 2, folder=folder)
     here = bf.fit("bpmf", ratings, ENGINE, **HOW)
-    with patch.object(blocks.Plan, "draws", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        patch.object(blocks.Plan, "draws", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         bf.fit("bpmf", ratings, kept, **HOW)
     (tmp_path / "block-1-1.npz").unlink()
     run = blocks.of_block
@@ -208,7 +223,9 @@ def test_other_processes_find_the_same_draws() -> None:
 def test_what_blocks_cannot_do_is_refused() -> None:
     ratings = data()
     table = np.random.default_rng(0).normal(size=(30, 2))
-    known = bf.Ratings(*(getattr(ratings, name) for name in ("user", "item", "value")), user_features=table)
+    known = bf.Ratings(
+        *(getattr(ratings, name) for name in ("user", "item", "value")), user_features=table
+    )
     with pytest.raises(BayesfacError, match="without features and init"):
         bf.fit("bpmf", known, ENGINE, **HOW)
     with pytest.raises(BayesfacError, match="at least 12 draws of a block .*, got 8"):

@@ -96,7 +96,7 @@ def test_a_run_begun_alone_goes_on_in_shares(tmp_path) -> None:
 
 
 def views() -> bf.Views:
-    """Two views of counts with rows of uneven length; a row is empty in one view, and a column in both parts."""
+    """Two views of counts with rows of uneven length; a row is empty in one view."""
     rng = np.random.default_rng(0)
     mixed = rng.dirichlet(np.ones(3) / 3, 17) @ rng.dirichlet(np.ones(12) / 5, 3)
     x = rng.poisson(mixed * np.linspace(1, 60, 17)[:, None]).astype(float)

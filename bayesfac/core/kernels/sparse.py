@@ -307,8 +307,7 @@ def _solve_rows(
     shape = (n, K) if noise is None else noise.shape
     z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
     whole = [
-        jnp.pad(a.reshape(-1, K), [(0, 0), (0, -K % 16)])
-        for a in (V, prior_precision, prior_shift)
+        jnp.pad(a.reshape(-1, K), [(0, 0), (0, -K % 16)]) for a in (V, prior_precision, prior_shift)
     ]
     system = rows.ptr, rows.index, rows.order, target, jnp.atleast_1d(weight), *whole, z
     draws, wide = int(np.prod(shape[1:])), K + -K % 8
@@ -332,8 +331,8 @@ def solve_rows(
     """The means P_i^-1 b_i; with standard normal `noise` (n x K), draws from N(P_i^-1 b_i, P_i^-1).
 
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
-    cell (row-major, as `target`). L (K x K) and s (K) are the same for all rows, or have a first axis of rows.
-    Noise of n x S x K gives S draws of each row from one factorisation.
+    cell (row-major, as `target`). L (K x K) and s (K) are the same for all rows, or have an axis of rows
+    before these. Noise of n x S x K gives S draws of each row from one factorisation.
     """
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)

@@ -1,1 +1,1 @@
-"""Posterior propagation: blocks of the ratings one after another, each with the posterior of earlier ones as prior."""
+"""Posterior propagation: blocks of the ratings in stages, with posteriors of earlier ones as priors."""

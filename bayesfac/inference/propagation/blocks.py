@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from bayesfac.core import calls, checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import Method, portable, site_dims
+from bayesfac.core.method import portable, site_dims
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
 from bayesfac.inference.gibbs import Gibbs
 from bayesfac.inference.propagation import beliefs
@@ -23,9 +22,11 @@ from bayesfac.inference.result import Job, Result, bar, each_draw, log_joints
 Place = tuple[int, int]
 SIDES = ("user", "item")
 APPROXIMATE = (
-    "an approximation: rows are independent normal draws, whose means and covariances {count} blocks found"
+    "an approximation: rows are independent draws of normal laws, by the moments of {count} blocks"
 )
-UNEVEN = "chains of a block disagree: R-hat of a prediction is {worst:.2f}; more warmup and draws help"
+UNEVEN = (
+    "chains of a block disagree: R-hat of a prediction is {worst:.2f}; more warmup and draws help"
+)
 HIGH = 1.1  # R-hat
 
 
@@ -34,16 +35,17 @@ class Blocks:
     """Posterior propagation (Qin et al. 2019): Gibbs on blocks of the ratings, in three stages.
 
     The ratings are cut into `rows` x `cols` blocks. Stage 1 fits the first block. Stage 2 fits the other
-    blocks of the first row and column, at the same time: the factors that they share with the first block have
-    its posterior as their prior, a normal law for each row. Stage 3 fits all other blocks, with such priors for
-    both sides. In the end the laws of each row are multiplied, and divided by what was counted several times.
+    blocks of the first row and column, at the same time: the factors that they share with the first block
+    have its posterior as their prior, a normal law for each row. Stage 3 fits all other blocks, with such
+    priors for both sides. In the end the laws of each row are multiplied, and divided by what was counted
+    several times.
 
     Fits of one stage do not depend on one another, and pass only means and covariances on: they run in other
     processes or on a cluster (`joblib.parallel_config`), with the same result for any number of workers.
 
-    The draws are an approximation. Rows have normal laws and are independent of one another, and a block knows
-    nothing of ratings in later stages. `docs/machines.md` compares it with Gibbs. `bpmf` and `pmf` run with it,
-    without features.
+    The draws are an approximation. Rows have normal laws and are independent of one another, and a block
+    knows nothing of ratings in later stages. `docs/machines.md` compares it with Gibbs. `bpmf` and `pmf` run
+    with it, without features.
 
     Parameters
     ----------
@@ -104,7 +106,9 @@ class Plan:
     def __init__(self, engine: Blocks, job: Job) -> None:
         method, data = job.method, job.data
         if not isinstance(data, Ratings) or data.x or job.start:
-            raise BayesfacError("Expected Blocks with ratings, without features and init, got others")
+            raise BayesfacError(
+                "Expected Blocks with ratings, without features and init, got others"
+            )
         self.engine, self.job = engine, job
         p = method.init(job.key, data, job.hyper)
         self.kinds = kinds(method, p, data, job.hyper)
@@ -191,7 +195,9 @@ class Plan:
         """Write what a block found into the folder."""
         if (path := self.path(place)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pairs = {(site, part): x for site, b in found.items() for part, x in b._asdict().items()}
+            pairs = {
+                (site, part): x for site, b in found.items() for part, x in b._asdict().items()
+            }
             arrays = {f"{part} of {site}": x for (site, part), x in pairs.items()}
             write_arrays(path, {"run": self.job.identity, "r_hat": r_hat}, arrays)
 

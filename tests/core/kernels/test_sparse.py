@@ -1,5 +1,7 @@
 """The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -189,10 +191,12 @@ def test_rows_with_priors_of_their_own(table):
         with sparse.use(backend):
             rows = cells.by_row, y, V, V.dtype.type(1.7)
             many = sparse.solve_rows(*rows, L, s, z)
-            chains = jax.vmap(lambda z: sparse.solve_rows(*rows, L, s, z))(jnp.stack([z, z]))
+            chains = jax.vmap(partial(sparse.solve_rows, *rows, L, s))(jnp.stack([z, z]))
             one = jnp.stack([sparse.solve_rows(*rows, L[i], s[i], z)[i] for i in range(n)])
         np.testing.assert_allclose(many, one, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
-        np.testing.assert_allclose(chains[1], many, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
+        np.testing.assert_allclose(
+            chains[1], many, rtol=TOLERANCE[precision], atol=TOLERANCE[precision]
+        )
 
 
 def test_backends_are_chosen_and_given_back():

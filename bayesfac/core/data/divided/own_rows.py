@@ -16,9 +16,7 @@ from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.data.divided.shares import AXIS, dealt, longer, placed
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["mine", "own", "place"], meta_fields=[]
-)
+@partial(jax.tree_util.register_dataclass, data_fields=["mine", "own", "place"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class OwnRows:
     """The cells of the rows of this device; it stands for `Cells`.
@@ -57,8 +55,13 @@ def shared_rows(
     for name, one in cells.items():
         shares = [_cells_of(one, np.asarray(y[name]), rows, place) for rows in own]
         most = max(len(value) for *_, value in shares)
-        views = [Cells(*_filled(*share, most, own.shape[1]), (own.shape[1], one.shape[1])) for share in shares]
-        for part, (view, (*_, value)) in enumerate(zip(_of_equal_shape(views), shares, strict=True)):
+        views = [
+            Cells(*_filled(*share, most, own.shape[1]), (own.shape[1], one.shape[1]))
+            for share in shares
+        ]
+        for part, (view, (*_, value)) in enumerate(
+            zip(_of_equal_shape(views), shares, strict=True)
+        ):
             numbers = np.maximum(own[part], 0).astype(np.int32)
             found[part][0][name] = OwnRows(view, numbers, place)
             found[part][1][name] = longer(value, most)
@@ -93,7 +96,8 @@ def _of_equal_shape(views: list[Cells]) -> list[Cells]:
         n = len(sides[0].ptr) - 1
         return [
             side._replace(
-                chunk=longer(side.chunk, chunks, -1), chunk_row=longer(side.chunk_row, chunks, n - 1)
+                chunk=longer(side.chunk, chunks, -1),
+                chunk_row=longer(side.chunk_row, chunks, n - 1),
             )
             for side in sides
         ]
