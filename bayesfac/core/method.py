@@ -123,7 +123,8 @@ class Method:
                                       over observed cells are `core.math.total`s, and the laws of rows know of
                                       shares (`core/data/divided/shares.py`)
     divisible_update                  whether several devices can share a sweep of the solver, each with its
-                                      rows of the data, by `FixedPoint(shares=True)` (`core/data/divided/own_rows.py`)
+                                      rows of the data, by `FixedPoint(shares=True)`
+                                      (`core/data/divided/own_rows.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs
@@ -227,9 +228,9 @@ class Method:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         short = ("Gibbs", "Quick") if self.conditionals else ()
-        short += ("Blocks",) if self.conditionals and self.divisible else ()
+        parts = ("Blocks",) if self.conditionals and self.divisible else ()
         bound = ("VB",) if self.variational else ()
-        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *bound)
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *parts, *bound)
 
 
 def register(method: Method) -> Method:

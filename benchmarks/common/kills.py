@@ -62,7 +62,7 @@ def _children(pid: int) -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
-def evaluated(sweeps: int = 4000, folds: int = 4, **how: Any) -> Any:
+def evaluated(sweeps: int = 400, folds: int = 4, **how: Any) -> Any:
     """A cross-validation whose cells take some seconds each: the table without seconds."""
     import bayesfac as bf
 

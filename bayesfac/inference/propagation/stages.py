@@ -78,7 +78,8 @@ def natural(law: Any) -> Belief:
 def revised(law: Any, known: Known, site: str) -> Any:
     """A conditional under what is known of its site."""
     if site in known.rows:
-        return GaussianRows(law.rows, law.target, law.V, law.weight, *known.rows[site])
+        own_prior: tuple[Any, Any] = known.rows[site]
+        return GaussianRows(law.rows, law.target, law.V, law.weight, *own_prior)
     if site not in known.more:
         return law
     own, more = natural(law), known.more[site]

@@ -51,6 +51,7 @@ def shared_rows(
     size = {name: np.diff(np.asarray(one.by_row.ptr)) for name, one in cells.items()}
     own = dealt(np.sum(list(size.values()), 0), parts)
     place = placed(own, own.size - (own < 0).sum())
+    found: list[tuple[dict[str, OwnRows], dict[str, np.ndarray]]]
     found = [({}, {}) for _ in range(parts)]
     for name, one in cells.items():
         shares = [_cells_of(one, np.asarray(y[name]), rows, place) for rows in own]
