@@ -22,6 +22,7 @@ GIVES = {
     "LBFGS": "a point, by gradients",
     "MAP": "a point, by Adam on the model",
     "Quick": "draws after a short Gibbs run",
+    "Blocks": "draws of normal laws that blocks of the ratings found",
     "VB": "draws of independent laws, widened",
     "Gibbs": "draws of the posterior",
     "NUTS": "draws of the posterior",
@@ -100,6 +101,9 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
         return getattr(engine, "times", 1) * LOOKS * look_work(*known)
     if name == "Gibbs":
         return engine.chains * (engine.warmup + engine.draws * engine.thin) * sweep_work(*known)
+    if name == "Blocks":  # each rating is in one block; rows are in several
+        sweeps = engine.chains * (engine.warmup + engine.draws)
+        return max(engine.rows, engine.cols) * sweeps * sweep_work(*known)
     if name == "VB":
         first = engine.warmup * sweep_work(*known) if method.conditionals else 0.0
         # a law begins with a sweep

@@ -1,29 +1,27 @@
-"""One Gibbs run of BPMF by 1, 2 and 4 processes of one core each: its speed, and whether the draws agree.
+"""One Gibbs run of BPMF, or EM of PLSA, by 1, 2 and 4 processes of one core each: its speed, and whether the
+draws or parameters agree. For PLSA ratings count as words, and the start is random.
 
 sweep        seconds of wall clock a sweep: the median over blocks of sweeps after the first ones, in
              `--repeats` runs that alternate between the numbers of processes
 ratio        of one process to this many; four processes on two cores are there for their draws only
-apart        the largest difference of U's draws from those of one process, over the largest entry of U, after
+CPU          of these, the CPU seconds of a process: the same on a busy machine
+apart        the largest difference of U (of PLSA: A) from that of one process, over its largest entry, after
              20 sweeps in single and in double precision
 
-`--kills N` also kills one of two processes at N random moments and starts the same command again each time:
-the draws must be those of a run that nobody killed.
+`--kills N` also kills workers at N random moments: one of two processes of a Gibbs run, a `bayesfac worker`,
+and a worker of a Dask cluster (`--killed`). The result must be that of a run in peace.
 """
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from pathlib import Path
+import warnings
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import scipy.sparse as sp
 from common import Sweeps, arguments, in_processes, one_of, report, surroundings, table
+from common.kills import KINDS, killed
 
 FIRST = 4  # sweeps before the clock starts
 AGREE = 20
@@ -33,7 +31,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     """The part of one process."""
     with one_of(task):
         import bayesfac as bf
-        from bayesfac.inference import gibbs
 
         clock = Sweeps()
         data = (
@@ -41,12 +38,42 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
             if task["data"]
             else bf.datasets.make_ratings(200, 150, 2, seed=0)
         )
-        engine = bf.Gibbs(FIRST, task["sweeps"], 1, shares=True)
-        with patch.object(gibbs, "bar", lambda *_: clock):
-            fit = bf.fit("bpmf", data, engine, n_components=task["components"])
+        with patch.object(METHODS[task["method"]][0](), "bar", lambda *_: clock):
+            rows = METHODS[task["method"]][1](bf, data, task)
         if task["process"] == 0:
-            np.save(task["draws"], np.asarray(fit.draws["U"][0, -1]))
-    return {"sweep": clock.each(FIRST)}
+            np.save(task["draws"], np.asarray(rows))
+    return {"sweep": clock.each(FIRST), "CPU": clock.each(FIRST, clock.busy)}
+
+
+def gibbs_file() -> Any:
+    from bayesfac.inference import gibbs
+
+    return gibbs
+
+
+def solver_file() -> Any:
+    from bayesfac.inference import fixed_point
+
+    return fixed_point
+
+
+def sampled(bf: Any, data: Any, task: dict[str, Any]) -> Any:
+    """U after all sweeps."""
+    engine = bf.Gibbs(FIRST, task["sweeps"], 1, shares=True)
+    return bf.fit("bpmf", data, engine, n_components=task["components"]).draws["U"][0, -1]
+
+
+def solved(bf: Any, data: Any, task: dict[str, Any]) -> Any:
+    """A after all sweeps; the objective is computed after every other one."""
+    warnings.simplefilter("ignore", bf.ConvergenceWarning)
+    entries = data.value - data.value.min() + 1, (data.user, data.item)
+    words = bf.Views(sp.csr_matrix(entries, shape=data.shape))
+    engine = bf.FixedPoint(FIRST + task["sweeps"], tol=0.0, accelerate=False, every=2, shares=True)
+    how = {"n_components": task["components"], "start": "random", "scale": "none"}
+    return bf.fit("plsa", words, engine, **how).params.A
+
+
+METHODS = {"bpmf": (gibbs_file, sampled), "plsa": (solver_file, solved)}
 
 
 def together(count: int, **task: Any) -> tuple[dict[str, Any], np.ndarray]:
@@ -57,77 +84,39 @@ def together(count: int, **task: Any) -> tuple[dict[str, Any], np.ndarray]:
         return told[0], np.load(task["draws"])
 
 
-def killed(times: int, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Kill one of two processes at random moments; whether the draws are those of a run in peace."""
-    import bayesfac as bf
-
-    data = bf.datasets.make_ratings(300, 200, 3, seed=0)
-    data.frame().to_csv(folder / "ratings.csv", index=False)
-    pick = random.Random(seed)
-
-    def command(name: str) -> list[str]:
-        how = ["chains=1", "warmup=500", "draws=4000", "save_every=0.2", f"folder={folder / name}"]
-        return [
-            sys.executable, "-m", "bayesfac.cli", "fit", "bpmf", str(folder / "ratings.csv"),
-            "--engine", "gibbs", "--processes", "2", "--set", "n_components=3", "--with", *how,
-            "--out", str(folder / f"{name} fit"),
-        ]  # fmt: skip
-
-    begun = time.perf_counter()
-    subprocess.run(command("peace"), check=True, capture_output=True)
-    length, kills = time.perf_counter() - begun, 0
-    while True:
-        with subprocess.Popen(
-            command("war"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        ) as running:
-            struck, moment = False, pick.uniform(0.1, 0.4) * length if kills < times else None
-            try:
-                output, _ = running.communicate(timeout=moment)
-            except subprocess.TimeoutExpired:
-                victim = pick.choice(_children(running.pid))
-                os.kill(victim, signal.SIGKILL)
-                struck, kills = True, kills + 1
-                output, _ = running.communicate()
-            if running.returncode == 0:
-                break
-            if not struck:
-                raise RuntimeError(output.decode()[-2000:])
-    one, other = (bf.load(folder / f"{name} fit") for name in ("peace", "war"))
-    same = all(np.array_equal(one.draws[site], other.draws[site]) for site in one.draws)
-    return {"kills": kills, "the same draws": same, "seconds in peace": round(length, 1)}
-
-
-def _children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
-    return [int(line) for line in found.stdout.split()]
-
-
 def main() -> None:
     parser = arguments(__doc__ or "")
     add = parser.add_argument
     add("--data", default="movielens-1m", help="(%(default)s)")
+    add("--method", default="bpmf", choices=list(METHODS), help="(%(default)s)")
     add("--components", type=int, default=64, metavar="K", help="(%(default)s)")
     add("--sweeps", type=int, default=24, metavar="N", help="of each run (%(default)s)")
     add("--repeats", type=int, default=2, metavar="N", help="(%(default)s)")
     add("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N")
-    add("--kills", type=int, default=0, metavar="N", help="of a process, at random moments")
+    add(
+        "--kills",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of each kind of worker, at random moments",
+    )
+    add("--killed", nargs="+", default=list(KINDS), choices=list(KINDS), help="kinds of workers")
     args = parser.parse_args()
     if args.worker:
         print(json.dumps(run(json.loads(args.worker))))
         return
     where = surroundings()
-    task = {"data": args.data, "components": args.components}
+    task = {"data": args.data, "components": args.components, "method": args.method}
     if args.quick:
-        task, args.sweeps, args.repeats, args.processes = (
-            {"data": "", "components": 3},
-            6,
-            1,
-            [1, 2],
-        )
+        task |= {"data": "", "components": 3}
+        args.sweeps, args.repeats, args.processes = 6, 1, [1, 2]
     seconds: dict[int, list[float]] = {count: [] for count in args.processes}
+    busy: dict[int, list[float]] = {count: [] for count in args.processes}
     for _ in range(args.repeats):
         for count in args.processes:
-            seconds[count].append(together(count, sweeps=args.sweeps, **task)[0]["sweep"])
+            told, _ = together(count, sweeps=args.sweeps, **task)
+            seconds[count].append(told["sweep"])
+            busy[count].append(told["CPU"])
     apart = {}
     for double in (0, 1):
         ends = {
@@ -136,22 +125,28 @@ def main() -> None:
         first = ends[args.processes[0]]
         apart[double] = {c: float(abs(u - first).max() / abs(first).max()) for c, u in ends.items()}
     best = {count: min(found) for count, found in seconds.items()}
+    least = {count: min(found) for count, found in busy.items()}
     rows = [
         {
             "processes": count,
             "ms a sweep": ", ".join(f"{1e3 * s:.0f}" for s in seconds[count]),
             "ratio": f"{best[args.processes[0]] / best[count]:.2f}",
+            "CPU ms": ", ".join(f"{1e3 * s:.0f}" for s in busy[count]),
+            "ratio of CPU": f"{least[args.processes[0]] / least[count]:.2f}",
             "apart, single": f"{apart[0][count]:.0e}",
             "apart, double": f"{apart[1][count]:.0e}",
         }
         for count in args.processes
     ]
-    record = {"where": where, "task": task, "seconds": seconds, "apart": apart}
+    record = {"where": where, "task": task, "seconds": seconds, "CPU": busy, "apart": apart}
     if args.kills:
-        with tempfile.TemporaryDirectory() as folder:
-            record["kills"] = killed(args.kills, Path(folder))
-            print(record["kills"])
-    report("processes", args, record, table(rows))
+        record["kills"] = killed(args.killed, args.kills)
+    report(
+        "processes" if args.method == "bpmf" else f"processes_{args.method}",
+        args,
+        record,
+        table(rows),
+    )
 
 
 if __name__ == "__main__":

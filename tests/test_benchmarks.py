@@ -30,7 +30,15 @@ OPTIONS = {
     "label_cost": [],
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
-    "processes": ["--data", "--components", "--sweeps", "--repeats", "--processes", "--kills"],
+    "processes": [
+        "--data",
+        "--components",
+        "--sweeps",
+        "--repeats",
+        "--processes",
+        "--kills",
+        "--killed",
+    ],
     "large": ["--cells", "--components", "--sweeps", "--processes"],
     "quick": ["--parts", "--seeds"],
     "rank": ["--parts", "--seeds", "--rank", "--limits", "--grid", "--sweeps"],
@@ -42,6 +50,8 @@ OPTIONS = {
     "gradients": ["--cells", "--parts", "--draws"],
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "calibration": ["--methods", "--engines", "--replications"],
+    "blocks": ["--data", "--components", "--sizes", "--sweeps", "--repeats", "--seeds"],
+    "cost_model": ["--measured", "--seconds"],
 }
 
 
@@ -99,6 +109,8 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("gradients", ["numba", "NumPyro", "effective draws a second"]),
         ("scale", ["exponent", "literal E-step"]),
         ("processes", ["ms a sweep", "apart, single", "apart, double"]),
+        ("blocks", ["Gibbs", "Blocks 2 x 2", "critical path"]),
+        ("cost_model", ["two, computed", "eight machines", "efficiency"]),
         ("large", ["20,000 ratings", "sweep, s", "peak", "bound"]),
         (
             "heterogeneous",

@@ -16,7 +16,17 @@ def ratings(users, items):
 
 def test_all_engines_of_a_method_are_listed_cheapest_first():
     costs = bf.engines("bpmf", ratings(30, 20), n_components=2)
-    assert set(costs.index) == {"FixedPoint", "LBFGS", "MAP", "SVI", "NUTS", "Gibbs", "Quick", "VB"}
+    assert set(costs.index) == {
+        "FixedPoint",
+        "LBFGS",
+        "MAP",
+        "SVI",
+        "NUTS",
+        "Gibbs",
+        "Quick",
+        "Blocks",
+        "VB",
+    }
     assert costs["seconds"].is_monotonic_increasing
     assert costs.recommended == ["FixedPoint", "Gibbs"]
 

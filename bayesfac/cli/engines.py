@@ -28,7 +28,7 @@ def chosen(args: argparse.Namespace, default: str) -> Any:
     for name in given:
         if name not in own:
             raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
-    if args.processes or args.large:  # which `processes.check` allows for Gibbs alone
+    if args.processes or args.large:  # which `processes.check` allows for Gibbs and FixedPoint
         given["shares"] = True
     return kind(**given)
 

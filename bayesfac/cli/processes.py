@@ -16,10 +16,12 @@ _joined: list[int] = []  # the number of this process, once it has joined a run
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options of which some are missing or out of range, before any process starts."""
-    option = "--large" if args.large else "--processes"
-    if (args.processes is not None or args.large) and (args.engine or "").lower() != "gibbs":
+    option, able = "--processes", ["gibbs", "fixed-point"]
+    if args.large:
+        option, able = "--large", ["gibbs"]
+    if (args.processes is not None or args.large) and (args.engine or "").lower() not in able:
         got = args.engine or "the method's own solver"
-        raise ValueError(f"Expected --engine gibbs for {option}, got {got}")
+        raise ValueError(f"Expected --engine {' or '.join(able)} for {option}, got {got}")
     if args.large and args.decimal != ".":
         raise ValueError("Expected --decimal for a text file, got it beside --large")
     if args.coordinator is None and args.process is not None:

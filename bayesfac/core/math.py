@@ -9,16 +9,19 @@ import numpy as np
 
 from bayesfac.core import events
 from bayesfac.core.data.cells import Cells, Grid, Query, Rows
+from bayesfac.core.data.divided.own_rows import OwnRows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 
 
-def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | Query | Grid) -> jax.Array:
+def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | OwnRows | Query | Grid) -> jax.Array:
     """u_i . v_j at the given cells, the whole block for a Grid; rows numbered -1 (unknown) count as 0."""
     if isinstance(cells, Cells):
         return _cell_dots(cells, U, V)
     if isinstance(cells, Share):
         return sparse.share_dots(cells, U, V)
+    if isinstance(cells, OwnRows):
+        return _cell_dots(cells.mine, U[cells.own], V)
     if isinstance(cells, Grid):
         return U[..., cells.row, :] @ jnp.swapaxes(V[..., cells.col, :], -1, -2)
     if U.ndim > 2:  # several problems along a leading axis
@@ -26,9 +29,9 @@ def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | Query | Grid) -> ja
     return jnp.sum(pick(U, cells.row) * pick(V, cells.col), -1)
 
 
-def total(values: jax.Array, cells: Cells | Share) -> jax.Array:
+def total(values: jax.Array, cells: Cells | Share | OwnRows) -> jax.Array:
     """The sum over all observed cells, also those of other devices where the data are divided."""
-    return cells.total(values) if isinstance(cells, Share) else jnp.sum(values)
+    return cells.total(values) if isinstance(cells, Share | OwnRows) else jnp.sum(values)
 
 
 def normals(key: jax.Array, shape: tuple[int, ...], dtype: Any = None) -> jax.Array:

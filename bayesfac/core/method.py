@@ -129,6 +129,9 @@ class Method:
     divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
                                       over observed cells are `core.math.total`s, and the laws of rows know of
                                       shares (`core/data/divided/shares.py`)
+    divisible_update                  whether several devices can share a sweep of the solver, each with its
+                                      rows of the data, by `FixedPoint(shares=True)`
+                                      (`core/data/divided/own_rows.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
     variational                       a `Variational` record, which the engine VB runs
@@ -179,6 +182,7 @@ class Method:
     conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     augment: Callable[..., Any] | None = None
     divisible: bool = False
+    divisible_update: bool = False
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     variational: Variational | None = None
     row_moves: Callable[..., tuple[str, ...] | None] = lambda hyper: ()
@@ -231,8 +235,9 @@ class Method:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         short = ("Gibbs", "Quick") if self.conditionals else ()
+        parts = ("Blocks",) if self.conditionals and self.divisible else ()
         bound = ("VB",) if self.variational else ()
-        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *bound)
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *parts, *bound)
 
 
 def register(method: Method) -> Method:

@@ -15,7 +15,7 @@ import numpy as np
 from bayesfac.core.method import Method
 
 # settings of engines that do not decide the numbers
-NO_NUMBERS = ("folder", "save_every", "shares")
+NO_NUMBERS = ("folder", "save_every", "shares", "jobs")
 
 
 def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:

@@ -39,21 +39,32 @@ class Alone:
         them; `done` sweeps were made before."""
         return self.compiled(function, self.job.data, *settings), p, self.job.data, walks
 
+    def solver(self, function: Callable, settings: tuple, done: int) -> tuple[Callable, Any]:
+        """The compiled function(*settings, p, data, *more), and the data as it takes them."""
+        return self.compiled(function, self.job.data, *settings), self.job.data
+
     def agreed(self, seconds: float) -> float:
         """What all processes take for the time of a call: their next calls make equally many sweeps."""
         return seconds
+
+    def interrupted(self) -> None:
+        """The user stopped this process: what it has so far is the result."""
 
     def finished(self) -> None:
         """The files are written."""
 
 
 class Together(Alone):
-    """All devices of all processes, each of which draws its share of the rows."""
+    """All devices of all processes, each of which draws its share of the rows.
 
-    def __init__(self, job: Any, folder: str | None, compiled: Callable) -> None:
+    `trait` is the field of a method's record that says that this engine can divide it."""
+
+    def __init__(
+        self, job: Any, folder: str | None, compiled: Callable, trait: str = "divisible"
+    ) -> None:
         super().__init__(job, folder, compiled)
-        if not job.method.divisible:
-            able = ", ".join(sorted(name for name, one in REGISTRY.items() if one.divisible))
+        if not getattr(job.method, trait):
+            able = ", ".join(sorted(name for name, one in REGISTRY.items() if getattr(one, trait)))
             raise BayesfacError(
                 f"Expected a method whose rows can be divided among devices ({able}), got {job.method.name}"
             )
@@ -76,7 +87,32 @@ class Together(Alone):
         whole = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
         number = np.int32(0)
         compiled = jax.jit(whole).lower(start, data, keys, number, number, number).compile()
-        return partial(_called, compiled), start, data, keys
+        return partial(_counted, compiled), start, data, keys
+
+    def solver(self, function: Callable, settings: tuple, done: int) -> tuple[Callable, Any]:
+        self._check(done)
+        mesh = devices()
+        data = divide(self.job.data, mesh)
+
+        def body(p: Any, data: Any, *more: Any) -> Any:
+            return function(*settings, p, jax.tree.map(lambda x: x[0], data), *more)
+
+        def called(p: Any, data: Any, *more: Any) -> Any:
+            found = _called(whole, to_all(p, mesh), data, *(to_all(x, mesh) for x in more))
+            return jax.tree.map(np.asarray, found)
+
+        same = PartitionSpec()
+        own = PartitionSpec(AXIS)
+        whole = jax.jit(
+            lambda p, data, *more: jax.shard_map(
+                body,
+                mesh=mesh,
+                in_specs=(same, own, *[same] * len(more)),
+                out_specs=same,
+                check_vma=False,
+            )(p, data, *more)
+        )
+        return called, data
 
     def _check(self, done: int) -> None:
         """Refuse processes that would run different programs, or begin at different sweeps."""
@@ -93,6 +129,12 @@ class Together(Alone):
     def agreed(self, seconds: float) -> float:
         return max(_of_all(seconds))
 
+    def interrupted(self) -> None:
+        if jax.process_count() > 1:
+            raise KeyboardInterrupt(
+                "interrupted: the processes may have stopped at different sweeps"
+            )
+
     def finished(self) -> None:
         multihost_utils.sync_global_devices("bayesfac: the files are written")
 
@@ -103,10 +145,14 @@ def _of_all(number: float) -> list[float]:
     return [float(one) for one in np.ravel(found)]
 
 
-def _called(compiled: Callable, p: Any, data: Any, keys: Any, *numbers: int) -> Any:
+def _counted(compiled: Callable, p: Any, data: Any, keys: Any, *numbers: int) -> Any:
+    return _called(compiled, p, data, keys, *map(np.int32, numbers))
+
+
+def _called(compiled: Callable, *arguments: Any) -> Any:
     """One call of the program; the message says so if another process is gone."""
     try:
-        return jax.block_until_ready(compiled(p, data, keys, *map(np.int32, numbers)))
+        return jax.block_until_ready(compiled(*arguments))
     except (ValueError, jax.errors.JaxRuntimeError) as error:  # gloo's errors come as ValueError
         if jax.process_count() == 1:
             raise

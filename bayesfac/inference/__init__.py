@@ -12,12 +12,14 @@ from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
 from bayesfac.inference.nuts import NUTS as NUTS
+from bayesfac.inference.propagation.blocks import Blocks as Blocks
 from bayesfac.inference.quick import Quick as Quick
 from bayesfac.inference.variational.svi import MAP as MAP
 from bayesfac.inference.variational.svi import SVI as SVI
 from bayesfac.inference.variational.vb import VB as VB
 
-ENGINES = {kind.__name__: kind for kind in (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB)}
+KINDS = (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, Blocks, VB)
+ENGINES = {kind.__name__: kind for kind in KINDS}
 
 _BUSY = threading.Lock()
 _PROCESS = os.getpid()
@@ -34,8 +36,9 @@ def engine_for(engine: Any, method: Method) -> Any:
         asked = engine if isinstance(engine, str) else name
         raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
     if name not in method.engines:
-        needed = "Gibbs" if name == "Quick" else name
-        why = method.traits.get(f"no_{needed.lower()}", f"it declares no {needed} step")
+        needed = "Gibbs" if name in ("Quick", "Blocks") else name
+        missing = "its rows cannot be divided" if method.conditionals and name == "Blocks" else ""
+        why = missing or method.traits.get(f"no_{needed.lower()}", f"it declares no {needed} step")
         raise BayesfacError(
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )

@@ -13,6 +13,7 @@ import numpy as np
 from bayesfac.core import events
 from bayesfac.core.method import Method, sites
 from bayesfac.core.precision import cast
+from bayesfac.core.together import Alone, Together
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.extrapolation import Bounds, bounds_of, extrapolated
@@ -56,6 +57,10 @@ class FixedPoint:
         sweeps are plain.
     folder : str, optional
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+    shares : bool
+        Divide the rows of the data among all devices of this process, or of all processes that
+        `jax.distributed.initialize` has joined, for `plsa` and `mvplsa`. The parameters are the same, to
+        rounding. See "When one machine is not enough".
     """
 
     max_iter: int = 12_000
@@ -65,6 +70,7 @@ class FixedPoint:
     every: int = 1
     folder: str | None = None
     save_every: float = SAVE_EVERY
+    shares: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self, max_iter=1, restarts=1, every=1)
@@ -78,9 +84,12 @@ class FixedPoint:
             if results and results[-1].partial:
                 break
             folder = None if self.folder is None else f"{self.folder}/{number}"
-            point = Checkpoint(folder, f"{job.identity} restart {number}", self.save_every)
             one = job if number == 0 else replace(job, start=None)
-            results.append(self.descend(one, one.start_point(key, job.method.start), point))
+            place = self._place(one, folder)
+            run = f"{job.identity} restart {number}"
+            point = Checkpoint(folder, run, self.save_every, place.idle)
+            start = one.start_point(key, job.method.start)
+            results.append(self.descend(one, start, point, place))
         best = min(results, key=lambda r: r.trace[-1])
         if results[-1].partial and not best.partial:
             best.partial = True
@@ -90,13 +99,19 @@ class FixedPoint:
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
         return best
 
-    def descend(self, job: Job, p: Any, point: Checkpoint) -> Result:
+    def _place(self, job: Job, folder: str | None) -> Alone:
+        if self.shares:
+            return Together(job, folder, program, "divisible_update")
+        return Alone(job, folder, program)
+
+    def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
+        place = place or Alone(job, None, program)
         first = standstill.next_look(0, self._length) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
         bounds = bounds_of(job, at.p) if self._accelerated else None
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
-        block = program(_block, job.data, job.method, job.hyper, bounds, tol)
+        block, data = place.solver(_block, (job.method, job.hyper, bounds, tol), at.done)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)
@@ -105,17 +120,19 @@ class FixedPoint:
                     begun, left = time.perf_counter(), min(most, at.look or most) - at.done
                     steps = min(self._length, left)
                     cycles = min(pace, left // steps, ROOM)
-                    made = at.advance(block, job.data, steps, cycles)
+                    made = at.advance(block, data, steps, cycles)
                     if at.done == at.look and not at.converged:
                         at.examine(job, steps)
                     shown.update(made)
                     shown.set_postfix(objective=f"{at.trace[-1]:.6g}")
                     if point.due():
                         point.save(at.arrays())
-                    pace = paced(pace, time.perf_counter() - begun)
+                    pace = paced(pace, place.agreed(time.perf_counter() - begun))
             except KeyboardInterrupt:
+                place.interrupted()
                 interrupted = True
         point.save(at.arrays())
+        place.finished()
         notes = [f"the objective rose in {at.rises} of {at.done} sweeps"] if at.rises else []
         notes += [f"{what} {times} times" for what, times in heard.items() if times]
         if at.converged and (lost := _lost_digits(job, at.p, at.trace[-1])):
@@ -124,7 +141,14 @@ class FixedPoint:
         if interrupted:
             notes.append(f"interrupted after {at.done} sweeps")
         trace = np.asarray(at.trace)
-        return Result(at.p, None, trace, at.converged, notes=notes, partial=interrupted)
+        return Result(
+            jax.tree.map(jnp.asarray, at.p),
+            None,
+            trace,
+            at.converged,
+            notes=notes,
+            partial=interrupted,
+        )
 
     @property
     def _length(self) -> int:

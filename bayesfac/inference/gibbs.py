@@ -124,7 +124,7 @@ class Gibbs:
                         point.save({"done": done, "lp": lp, **sites(p)})
                     pace = paced(pace, place.agreed(time.perf_counter() - begun))
             except KeyboardInterrupt:
-                return self._partial(writer, lp, (done - self.warmup) // self.thin * each)
+                return self._partial(place, writer, lp, (done - self.warmup) // self.thin * each)
         point.save({"done": done, "lp": lp, **sites(p)})
         place.finished()
         return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
@@ -142,12 +142,9 @@ class Gibbs:
             return scattered(job.method, job.data, job.hyper, p, key, self.jitter)
         return p
 
-    def _partial(self, writer: Writer, lp: np.ndarray, draws: int) -> Result:
+    def _partial(self, place: Alone, writer: Writer, lp: np.ndarray, draws: int) -> Result:
         """The Result of an interrupted run: the draws that all chains have."""
-        if self.shares and jax.process_count() > 1:
-            raise KeyboardInterrupt(
-                "interrupted: the processes may have stopped at different sweeps"
-            )
+        place.interrupted()
         if draws < 1:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         lp = lp[:, :draws]

@@ -161,17 +161,20 @@ class Sweeps(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sweeps = [0]
+        self.sweeps, self.busy = [0], [time.process_time()]
 
     def update(self, steps: int) -> None:
         super().update(steps)
         if steps:
             self.sweeps.append(steps)
+            self.busy.append(time.process_time())
 
-    def each(self, first: int) -> float:
-        """The median seconds of a sweep, after the first sweeps and the step that follows them."""
+    def each(self, first: int, times: Sequence[float] | None = None) -> float:
+        """The median seconds of a sweep, after the first sweeps and the step that follows them; of `times`
+        in the place of wall clock, such as `busy`, the CPU seconds of this process."""
         after = np.cumsum(self.sweeps) > first
-        return float(np.median((np.diff(self.times) / self.sweeps[1:])[after[1:]]))
+        found = self.times if times is None else times
+        return float(np.median((np.diff(found) / self.sweeps[1:])[after[1:]]))
 
 
 class Cells:

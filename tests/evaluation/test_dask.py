@@ -1,5 +1,10 @@
 """Dask: two worker processes compute what one process does."""
 
+import os
+import signal
+import threading
+import time
+
 import pandas as pd
 import pytest
 from joblib import parallel_config
@@ -32,3 +37,24 @@ def test_two_dask_workers_compute_what_one_process_does(client):
     pd.testing.assert_frame_equal(numbers(found), numbers(whole), check_exact=True)
     here = bf.sbc("pmf", replications=110, draws=9, warmup=5, thin=1, progress=False)
     pd.testing.assert_frame_equal(calibrated.ranks, here.ranks)
+
+
+@pytest.mark.slow  # workers start, are killed, and start again
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+def test_a_dask_worker_that_is_killed_loses_nothing(client):
+    """One of two workers dies while a cross-validation runs; Dask starts another and does its cells again."""
+    ways = {str(k): ("heres", {"n_components": k}, bf.FixedPoint(400, tol=0.0)) for k in (2, 3)}
+    whole, struck = run(ways, folds=4), []
+
+    def strike():
+        time.sleep(3)
+        struck.append(next(nanny.pid for nanny in client.cluster.workers.values() if nanny.pid))
+        os.kill(struck[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=strike)
+    killer.start()
+    with parallel_config("dask"):
+        found = run(ways, folds=4)
+    killer.join()
+    assert struck
+    pd.testing.assert_frame_equal(numbers(found), numbers(whole), check_exact=True)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.divided.shares import AXIS, dealer, dealt, seen
@@ -15,6 +16,8 @@ from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.gibbs import spread, sweep
 
 DIVISIBLE = sorted(name for name, method in REGISTRY.items() if method.divisible)
+DIVISIBLE_UPDATES = sorted(name for name, method in REGISTRY.items() if method.divisible_update)
+SCALES = {"n_components": 2, "noise": 1.0, "scale_user": 1.0, "scale_item": 1.0}
 
 
 def ratings(features: bool = False) -> bf.Ratings:
@@ -90,6 +93,69 @@ def test_a_run_begun_alone_goes_on_in_shares(tmp_path) -> None:
         np.testing.assert_allclose(shared.draws[site], draws, rtol=1e-4, atol=1e-4)
     again = bf.fit("bpmf", data, bf.Gibbs(2, 6, 1, folder=str(tmp_path)), **how)
     np.testing.assert_array_equal(again.draws["U"], shared.draws["U"])
+
+
+def views() -> bf.Views:
+    """Two views of counts with rows of uneven length; a row is empty in one view."""
+    rng = np.random.default_rng(0)
+    mixed = rng.dirichlet(np.ones(3) / 3, 17) @ rng.dirichlet(np.ones(12) / 5, 3)
+    x = rng.poisson(mixed * np.linspace(1, 60, 17)[:, None]).astype(float)
+    x[4, :7] = 0
+    return bf.Views({"left": x[:, :7], "right": x[:, 7:]})
+
+
+@pytest.mark.parametrize("name", DIVISIBLE_UPDATES)
+@pytest.mark.parametrize("loops", ["numba", "jax"])
+def test_twenty_sweeps_of_em_of_three_shares_are_those_of_one_machine(name, loops) -> None:
+    """Parameters and objective agree to 1e-9 in double precision; both kinds of loops."""
+    with jax.enable_x64(True), sparse.use(loops):
+        data, method = views(), REGISTRY[name]
+        data = data if name == "mvplsa" else bf.Views(data["right"])
+        topics = {"n_topics": 2} if name == "mvplsa" else {}
+        hyper = method.prepare(data, method.Hyper(2, start="random", a=1.1, **topics))
+        begin = method.init(jax.random.key(1), data, hyper)
+
+        def twenty(data):
+            step = lambda _, p: method.update(p, data, hyper)  # noqa: E731
+            p = jax.lax.fori_loop(0, 20, step, begin)
+            return sites(p), method.objective(p, data, hyper)
+
+        shares = data.shares(3)
+        stacked = jax.tree.map(lambda *x: jnp.stack(list(map(jnp.asarray, x))), *shares.values())
+        alone, three = jax.jit(twenty)(data), jax.jit(jax.vmap(twenty, axis_name=AXIS))(stacked)
+        for one, each in zip(*map(jax.tree.leaves, (alone, three)), strict=True):
+            np.testing.assert_allclose(each, np.stack([one] * 3), rtol=1e-9, atol=1e-12)
+
+
+def test_shares_of_views_hold_every_count_once() -> None:
+    data = views()
+    shares = data.shares(3).values()
+    for name in data.names:
+        found = sp.csr_matrix(data[name].shape)
+        for share in shares:
+            cells, y = share.cells[name], share.y[name]
+            entries = y, (np.asarray(cells.own)[cells.mine.row], np.asarray(cells.mine.col))
+            found += sp.csr_matrix(entries, shape=found.shape)
+        np.testing.assert_array_equal(found.toarray(), data[name].toarray())
+    sizes = [sum(int((np.asarray(y) > 0).sum()) for y in share.y.values()) for share in shares]
+    longest = max(sum(np.diff(data[name].indptr) for name in data.names))
+    assert max(sizes) - min(sizes) <= longest
+
+
+def test_a_solver_in_shares_goes_on_alone(tmp_path) -> None:
+    """On one device the engine's own path; the checkpoint of one serves the other."""
+    data = bf.Views(views()["right"])
+    how = {"n_components": 2, "progress": False, "start": "random"}
+    with pytest.warns(bf.ConvergenceWarning):
+        alone = bf.fit("plsa", data, bf.FixedPoint(9), **how)
+    with pytest.warns(bf.ConvergenceWarning):
+        shared = bf.fit("plsa", data, bf.FixedPoint(9, shares=True, folder=str(tmp_path)), **how)
+    np.testing.assert_allclose(shared.params.C, alone.params.C, rtol=1e-4, atol=1e-5)
+    with pytest.warns(bf.ConvergenceWarning):
+        again = bf.fit("plsa", data, bf.FixedPoint(9, folder=str(tmp_path)), **how)
+    np.testing.assert_array_equal(again.params.C, shared.params.C)
+    with pytest.raises(BayesfacError, match=r"divided among devices \(.*mvplsa, plsa.*\), got pmf"):
+        bf.fit("pmf", ratings(), bf.FixedPoint(shares=True), progress=False, **SCALES)
 
 
 def test_a_method_whose_rows_cannot_be_divided_is_refused() -> None:

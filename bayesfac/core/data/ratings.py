@@ -298,6 +298,18 @@ class Ratings(Container):
         chosen = (self.user[kept] - first, self.item[kept], self.value[kept])
         return self._part(*chosen, self.users[first:last], self.items, kept)
 
+    def within(self, users: np.ndarray, items: np.ndarray) -> "Ratings | None":
+        """The ratings of some users and items (their codes, in increasing order), without other users and
+        items; None where there are none."""
+        code = [np.full(size, -1, np.int32) for size in self.shape]
+        code[0][users], code[1][items] = np.arange(len(users)), np.arange(len(items))
+        user, item = code[0][self.user], code[1][self.item]
+        kept = np.flatnonzero((user >= 0) & (item >= 0))
+        if not len(kept):
+            return None
+        chosen = user[kept], item[kept], self.value[kept]
+        return self._part(*chosen, self.users[users], self.items[items], kept)
+
     def on(self, labels: pd.Index, side: str = "item") -> "Ratings":
         """The same ratings with `labels` as items, or as users, which must include all of the ratings."""
         mine = self.items if side == "item" else self.users

@@ -129,18 +129,19 @@ def _solve_rows(f, T, problem, block, blocks):
     order = vector(f, argument(f, 2), np.int32, problem)
     target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
     V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
-    shift, noise = vector(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
+    shift, noise = matrix(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
     out = matrix(f, result(f, 0), T, problem)
-    K, wide, step = len(precision), word(V.shape[1]), word(len(weight) > 1)
+    K, wide, step = len(precision) // len(shift), word(V.shape[1]), word(len(weight) > 1)
+    own = word(len(shift) > 1)  # whether each row has its own prior
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
     counting = np.arange(K).astype(np.int32)
     for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
-            b[m] = shift[m]
+            b[m] = shift[i * own, m]
         for k in range(word(K)):
             for m in range(wide):
-                P[k, m] = precision[k, m]
+                P[k, m] = precision[i * own * K + k, m]
         for p in range(ptr[i], ptr[i + 1]):
             t, j = weight[order[p] * step] * target[order[p]], word(index[p])
             for m in range(wide):

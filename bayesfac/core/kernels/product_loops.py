@@ -65,19 +65,20 @@ def _solve_product_rows(f, T, problem, block, blocks):
     order = vector(f, argument(f, 2), np.int32, problem)
     target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
     table, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
-    shift, noise = vector(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
+    shift, noise = matrix(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
     out = matrix(f, result(f, 0), T, problem)
-    K, wide, step = len(precision), word(table.shape[1]), word(len(weight) > 1)
-    P, b = np.zeros((table.shape[1], table.shape[1]), table.dtype), np.zeros_like(shift)
+    K, wide, step = len(precision) // len(shift), word(table.shape[1]), word(len(weight) > 1)
+    own = word(len(shift) > 1)  # whether each row has its own prior
+    P, b = np.zeros((table.shape[1], table.shape[1]), table.dtype), np.zeros_like(shift[0])
     kept, some = np.zeros((CELLS, table.shape[1]), table.dtype), np.zeros(CELLS, table.dtype)
     counting = np.arange(max(K, CELLS)).astype(np.int32)
     inverse, x = np.empty(K, table.dtype), np.zeros(table.shape[1], table.dtype)
     for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
-            b[m] = shift[m]
+            b[m] = shift[i * own, m]
         for k in range(word(K)):
             for m in range(wide):
-                P[k, m] = precision[k, m]
+                P[k, m] = precision[i * own * K + k, m]
         for first in range(ptr[i], ptr[i + 1], CELLS):
             size = min(CELLS, ptr[i + 1] - first)
             for q in range(size):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.data.divided.own_rows import OwnRows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
@@ -196,6 +197,20 @@ def _ratio_step(
     return by_row, by_col.reshape(copies, m, K).sum(0)
 
 
+def _of_own_rows(function: Any) -> Any:
+    """For the cells of own rows: the sums by row, gathered from all devices, and by column, added up."""
+
+    @wraps(function)
+    def either(cells: Cells | OwnRows, y: jax.Array, A: jax.Array, G: jax.Array) -> Any:
+        if not isinstance(cells, OwnRows):
+            return function(cells, y, A, G)
+        by_row, by_col = function(cells.mine, y, A[cells.own], G)
+        return cells.gathered(by_row), cells.summed(by_col)
+
+    return either
+
+
+@_of_own_rows
 @_in_numba(_ratio_step)
 def ratio_step(
     cells: Cells, y: jax.Array, A: jax.Array, G: jax.Array
@@ -292,8 +307,7 @@ def _solve_rows(
     shape = (n, K) if noise is None else noise.shape
     z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
     whole = [
-        jnp.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, -K % 16)])
-        for a in (V, prior_precision, prior_shift)
+        jnp.pad(a.reshape(-1, K), [(0, 0), (0, -K % 16)]) for a in (V, prior_precision, prior_shift)
     ]
     system = rows.ptr, rows.index, rows.order, target, jnp.atleast_1d(weight), *whole, z
     draws, wide = int(np.prod(shape[1:])), K + -K % 8
@@ -317,7 +331,8 @@ def solve_rows(
     """The means P_i^-1 b_i; with standard normal `noise` (n x K), draws from N(P_i^-1 b_i, P_i^-1).
 
     P_i = L + sum_j w_ij v_j v_j' and b_i = s + sum_j w_ij t_ij v_j; `weight` is one number, or one for each
-    cell (row-major, as `target`). Noise of n x S x K gives S draws of each row from one factorisation.
+    cell (row-major, as `target`). L (K x K) and s (K) are the same for all rows, or have an axis of rows
+    before these. Noise of n x S x K gives S draws of each row from one factorisation.
     """
     P, b = normal_equations(rows, target, V, weight, prior_precision, prior_shift)
     L = jnp.linalg.cholesky(P)

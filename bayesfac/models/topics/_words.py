@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
-from bayesfac.core.math import inner, normalise, safe_log
+from bayesfac.core.math import inner, normalise, safe_log, total
 from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
@@ -152,7 +152,7 @@ def misfit(p: Any, data: Any, hyper: Any) -> jax.Array:
     """J without a graph: - sum n log (A C), and the priors' energies."""
     (cells,), (y,) = data.cells.values(), data.y.values()
     prior = dirichlet_energy(p.A, hyper.a) + dirichlet_energy(p.C, hyper.c)
-    return -jnp.sum(y * safe_log(inner(p.A, p.C.T, cells))) + prior
+    return -total(y * safe_log(inner(p.A, p.C.T, cells)), cells) + prior
 
 
 def em(p: Any, data: Any, hyper: Any) -> tuple[jax.Array, jax.Array]:
@@ -187,7 +187,7 @@ def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
     J = dirichlet_energy(p.A, hyper.a)
     for name, cells in data.cells.items():
         B, C = p.B[name], p.C[name]
-        J -= jnp.sum(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)))
+        J -= total(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)), cells)
         J += dirichlet_energy(B, hyper.b) + dirichlet_energy(C, hyper.c)
     return J
 

@@ -103,7 +103,7 @@ def diagnostics(fit: Any) -> Diagnostics:
     fit : Fit
         Of a sampler: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
         Monte Carlo error, and for NUTS divergences, energy and tree depth. Of SVI and VB: the trend of
-        the ELBO. Of a point fit: whether the objective has settled.
+        the ELBO. Of Blocks: that it is an approximation. Of a point fit: whether the objective has settled.
 
     Examples
     --------
@@ -119,9 +119,11 @@ def diagnostics(fit: Any) -> Diagnostics:
         findings = judges.judge_point(fit)
         return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(findings))
     quantities = identified(fit)
-    kind = "variational" if engine in ("SVI", "VB") else "sampler"
+    kind = "variational" if engine in ("SVI", "VB", "Blocks") else "sampler"
     table = tabulate(quantities, fit, compare=kind == "sampler")
-    if kind == "variational":
+    if engine == "Blocks":
+        findings = judges.judge_blocks(fit)
+    elif kind == "variational":
         weights = fit.stats.get("log_weight")
         known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)

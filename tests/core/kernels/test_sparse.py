@@ -1,5 +1,7 @@
 """The sparse loops: Numba, JAX and a dense table agree, whatever the rows are like."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,6 +177,26 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan_and_no_number(table):
         with sparse.use(backend):
             given = (cells.by_row, y, V, V.dtype.type(0), wrong, shift)
             assert np.isnan(sparse.solve_rows(*given)).all()
+
+
+def test_rows_with_priors_of_their_own(table):
+    """With L_i and s_i for each row: the same as one row after the other with a common L and s."""
+    precision, seen, cells, arrays = table
+    V, y, n, K = arrays["V"], arrays["y"], *arrays["U"].shape
+    rng = np.random.default_rng(5)
+    half = rng.normal(size=(n, K, K))
+    L = jnp.asarray(half @ half.swapaxes(1, 2) / K + np.eye(K), V.dtype)
+    s, z = (jnp.asarray(rng.normal(size=(n, K)), V.dtype) for _ in range(2))
+    for backend in ("numba", "jax"):
+        with sparse.use(backend):
+            rows = cells.by_row, y, V, V.dtype.type(1.7)
+            many = sparse.solve_rows(*rows, L, s, z)
+            chains = jax.vmap(partial(sparse.solve_rows, *rows, L, s))(jnp.stack([z, z]))
+            one = jnp.stack([sparse.solve_rows(*rows, L[i], s[i], z)[i] for i in range(n)])
+        np.testing.assert_allclose(many, one, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
+        np.testing.assert_allclose(
+            chains[1], many, rtol=TOLERANCE[precision], atol=TOLERANCE[precision]
+        )
 
 
 def test_backends_are_chosen_and_given_back():

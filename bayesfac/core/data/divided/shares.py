@@ -130,7 +130,7 @@ def devices() -> Mesh:
     return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def divide(data: Any, mesh: Mesh) -> Divided:
+def divide(data: Any, mesh: Mesh) -> Any:
     """The data with their cells divided among the devices of a mesh, which become the first axis of all
     arrays; what is no cell goes to each device."""
     parts = dealer(data, mesh.size)
@@ -150,7 +150,7 @@ def divide(data: Any, mesh: Mesh) -> Divided:
     return jax.tree.map(joined, *here.values())
 
 
-def dealer(data: Any, parts: int) -> Callable[[int], Divided]:
+def dealer(data: Any, parts: int) -> Callable[[int], Any]:
     """The function that gives the share of each of so many parts; shares have equal shapes."""
     if (known := data.shares(parts)) is not None:
         return known.__getitem__
@@ -162,7 +162,7 @@ def dealer(data: Any, parts: int) -> Callable[[int], Divided]:
         views = []
         for side, of_side, dealt_rows in zip(SIDES, rows, own, strict=True):
             share, order = _share(of_side, dealt_rows, part, side)
-            views.append(data.replaced(cells=share, y=_long(y[order], len(share.mine.index))))
+            views.append(data.replaced(cells=share, y=longer(y[order], len(share.mine.index))))
         return Divided(*views)
 
     return of_part
@@ -179,10 +179,10 @@ def _share(rows: Rows, own: np.ndarray, part: int, side: str) -> tuple[Share, np
     found = rows_of(mine, index, np.arange(len(at)), own.shape[1])
     cells, chunks = count.sum(1).max(), (-(-count // CHUNK)).sum(1).max()
     found = found._replace(
-        index=_long(found.index, cells),
-        order=_long(found.order, cells),
-        chunk=_long(found.chunk, chunks, -1),
-        chunk_row=_long(found.chunk_row, chunks, own.shape[1] - 1),
+        index=longer(found.index, cells),
+        order=longer(found.order, cells),
+        chunk=longer(found.chunk, chunks, -1),
+        chunk_row=longer(found.chunk_row, chunks, own.shape[1] - 1),
     )
     numbers = np.maximum(own[part], 0).astype(np.int32)
     return Share(rows.ptr, found, numbers, place, side), order
@@ -195,7 +195,7 @@ def placed(own: np.ndarray, n: int) -> np.ndarray:
     return place
 
 
-def _long(array: Any, size: int, filler: int = 0) -> np.ndarray:
+def longer(array: Any, size: int, filler: int = 0) -> np.ndarray:
     """The array, padded to this length."""
     array = np.asarray(array)
     shape = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]

@@ -1,0 +1,1 @@
+"""Posterior propagation: blocks of the ratings in stages, with posteriors of earlier ones as priors."""

@@ -1,0 +1,255 @@
+"""Posterior propagation: independent fits of blocks in three stages."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bayesfac.core import calls, checks
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import portable, site_dims
+from bayesfac.inference.checkpoint import read_arrays, write_arrays
+from bayesfac.inference.gibbs import Gibbs
+from bayesfac.inference.propagation import beliefs
+from bayesfac.inference.propagation.beliefs import Belief, combined
+from bayesfac.inference.propagation.cutting import cut, groups
+from bayesfac.inference.propagation.stages import Known, completed, kinds, of_block, prior_of
+from bayesfac.inference.result import Job, Result, bar, each_draw, log_joints
+
+Place = tuple[int, int]
+SIDES = ("user", "item")
+APPROXIMATE = (
+    "an approximation: rows are independent draws of normal laws, by the moments of {count} blocks"
+)
+UNEVEN = (
+    "chains of a block disagree: R-hat of a prediction is {worst:.2f}; more warmup and draws help"
+)
+HIGH = 1.1  # R-hat
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Posterior propagation (Qin et al. 2019): Gibbs on blocks of the ratings, in three stages.
+
+    The ratings are cut into `rows` x `cols` blocks. Stage 1 fits the first block. Stage 2 fits the other
+    blocks of the first row and column, at the same time: the factors that they share with the first block
+    have its posterior as their prior, a normal law for each row. Stage 3 fits all other blocks, with such
+    priors for both sides. In the end the laws of each row are multiplied, and divided by what was counted
+    several times.
+
+    Fits of one stage do not depend on one another, and pass only means and covariances on: they run in other
+    processes or on a cluster (`joblib.parallel_config`), with the same result for any number of workers.
+
+    The draws are an approximation. Rows have normal laws and are independent of one another, and a block
+    knows nothing of ratings in later stages. `docs/machines.md` compares it with Gibbs. `bpmf` and `pmf` run
+    with it, without features.
+
+    Parameters
+    ----------
+    rows, cols : int
+        Groups of users and of items. Those with most ratings come first, and all groups have about equally
+        many ratings.
+    warmup, draws, chains : int
+        Of the Gibbs run of each block. The result has `chains` x `draws` independent draws.
+    jobs : int, optional
+        Blocks at a time, each in a process of its own; without it `joblib.parallel_config` decides.
+    folder : str, optional
+        Keep what each finished block found there; a killed run goes on with the other blocks.
+
+    Examples
+    --------
+    >>> import bayesfac as bf
+    >>> ratings = bf.datasets.make_ratings(60, 40, 2, seed=0)
+    >>> fit = bf.fit("bpmf", ratings, bf.Blocks(2, 2, 50, 50, 2), n_components=2, progress=False)
+    >>> fit.draws["U"].shape
+    (1, 100, 60, 2)
+    """
+
+    rows: int = 2
+    cols: int = 2
+    warmup: int = 500
+    draws: int = 500
+    chains: int = 4
+    jobs: int | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        for setting, low in {"rows": 1, "cols": 1, "warmup": 0, "draws": 1, "chains": 1}.items():
+            value = getattr(self, setting)
+            checks.whole_number(f"Blocks({setting}=...)", value, low)
+            object.__setattr__(self, setting, int(value))
+        calls.workers(self.jobs)
+
+    def run(self, job: Job) -> Result:
+        """All stages; then draws from the products of their laws."""
+        plan = Plan(self, job)
+        with bar(job.progress, len(plan.blocks), job.method.name) as shown:
+            for stage in plan.stages:
+                for place, found, r_hat in plan.run(stage):
+                    plan.found[place] = found
+                    plan.r_hat.append(r_hat)
+                    shown.update(1)
+        draws = plan.draws()
+        lp = log_joints(job, draws)
+        notes = [APPROXIMATE.format(count=len(plan.blocks))]
+        if (worst := np.max(plan.r_hat)) > HIGH:
+            notes.append(UNEVEN.format(worst=worst))
+        return Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp}, notes=notes)
+
+
+class Plan:
+    """The blocks of a run, and what is known of them."""
+
+    def __init__(self, engine: Blocks, job: Job) -> None:
+        method, data = job.method, job.data
+        if not isinstance(data, Ratings) or data.x or job.start:
+            raise BayesfacError(
+                "Expected Blocks with ratings, without features and init, got others"
+            )
+        self.engine, self.job = engine, job
+        p = method.init(job.key, data, job.hyper)
+        self.kinds = kinds(method, p, data, job.hyper)
+        self.prior = {
+            site: prior_of(method, site, p, data, job.hyper)
+            for site, kind in self.kinds.items()
+            if kind in ("biases", "gamma")
+        }
+        parts = {"user": engine.rows, "item": engine.cols}
+        self.groups = {s: groups(data.per_row(s), parts[s], f"{s}s") for s in SIDES}
+        self.blocks = cut(data, self.groups)
+        self.found: dict[Place, dict[str, Belief]] = {}
+        self.r_hat: list[float] = []
+
+    @property
+    def stages(self) -> list[list[Place]]:
+        """The first block; the others of its row and column; the rest."""
+        stage = {place: (place[0] > 0) + (place[1] > 0) for place in self.blocks}
+        # blocks of the first row have one side in common with the first block, so do those of its column
+        return [[place for place in self.blocks if stage[place] == k] for k in range(3)]
+
+    def side(self, site: str) -> int | None:
+        """Whether the rows of a site are those of users (0) or items (1); None: it has no rows."""
+        axes = site_dims(self.job.method, site)
+        return SIDES.index(axes[0]) if axes and axes[0] in SIDES else None
+
+    def first_of(self, place: Place, side: int | None) -> Place:
+        """The block that gives this one its prior of a site."""
+        if side is None:
+            return 0, 0
+        return (place[0], 0) if side == 0 else (0, place[1])
+
+    def known(self, place: Place) -> Known:
+        """The ratings of a block, and what earlier stages found of its sites."""
+        rows, more = {}, {}
+        for site, kind in self.kinds.items():
+            before = self.first_of(place, self.side(site))
+            if kind == "after" or before == place:
+                continue
+            belief = self.found[before][site]
+            if kind == "rows":
+                rows[site] = belief
+            else:
+                more[site] = belief.less(self.prior_at(site, place))
+        return Known(self.blocks[place], rows, more)
+
+    def prior_at(self, site: str, place: Place) -> Belief:
+        """The method's prior of a site in a block."""
+        side = self.side(site)
+        if side is None:
+            return self.prior[site]
+        at = self.groups[SIDES[side]][place[side]]
+        return Belief(*(x[at] for x in self.prior[site]))
+
+    def run(self, stage: list[Place]) -> Iterator[tuple[Place, dict[str, Belief], float]]:
+        """What the blocks of a stage found, as they finish; those that the folder has at once."""
+        missing = []
+        for place in stage:
+            if (kept := self.kept(place)) is not None:
+                yield place, *kept
+            else:
+                missing.append(place)
+        for place, found, r_hat in calls.finished_calls(
+            (self.call(place) for place in missing), self.engine.jobs
+        ):
+            self.keep(place, found, r_hat)
+            yield place, found, r_hat
+
+    def call(self, place: Place) -> tuple:
+        """The fit of a block: its own key, and no jitter where its start is known."""
+        engine, job = self.engine, self.job
+        number = place[0] * engine.cols + place[1]
+        key = np.asarray(jax.random.key_data(jax.random.fold_in(job.key, number)))
+        jitter = Gibbs.jitter if place == (0, 0) else 0.0
+        gibbs = Gibbs(engine.warmup, engine.draws, engine.chains, jitter=jitter)
+        known = calls.Shared(self.known(place))
+        return of_block, portable(job.method), place, known, job.hyper, key, gibbs, self.kinds
+
+    def path(self, place: Place) -> Path | None:
+        folder = self.engine.folder
+        return None if folder is None else Path(folder) / f"block-{place[0]}-{place[1]}.npz"
+
+    def keep(self, place: Place, found: dict[str, Belief], r_hat: float) -> None:
+        """Write what a block found into the folder."""
+        if (path := self.path(place)) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pairs = {
+                (site, part): x for site, b in found.items() for part, x in b._asdict().items()
+            }
+            arrays = {f"{part} of {site}": x for (site, part), x in pairs.items()}
+            write_arrays(path, {"run": self.job.identity, "r_hat": r_hat}, arrays)
+
+    def kept(self, place: Place) -> tuple[dict[str, Belief], float] | None:
+        """What an earlier start of this run found, or None."""
+        if (path := self.path(place)) is None or not path.exists():
+            return None
+        header, arrays = read_arrays(path)
+        if header["run"] != self.job.identity:
+            raise BayesfacError(
+                f"Expected a folder of this run, got {path} of other data, settings or seed: take another one"
+            )
+        names = {site for site, kind in self.kinds.items() if kind != "after"}
+        found = {s: Belief(*(arrays[f"{part} of {s}"] for part in Belief._fields)) for s in names}
+        return found, float(header["r_hat"])
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """{site: (1, draw, ...)} from the products of the laws of all blocks."""
+        engine, job = self.engine, self.job
+        count = engine.chains * engine.draws
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(job.key)))
+        sample = {"rows": beliefs.sampled, "biases": beliefs.sampled, "gamma": _gammas}
+        dtype = jax.dtypes.canonicalize_dtype(np.float64)
+        found = {}
+        for site, kind in self.kinds.items():
+            if kind != "after":
+                x = sample[kind](self.belief(site), count, rng)
+                found[site] = np.asarray(x, dtype)[None]
+        keys = jax.random.split(jax.random.fold_in(job.key, 2**20), (1, count))
+        found["key"] = np.asarray(jax.random.key_data(keys))
+        return each_draw(completed, found, job.data, job.method, job.hyper)
+
+    def belief(self, site: str) -> Belief:
+        """What all blocks together say of a site, in the order of the data."""
+        side = self.side(site)
+        if side is None:
+            return self._product(site, (0, 0), None)
+        of_group = self.groups[SIDES[side]]
+        firsts = [(k, 0) if side == 0 else (0, k) for k in range(len(of_group))]
+        found = [self._product(site, first, side) for first in firsts]
+        back = np.argsort(np.concatenate(of_group))
+        return Belief(*(np.concatenate(x)[back] for x in zip(*found, strict=True)))
+
+    def _product(self, site: str, first: Place, side: int | None) -> Belief:
+        """The first block's law, times what each later block added to it."""
+        later = [
+            found[site]
+            for place, found in sorted(self.found.items())
+            if place != first and self.first_of(place, side) == first
+        ]
+        return combined(self.found[first][site], later)
+
+
+def _gammas(belief: Belief, draws: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.gamma(float(belief.precision), 1 / float(belief.shift), draws)
