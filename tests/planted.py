@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings._shared.normal_wishart import stretch
-from bayesfac.models.ratings.ordinal_mf import rising
+from bayesfac.models.ratings._shared.thresholds import rising
 from bayesfac.models.tasks._row_groups import SharedRows
 
 # settings that differ from those of the example: weak losses and light tails
