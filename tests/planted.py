@@ -17,6 +17,7 @@ WEAKER = {
     "bpmf": {"offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
     "ard_mf": {"tau_shape": 3.0, "offset": 0.3, "alpha_shape": 3.0, "alpha_rate": 3.0},
     "gibbs_mmmf": {"cost": 0.1},
+    "fm": {"alpha_shape": 3.0, "alpha_rate": 3.0},
 }
 # {method: changed settings} of every method that Gibbs can run
 HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.conditionals}
@@ -86,11 +87,32 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def free(key, p, data, hyper):
         return ard.moves["swell"](key, p, data, hyper._replace(tau_rate=1e-6))
 
+    fm, ordinal_fm = REGISTRY["fm"], REGISTRY["ordinal_fm"]
+
+    def half_noise(p, data, hyper):
+        right = fm.conditionals["alpha"](p, data, hyper)
+        return type(right)(right.concentration + len(data) / 2, right.rate)
+
+    def shifted(key, p, data, hyper):
+        return fm.moves["shift"](key, p, data, hyper._replace(beta0=20.0))
+
+    def grown(key, p, data, hyper):
+        return ordinal_fm.moves["swell"](key, p, data, hyper._replace(tau_rate=9.0))
+
     def halved_rate(p, data, hyper, z):
         right = hpf.conditionals["log_theta"](p, data, hyper, z)
         return type(right)(right.shape_, right.rate / 2)
 
     return {
+        "fm: ratings counted twice in alpha": (fm, with_block(fm, "alpha", half_noise)),
+        "fm: a shift that ignores the prior of means": (
+            fm,
+            dataclasses.replace(fm, moves={**fm.moves, "shift": shifted}),
+        ),
+        "ordinal_fm: scores that swell with another prior": (
+            ordinal_fm,
+            dataclasses.replace(ordinal_fm, moves={**ordinal_fm.moves, "swell": grown}),
+        ),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
         "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),

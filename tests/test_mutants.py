@@ -7,7 +7,11 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests import mutants_of_counts, mutants_of_limits  # noqa: F401  # add their own to MUTANTS
+from tests import (  # noqa: F401  # add their own to MUTANTS
+    mutants_of_counts,
+    mutants_of_limits,
+    mutants_of_machines,
+)
 from tests.mutants import MUTANTS
 
 TESTS = Path(__file__).parent

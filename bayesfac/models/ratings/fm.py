@@ -10,9 +10,9 @@ Here the pairs are those of one entry of the user and one of the item, so that b
 
     y_ij ~ N(m + b_i + c_j + u_i.v_j, 1/alpha),   b_i = w_i + sum_k x_ik w_k,   u_i = v_i + sum_k x_ik v_k
 
-The paper's other pairs, of two entries of one user (or item), depend on this user alone. Of a user with ratings
-the weight w_i, which is free, says what they say. Of a new user they would say how features act together on
-the bias: products of columns, given as further features, say that here.
+The paper's other pairs, of two entries of one user (or item), depend on this user alone. Of a user with
+ratings the weight w_i, which is free, says what they say. Of a new user they would say how features act
+together on the bias: products of columns, given as further features, say that here.
 
     J = sum_ij [ alpha/2 (y_ij - m - b_i - c_j - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + minus the log density of the sites of both sides (`_shared/machine.py`)
@@ -28,12 +28,13 @@ the bias: products of columns, given as further features, say that here.
     mu, lambda of a group     0, ridge.GROUP tau and ridge_bias.GROUP tau_bias
     alpha                     alpha                         scalar
 
-Columns of features are centred, so that their groups need no mean. The sites are sums (Macau's form): rows given
-features are those of `bpmf`, with independent components.
+Columns of features are centred, so that their groups need no mean. The sites are sums (Macau's form): rows
+given features are those of `bpmf`, with independent components.
 
-A point fit holds the priors, which empirical Bayes sets (`scales="estimated"`, `_shared/machine_scales.py`), as the
-joint mode of rows and priors (`scales="joint"`) is often at rows of zero. A Gibbs sweep also makes the moves
-of `_shared/machine_moves.py`: features and rows in one block, and along directions that leave the scores as they are.
+A point fit holds the priors, which empirical Bayes sets (`scales="estimated"`,
+`_shared/machine_scales.py`), as the joint mode of rows and priors (`scales="joint"`) is often at rows of
+zero. A Gibbs sweep also makes the moves of `_shared/machine_moves.py`: features and rows in one block, and
+along directions that leave the scores as they are.
 """
 
 from typing import Any, NamedTuple
@@ -73,7 +74,9 @@ class Hyper(NamedTuple):
     implicit: bool = False  # which items a user rated, and which users an item, as features
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
     alpha_rate: float | None = None  # None: the variance of the ratings
-    tau_shape: float = 1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
+    tau_shape: float = (
+        1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
+    )
     tau_rate: float | None = None  # None: a quarter of the ratings' standard deviation / sqrt(K)
     bias_rate: float | None = None  # None: a tenth of the ratings' variance
     beta0: float = 0.01  # mu has ten times the standard deviation of a row

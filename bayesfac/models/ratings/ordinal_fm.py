@@ -1,7 +1,8 @@
 r"""Factorization machine for ordinal ratings: the scores of fm, an ordered probit, and thresholds.
 
-Rendle, "Factorization Machines", ICDM 2010, with the priors of Freudenthaler, Schmidt-Thieme & Rendle, "Bayesian
-Factorization Machines", NIPS Workshop 2011, as in `fm`; the probit sampler of Albert & Chib, JASA 1993.
+Rendle, "Factorization Machines", ICDM 2010, with the priors of Freudenthaler, Schmidt-Thieme & Rendle,
+"Bayesian Factorization Machines", NIPS Workshop 2011, as in `fm`; the probit sampler of Albert & Chib, JASA
+1993.
 
     P(y_ij <= r) = F(theta_ir - s_ij),   s_ij = b_i + c_j + u_i.v_j,   r = 1..R-1
 
@@ -15,9 +16,9 @@ Factorization Machines", NIPS Workshop 2011, as in `fm`; the probit sampler of A
 
 With `thresholds="shared"` all users have the same thresholds, with "user" each has its own.
 
-A point fit holds the priors that empirical Bayes sets (`scales="estimated"`). A Gibbs sweep (probit only) draws
-a latent normal between the thresholds of each rating, then the blocks and moves of `fm`; thresholds, and the
-common scale of scores and thresholds, move by Metropolis steps with the latents integrated out.
+A point fit holds the priors that empirical Bayes sets (`scales="estimated"`). A Gibbs sweep (probit only)
+draws a latent normal between the thresholds of each rating, then the blocks and moves of `fm`; thresholds,
+and the common scale of scores and thresholds, move by Metropolis steps with the latents integrated out.
 """
 
 from typing import Any, NamedTuple
@@ -60,8 +61,12 @@ class Hyper(NamedTuple):
     thresholds: str = "shared"  # or "user"
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
-    tau_shape: float = 1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
-    tau_rate: float | None = None  # None: 1 / (4 sqrt(K)); a score has the units of the latent normal
+    tau_shape: float = (
+        1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
+    )
+    tau_rate: float | None = (
+        None  # None: 1 / (4 sqrt(K)); a score has the units of the latent normal
+    )
     bias_rate: float = 0.1
     beta0: float = 0.01  # mu has ten times the standard deviation of a row
     scales: str = "estimated"  # or "joint": what a point fit does with the priors
@@ -177,6 +182,6 @@ METHOD = register(Method(
     conditionals=CONDITIONALS, augment=augment, moves=MOVES, noncentred=("U", "V"),
     row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=machine.gauge, dims=machine.DIMS | cuts.DIMS,
-    waived={"moves": "several draw rows or are Metropolis steps: Geweke's test shows what they leave as it is"},
+    waived={"moves": "some draw rows or are Metropolis steps: Geweke's test shows what they leave alone"},
 ))
 # fmt: on

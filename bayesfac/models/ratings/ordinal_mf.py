@@ -8,8 +8,9 @@ Koren & Sill, "OrdRec", RecSys 2011 (thresholds per user); the priors of BPMF (S
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-where (`_shared/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about
-`centre` with standard deviations s = (scale_shift, scale_gap, ...); the logarithms are the Jacobian.
+where (`_shared/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of
+theta_i, are normal about `centre` with standard deviations s = (scale_shift, scale_gap, ...); the
+logarithms are the Jacobian.
 
     paper      here               shape
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V

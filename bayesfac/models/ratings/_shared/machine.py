@@ -7,11 +7,12 @@ What a rating of item j by user i observes is b_i + c_j + u_i.v_j, where ids and
 The sites are the sums: U, V and the biases, which are normal about what features say,
 
     u_i ~ N(mu + B'x_i, diag(tau)^-1),   b_i ~ N(level + C'x_i, 1 / tau_bias)        (c_j without a level)
-    B_kf ~ N(0, 1 / (ridge tau_f)),      C_k ~ N(0, 1 / (ridge_bias tau_bias))       for each group of features
+    B_kf ~ N(0, 1 / (ridge tau_f)),      C_k ~ N(0, 1 / (ridge_bias tau_bias))    for each group of features
     mu_f ~ N(0, 1 / (beta0 tau_f));      level ~ N(0, scale_level^2);      tau, tau_bias, ridges: Gamma
 
-The mappings mu, tau and tau_bias have the keys "user" and "item". B, C, ridge and ridge_bias have a key for each
-group of features: "user", "item", and where a method adds them (`implicit`) "implicit_user", "implicit_item".
+The mappings mu, tau and tau_bias have the keys "user" and "item". B, C, ridge and ridge_bias have a key for
+each group of features: "user", "item", and where a method adds them (`implicit`) "implicit_user",
+"implicit_item".
 
 `hyper` has n_components, tau_shape, tau_rate, bias_rate, beta0, scale_level, ridge_shape and ridge_rate.
 """
@@ -164,8 +165,8 @@ def energy(p: Any, data: Any, h: Any) -> jax.Array:
 
 # -- conditionals --------------------------------------------------------------------------------------
 def blocks(observed: Observed) -> dict[str, Any]:
-    """{site: conditional} in sweep order. `observed(p, data, hyper, *auxiliary)` gives the target and the weight
-    of each cell (the weight may be one number): it sees b_i + c_j + u_i.v_j as a Gaussian."""
+    """{site: conditional} in sweep order. `observed(p, data, hyper, *auxiliary)` gives the target and the
+    weight of each cell (the weight may be one number): it sees b_i + c_j + u_i.v_j as a Gaussian."""
 
     def rows(side: str) -> Any:
         def law(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
@@ -184,7 +185,9 @@ def blocks(observed: Observed) -> dict[str, Any]:
     def bias(side: str) -> Any:
         def law(p: Any, data: Any, h: Any, *auxiliary: Any) -> dist.Distribution:
             target, weight = observed(p, data, h, *auxiliary)
-            rest = target - scores(p._replace(**{BIAS[side]: 0 * getattr(p, BIAS[side])}), data.cells)
+            rest = target - scores(
+                p._replace(**{BIAS[side]: 0 * getattr(p, BIAS[side])}), data.cells
+            )
             return normal_of(p, data, side, rest, jnp.broadcast_to(weight, rest.shape))
 
         return law
@@ -302,8 +305,8 @@ def sample(data: Any, h: Any, level: bool = True) -> Any:
 
 
 def extended(p: Any, query: Query | Grid) -> tuple:
-    """(b_i, 1, u_i) of all users, (1, c_j, v_j) of all items, and (mean, covariance) of these of a new user and
-    of a new item: products of such rows are b_i + c_j + u_i.v_j."""
+    """(b_i, 1, u_i) of all users, (1, c_j, v_j) of all items, and (mean, covariance) of these of a new user
+    and of a new item: products of such rows are b_i + c_j + u_i.v_j."""
 
     def row(side: str, bias: Any, rows: Any) -> jax.Array:
         pair = [bias, jnp.ones_like(bias)]

@@ -221,7 +221,8 @@ def swollen(
 
 # -- symmetries of the scores --------------------------------------------------------------------------
 def shift(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """Draw d exactly along v_j -> v_j + d, mu -> mu + d of one side, b_i -> b_i - u_i.d of the other; both ways.
+    """Draw d exactly along v_j -> v_j + d, mu -> mu + d of one side, b_i -> b_i - u_i.d of the other; both
+    ways.
 
     The scores stay as they are. Of the priors only those of mu and of the biases change, and d is normal.
     """
@@ -252,8 +253,8 @@ def stretched(p: Any, t: jax.Array) -> Any:
 
 
 def swollen_scores(p: Any, t: jax.Array, hyper: Any) -> tuple[Any, jax.Array]:
-    """All scores times e^t, by rows of users and all biases with their priors; and how the log density of these
-    sites changes, with the Jacobian."""
+    """All scores times e^t, by rows of users and all biases with their priors; and how the log density of
+    these sites changes, with the Jacobian."""
     c, a = jnp.exp(t), hyper.tau_shape
     rates = hyper.tau_rate * jnp.sum(p.tau["user"]), hyper.bias_rate * sum(p.tau_bias.values())
     change = -2 * a * t * (p.U.shape[1] + 2) - sum(rates) * (c**-2 - 1)
@@ -273,8 +274,8 @@ def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
 
 
 def lowest_scale(p: Any, hyper: Any) -> jax.Array:
-    """The t at which J is lowest along `stretched`: with s = e^2t, N/2 log s + a/s + b s, where N is the number
-    of rows and features of users less that of items."""
+    """The t at which J is lowest along `stretched`: with s = e^2t, N/2 log s + a/s + b s, where N is the
+    number of rows and features of users less that of items."""
     a, b = (hyper.tau_rate * p.tau[side] for side in ROWS)
     N = len(p.U) - len(p.V)
     N += sum((1 if side == "user" else -1) * len(p.B[k]) for side in ROWS for k in groups(p, side))

@@ -1,11 +1,12 @@
-"""The priors of a factorization machine for a point fit, by empirical Bayes: see `core/laws/empirical_bayes.py`.
+"""The priors of a factorization machine for a point fit, by empirical Bayes: see
+`core/laws/empirical_bayes.py`.
 
-Rows r_i = (b_i, u_i) have normal laws, and so have those of items, r_j = (c_j, v_j). The score is the product of
-(b_i, 1, u_i) and (1, c_j, v_j), so that one table of second moments of such rows serves a side: the row i sees
-sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is taken from the
-target. With features, links and means of rows are solved together (`machine_moves.System`). The prior is then set to
-its mode given the second moments; of the links, the inverse of the diagonal of their precision stands for the
-variance, which is a lower bound.
+Rows r_i = (b_i, u_i) have normal laws, and so have those of items, r_j = (c_j, v_j). The score is the
+product of (b_i, 1, u_i) and (1, c_j, v_j), so that one table of second moments of such rows serves a side:
+the row i sees sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is
+taken from the target. With features, links and means of rows are solved together (`machine_moves.System`).
+The prior is then set to its mode given the second moments; of the links, the inverse of the diagonal of
+their precision stands for the variance, which is a lower bound.
 """
 
 from collections.abc import Callable
@@ -35,8 +36,11 @@ class Belief(NamedTuple):
     cov: jax.Array
 
 
-def estimated(p: Any, data: Any, hyper: Any, own: Any, observe: Observe) -> tuple[Any, Any, jax.Array]:
-    """Params with the sites of both sides for a point fit; the method's own unknowns; the mean variance of scores.
+def estimated(
+    p: Any, data: Any, hyper: Any, own: Any, observe: Observe
+) -> tuple[Any, Any, jax.Array]:
+    """Params with the sites of both sides for a point fit; the method's own unknowns; the mean variance of
+    scores.
 
     `observe(own, x, variance)` gives the method's own unknowns anew, the target and the weight of each cell.
     """
@@ -164,7 +168,8 @@ def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables
 
 
 def ridge_of_doubt(data: Any, side: str, weight: jax.Array, other: Belief) -> jax.Array:
-    """The mean over cells of their row's sum_j w_ij var v_jf, which a point lacks as it takes v for certain."""
+    """The mean over cells of their row's sum_j w_ij var v_jf, which a point lacks as it takes v for
+    certain."""
     mine = rows_of(data, side)
     count = jnp.diff(mine.ptr)
     variance = jnp.einsum("nkk->nk", other.cov)[:, 1:]

@@ -2,10 +2,10 @@
 
     P(y_ij <= r) = F(theta_ir - x_ij),   F the normal or the logistic distribution function
 
-t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about `centre` with
-standard deviations (scale_shift, scale_gap, ...), and `centre` is normal about thresholds one apart. Params has
-`centre` and `theta`, which is None where thresholds are shared; `hyper` has link, thresholds, levels, scale_shift
-and scale_gap.
+t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about `centre`
+with standard deviations (scale_shift, scale_gap, ...), and `centre` is normal about thresholds one apart.
+Params has `centre` and `theta`, which is None where thresholds are shared; `hyper` has link, thresholds,
+levels, scale_shift and scale_gap.
 """
 
 from typing import Any
@@ -121,7 +121,8 @@ def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
-    """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free coordinates."""
+    """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free
+    coordinates."""
     cost = energy(p, hyper) - jnp.sum(log_likelihood(p, x, data, hyper))
     return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
