@@ -1,15 +1,18 @@
-"""Features of users and items: bpmf with and without them, and SMURFF's Macau, same splits and sweeps.
+"""Features of users and items: bpmf and fm with and without them, SMURFF's Macau and myFM, same splits and
+sweeps.
 
 MovieLens with age, sex and occupation of users and genres of films. A random tenth of the ratings is held
 out; or, for a cold start, all ratings of a random tenth of the users and of a tenth of the films, scored
 apart: new users (of old films), new films (by old users), and both new.
 
-Shown are RMSE, the mean log score of the rating's density and the coverage of 90 % intervals, from one chain.
-SMURFF gets the posterior mean of bpmf's noise precision, since its own adaptive noise has no prior, and the
-encoded features of bpmf; its intervals are of a normal law with the variance of its draws and the noise.
-No setting was chosen by held-out ratings.
+Shown are RMSE, the mean log score of the rating's density and the coverage of 90 % intervals, from one
+chain. SMURFF gets the posterior mean of bpmf's noise precision, since its own adaptive noise has no prior,
+and the encoded features of bpmf; its intervals are of a normal law with the variance of its draws and the
+noise. myFM has a group of entries for ids, features and pattern of each side. `fm+implicit` is fm with
+implicit=True, `ordinal_fm+implicit` alike; myFM then has the same pattern. No setting was chosen by
+held-out ratings.
 
-python benchmarks/features.py --sets movielens-100k
+python benchmarks/features.py --sets movielens-100k --methods bpmf fm fm+implicit ordinal_fm+implicit
 """
 
 import tempfile
@@ -19,6 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from common import RESULTS, Cells, arguments, hold_cores, installed, report, surroundings, table
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 import bayesfac as bf
@@ -60,9 +64,10 @@ def judged(mean: np.ndarray, log: np.ndarray, inside: np.ndarray, truth: np.ndar
 def ours(data: bf.Ratings, split: str, seed: int, task: Numbers) -> Numbers:
     train, groups = parts(data, split, seed)
     engine = bf.Gibbs(task["warmup"], task["draws"], chains=1)
-    fit = bf.fit(
-        task["method"], data.take(train), engine, n_components=task["components"], progress=False
-    )
+    method, _, more = task["method"].partition("+")
+    settings = {"n_components": task["components"], "progress": False}
+    settings |= {"implicit": True} if more else {}
+    fit = bf.fit(method, data.take(train), engine, **settings)
     found = {}
     for name, at in groups.items():
         test = data.take(at)
@@ -113,10 +118,64 @@ def smurffs(data: bf.Ratings, split: str, seed: int, task: Numbers, alpha: float
     return {"groups": found}
 
 
+def myfms(data: bf.Ratings, split: str, seed: int, task: Numbers) -> Numbers:
+    """myFM with ids, the features that the data have, and the pattern of the training ratings."""
+    from myfm import MyFMGibbsRegressor, MyFMOrderedProbit, RelationBlock
+
+    method, _, implicit = task["method"].partition("+")
+    train, groups = parts(data, split, seed)
+    codes, tables, sizes = (data.user, data.item), [], []
+    for one, (side, own) in enumerate(zip(("user", "item"), codes, strict=True)):
+        n, m, other = data.shape[one], data.shape[1 - one], codes[1 - one]
+        blocks = [sp.eye(n, format="csr")]
+        if side in data.x:
+            blocks.append(sp.csr_matrix(np.asarray(data.x[side].table, float)))
+        if implicit:
+            count = np.bincount(own[train], minlength=n)
+            cells = (count[own[train]] ** -0.5, (own[train], other[train]))
+            blocks.append(sp.csr_matrix(cells, shape=(n, m)))
+        tables.append(sp.hstack(blocks, format="csr"))
+        sizes += [block.shape[1] for block in blocks]
+
+    def related(at: np.ndarray) -> list[Any]:
+        return [RelationBlock(code[at], table) for code, table in zip(codes, tables, strict=True)]
+
+    ordinal, levels = method.startswith("ordinal"), np.unique(data.value)
+    kind = MyFMOrderedProbit if ordinal else MyFMGibbsRegressor
+    model, y = kind(task["components"], random_seed=seed), data.value
+    target = np.searchsorted(levels, y[train]) if ordinal else y[train]
+    sweeps = task["warmup"] + task["draws"]
+    model.fit(
+        None,
+        target,
+        related(train),
+        n_iter=sweeps,
+        n_kept_samples=task["draws"],
+        group_shapes=sizes,
+    )
+    found = {}
+    for name, at in groups.items():
+        if ordinal:
+            chance = model.predict_proba(None, related(at))
+            below, truth = chance.cumsum(1), y[at]
+            log = np.log(chance[np.arange(len(at)), np.searchsorted(levels, truth)])
+            low, high = (levels[(below < q - 1e-12).sum(1)] for q in (0.05, 0.95))
+            found[name] = judged(chance @ levels, log, (low <= truth) & (truth <= high), truth)
+            continue
+        empty = sp.csr_matrix((len(at), 0))
+        draws = [s.predict_score(empty, related(at)) for s in model.predictor_.samples]
+        alpha = np.array([h.alpha for h in model.history_.hypers])[-len(draws) :, None]
+        log = logsumexp(norm.logpdf(y[at], draws, alpha**-0.5), 0) - np.log(len(draws))
+        mean, sd = np.mean(draws, 0), np.sqrt(np.var(draws, 0) + np.mean(1 / alpha))
+        inside = np.abs(y[at] - mean) <= norm.ppf(0.95) * sd
+        found[name] = judged(mean, log, inside, y[at])
+    return {"groups": found}
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
-    parser.add_argument("--methods", nargs="+", default=["bpmf"], help="of bayesfac")
+    parser.add_argument("--methods", nargs="+", default=["bpmf"], help="of bayesfac; NAME+implicit")
     parser.add_argument("--components", type=int, default=16)
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--draws", type=int, default=200)
@@ -124,7 +183,7 @@ def main() -> None:
     chosen = parser.parse_args()
     hold_cores(chosen.threads)
     warnings.simplefilter("ignore")
-    where = surroundings("smurff")
+    where = surroundings("smurff", "myfm")
     quick = {"components": 3, "warmup": 10, "draws": 10} if chosen.quick else {}
     task = {k: getattr(chosen, k) for k in ("components", "warmup", "draws", "threads")} | quick
     cells = Cells(None if chosen.quick else chosen.out or RESULTS / "features.json")
@@ -158,6 +217,12 @@ def run(cells: Cells, data: Numbers, at: tuple, task: Numbers, methods: list[str
                 **one,
             )
             alpha = rows[who]["alpha"] if rows[who]["alpha"] and not more else alpha
+            if "fm" in method and installed("myfm"):
+                where = f"myFM{who.removeprefix(method)} for {method}"
+                rows[where] = cells.get(
+                    f"{name} {split} {seed} {where}",
+                    lambda m=more, o=one: myfms(data[m], split, seed, o), **one,
+                )  # fmt: skip
     if installed("smurff"):
         for more in (False, True):
             who = "SMURFF, Macau" if more else "SMURFF"

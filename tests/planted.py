@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings._shared.normal_wishart import stretch
-from bayesfac.models.ratings.ordinal_mf import rising
+from bayesfac.models.ratings._shared.thresholds import rising
 from bayesfac.models.tasks._row_groups import SharedRows
 
 # settings that differ from those of the example: weak losses and light tails
@@ -21,6 +21,7 @@ WEAKER = {
     "concat_ltm": {"divergence": "squared", "penalty": 0.5},
     "mggm": {"penalty": 0.3},
     "cmf": {"alpha_shape": 3.0, "alpha_rate": 3.0},
+    "fm": {"alpha_shape": 3.0, "alpha_rate": 3.0},
 }
 # {method: changed settings} of every method that Gibbs can run
 HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.conditionals}
@@ -102,6 +103,18 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def free(key, p, data, hyper):
         return ard.moves["swell"](key, p, data, hyper._replace(tau_rate=1e-6))
 
+    fm, ordinal_fm = REGISTRY["fm"], REGISTRY["ordinal_fm"]
+
+    def half_noise(p, data, hyper):
+        right = fm.conditionals["alpha"](p, data, hyper)
+        return type(right)(right.concentration + len(data) / 2, right.rate)
+
+    def shifted(key, p, data, hyper):
+        return fm.moves["shift"](key, p, data, hyper._replace(beta0=20.0))
+
+    def grown(key, p, data, hyper):
+        return ordinal_fm.moves["swell"](key, p, data, hyper._replace(tau_rate=9.0))
+
     def halved_rate(p, data, hyper, z):
         right = hpf.conditionals["log_theta"](p, data, hyper, z)
         return type(right)(right.shape_, right.rate / 2)
@@ -137,6 +150,15 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "ltm: neighbours drawn at once": (ltm, with_block(ltm, "A", at_once)),
         "mggm: weights of graphs ignored by rows": (mggm, with_block(mggm, "A", even_weights)),
         "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
+        "fm: ratings counted twice in alpha": (fm, with_block(fm, "alpha", half_noise)),
+        "fm: a shift that ignores the prior of means": (
+            fm,
+            dataclasses.replace(fm, moves={**fm.moves, "shift": shifted}),
+        ),
+        "ordinal_fm: scores that swell with another prior": (
+            ordinal_fm,
+            dataclasses.replace(ordinal_fm, moves={**ordinal_fm.moves, "swell": grown}),
+        ),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cmf: cells counted twice in alpha": (cmf, with_block(cmf, "alpha", twice_words)),
         "cmf: rows do not see the tags": (cmf, with_block(cmf, "U", without_tags)),

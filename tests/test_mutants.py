@@ -7,10 +7,11 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests import (  # noqa: F401  # add their own
+from tests import (  # noqa: F401  # add their own to MUTANTS
     mutants_of_counts,
     mutants_of_laws,
     mutants_of_limits,
+    mutants_of_machines,
     mutants_of_topics,
 )
 from tests.mutants import MUTANTS

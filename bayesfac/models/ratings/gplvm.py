@@ -59,7 +59,7 @@ from bayesfac.core.laws.empirical_bayes import biases
 from bayesfac.core.laws.normal_wishart import mode, settled
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
-from bayesfac.models.ratings._gplvm_features import (
+from bayesfac.models.ratings._shared.gplvm_features import (
     anywhere,
     features,
     flat,

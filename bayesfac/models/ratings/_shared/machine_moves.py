@@ -1,0 +1,282 @@
+r"""Moves of a Gibbs sweep of a factorization machine, which blocks alone leave slow; and the best scale.
+
+`together` draws what features say and the rows of a side in one block. Rows r_i = (b_i, u_i) see the cells as
+sum_j w_ij v_j v_j' = G_i with v_j = (1, v_j), and have the prior N(m + L'x_i, D^-1). The joint precision is
+
+    rows: D + G_i,   links L: X'D X + R,   between them: -D x_i'
+
+so that, without the rows, L has the precision X'[D - D (D + G_i)^-1 D] X + R: conjugate gradients need only
+products with X. Given the target, a system with noise of this precision on its right side has a draw as its
+solution (Papandreou & Yuille, NIPS 2010), and from L the rows follow in closed form. Before the rows, each
+group of features and its ridge are rescaled together by Metropolis steps (c L, ridge / c^2), whose density is
+quadratic in c. Given the rows alone, L would move no further than the rows differ from what it says.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core import events
+from bayesfac.core.data.features import Design
+from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.normal_wishart import balance
+from bayesfac.core.math import metropolis
+from bayesfac.models.ratings._shared.machine import (
+    BIAS,
+    OTHER,
+    ROWS,
+    Observed,
+    groups,
+    level_of,
+    lone_bias,
+    rows_of,
+)
+from bayesfac.models.ratings._shared.variational import inverse, square, times_rows
+
+STEPS = 500  # of conjugate gradients, at most
+Tables = Mapping[str, jax.Array]
+
+
+def moves(observed: Observed, draw: Any = None) -> dict[str, Any]:
+    """{name: move}. `draw(key, p, data, hyper)` gives the auxiliary variables anew, where there are any."""
+
+    def both(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
+        for number, side in enumerate(ROWS):
+            if groups(p, side):
+                own = jax.random.fold_in(key, number)
+                first, auxiliary = jax.random.split(own)
+                more = () if draw is None else (draw(auxiliary, p, data, hyper),)
+                p = together(first, p, data, hyper, side, *observed(p, data, hyper, *more))
+        return p
+
+    return {"together": both, "shift": shift, "rescale": rescale}
+
+
+# -- features and rows in one block -------------------------------------------------------------------
+class System:
+    """The links and the rows of one side, given G and the right side h of the rows."""
+
+    def __init__(self, x: Tables, G: jax.Array, D: jax.Array, mean: jax.Array, R: Tables) -> None:
+        self.x: Any = x
+        self.D, self.mean, self.R = D, mean, R
+        self.inverse = inverse(jnp.diag(D) + G)
+
+    def times(self, L: Tables) -> jax.Array:
+        """The sum of X L."""
+        return sum((self.x[key].times(L[key]) for key in L), jnp.zeros(()))
+
+    def across(self, rows: jax.Array) -> Tables:
+        return {key: self.x[key].across(rows) for key in self.R}
+
+    def weighed(self, rows: jax.Array) -> jax.Array:
+        """[D - D (D + G)^-1 D] of each row."""
+        return self.D * (rows - times_rows(self.inverse, self.D * rows))
+
+    def diagonal(self) -> Tables:
+        """The diagonal of the precision of L."""
+        own = self.D - self.D**2 * jnp.einsum("nkk->nk", self.inverse)
+        return {key: squared(self.x[key], own) + self.R[key] for key in self.R}
+
+    def solved(self, right: Tables) -> Tables:
+        """L by conjugate gradients, preconditioned by the diagonal."""
+
+        def image(L: Tables) -> Tables:
+            back = self.across(self.weighed(self.times(L)))
+            return {key: back[key] + self.R[key] * L[key] for key in L}
+
+        return conjugate_gradients(image, self.diagonal(), right)
+
+    def rows(self, h: jax.Array, L: Tables) -> jax.Array:
+        """The rows given L."""
+        return times_rows(self.inverse, h + self.D * (self.mean + self.times(L)))
+
+    def right(self, h: jax.Array) -> Tables:
+        """X'[D (D + G)^-1 (h + D m) - D m]: the right side of L."""
+        inner = times_rows(self.inverse, h + self.D * self.mean)
+        return self.across(self.D * (inner - self.mean))
+
+
+def squared(x: Any, rows: jax.Array) -> jax.Array:
+    """(X o X)'rows."""
+    if isinstance(x, Design):
+        return (x.table**2).T @ rows
+    return sparse.spread(x.cells.by_col, x.value**2, rows)
+
+
+def conjugate_gradients(image: Any, diagonal: Tables, right: Tables) -> Tables:
+    """The solution of image(L) = right."""
+
+    def dot(a: Tables, b: Tables) -> jax.Array:
+        return sum((jnp.sum(a[key] * b[key]) for key in a), jnp.zeros(()))
+
+    def plus(a: Tables, t: Any, b: Tables) -> Tables:
+        return {key: a[key] + t * b[key] for key in a}
+
+    def smoothed(a: Tables) -> Tables:
+        return {key: a[key] / diagonal[key] for key in a}
+
+    first = smoothed(right)
+    size = dot(right, first)
+    goal = jnp.finfo(size.dtype).eps ** 1.4 * size
+
+    def going(state: tuple) -> jax.Array:
+        return (state[3] > goal) & (state[4] < STEPS)
+
+    def step(state: tuple) -> tuple:
+        L, rest, ahead, energy, count = state
+        moved = image(ahead)
+        length = energy / dot(ahead, moved)
+        L, rest = plus(L, length, ahead), plus(rest, -length, moved)
+        turned = smoothed(rest)
+        new = dot(rest, turned)
+        return L, rest, plus(turned, new / energy, ahead), new, count + 1
+
+    zero = {key: jnp.zeros_like(value) for key, value in right.items()}
+    begin = (zero, right, first, size, jnp.zeros((), int))
+    L, *_, count = jax.lax.while_loop(going, step, begin)
+    events.tell(f"conjugate gradients for L stopped after {STEPS} steps", count >= STEPS)
+    return L
+
+
+def full(half: jax.Array, K: int) -> jax.Array:
+    """The symmetric matrices with these lower triangles."""
+    i, j = jnp.tril_indices(K)
+    place = jnp.zeros((K, K), int).at[i, j].set(jnp.arange(len(i))).at[j, i].set(jnp.arange(len(i)))
+    return half[:, place]
+
+
+def prior(p: Any, side: str) -> tuple[jax.Array, jax.Array, Tables]:
+    """D, m and R of a side."""
+    level = jnp.asarray(level_of(p, side), p.U.dtype)
+    D = jnp.concatenate([p.tau_bias[side][None], p.tau[side]])
+    R = {
+        key: D * jnp.where(jnp.arange(len(D)) == 0, p.ridge_bias[key], p.ridge[key])
+        for key in groups(p, side)
+    }
+    return D, jnp.concatenate([level[None], p.mu[side]]), R
+
+
+def together(
+    key: jax.Array, p: Any, data: Any, hyper: Any, side: str, target: jax.Array, weight: Any
+) -> Any:
+    """B, C and their ridges with the rows integrated out; then rows and biases."""
+    other, cells, mine = OTHER[side], data.cells, rows_of(data, side)
+    code = cells.col if side == "user" else cells.row
+    fixed = getattr(p, BIAS[other])
+    v = jnp.concatenate([jnp.ones_like(fixed)[:, None], getattr(p, ROWS[other])], 1)
+    rest, w = target - fixed[code], jnp.broadcast_to(weight, target.shape)
+    K, keys = v.shape[1], jax.random.split(key, 5)
+    G = full(sparse.spread(mine, w, square(v)[:, *jnp.tril_indices(K)]), K)
+    D, mean, R = prior(p, side)
+    system = System({k: data.x[k] for k in R}, G, D, mean, R)
+    h, n = sparse.spread(mine, w * rest, v), data.shape[side == "item"]
+    z = jnp.sqrt(D) * jax.random.normal(keys[0], (n, K), v.dtype)
+    own = sparse.spread(mine, jnp.sqrt(w) * jax.random.normal(keys[1], w.shape, v.dtype), v)
+    noisy = system.across(D * times_rows(system.inverse, h + D * mean + own + z) - D * mean - z)
+    for number, k in enumerate(R):
+        e = jax.random.normal(jax.random.fold_in(keys[2], number), noisy[k].shape, v.dtype)
+        noisy = {**noisy, k: noisy[k] + jnp.sqrt(R[k]) * e}
+    L = system.solved(noisy)
+    p, L = swollen(keys[4], p, hyper, system, h, L)
+    e = jax.random.normal(keys[3], (n, K), v.dtype)
+    root = jnp.linalg.cholesky(system.inverse)
+    rows = system.rows(h, L) + times_rows(root, e)
+    B = {**p.B, **{k: L[k][:, 1:] for k in L}}
+    C = {**p.C, **{k: L[k][:, :1] for k in L}}
+    return p._replace(B=B, C=C, **{BIAS[side]: rows[:, 0], ROWS[side]: rows[:, 1:]})
+
+
+def swollen(
+    key: jax.Array, p: Any, hyper: Any, system: System, h: jax.Array, L: Tables
+) -> tuple[Any, Tables]:
+    """Metropolis steps L -> c L, ridge -> ridge / c^2 of each group, for factors and for biases.
+
+    With t = log c, q = L'(X'WX)L of the part that grows and l its product with what the other parts leave of
+    the right side, t has the density exp(c l - c^2 q / 2 - 2 a t - b ridge (c^-2 - 1)).
+    """
+    goal, back = system.right(h), system.across(system.weighed(system.times(L)))
+    for number, (k, site) in enumerate((k, s) for k in L for s in ("ridge", "ridge_bias")):
+        at = (jnp.arange(L[k].shape[1]) == 0) == (site == "ridge_bias")
+        part = jnp.where(at, L[k], 0)
+        image = system.across(system.weighed(system.x[k].times(part)))
+        q, ridge = jnp.sum(part * image[k]), getattr(p, site)[k]
+        left = jnp.sum(part * (goal[k] - back[k])) + q
+
+        def density(t: jax.Array, q: Any = q, left: Any = left, ridge: Any = ridge) -> jax.Array:
+            t, c = t[:, 0], jnp.exp(t[:, 0])
+            own = 2 * hyper.ridge_shape * t + hyper.ridge_rate * ridge * (c**-2 - 1)
+            return c * left - c**2 * q / 2 - own
+
+        width, walk = jax.random.split(jax.random.fold_in(key, number))
+        step = 10 ** (-2 * jax.random.uniform(width, (), q.dtype))
+        t = metropolis(walk, jnp.zeros((1, 1), q.dtype), step, density, times=4)[0, 0]
+        grown = (jnp.exp(t) - 1) * part
+        L = {**L, k: L[k] + grown}
+        back = {key: back[key] + (jnp.exp(t) - 1) * image[key] for key in back}
+        p = p._replace(**{site: {**getattr(p, site), k: ridge * jnp.exp(-2 * t)}})
+    return p, L
+
+
+# -- symmetries of the scores --------------------------------------------------------------------------
+def shift(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
+    """Draw d exactly along v_j -> v_j + d, mu -> mu + d of one side, b_i -> b_i - u_i.d of the other; both
+    ways.
+
+    The scores stay as they are. Of the priors only those of mu and of the biases change, and d is normal.
+    """
+    for number, side in enumerate(ROWS):
+        other, rows = OTHER[side], getattr(p, ROWS[side])
+        own, weight = lone_bias(p, data, side), hyper.beta0 * p.tau[other]
+        precision = jnp.diag(weight) + p.tau_bias[side] * rows.T @ rows
+        root = jnp.linalg.cholesky(precision)
+        right = p.tau_bias[side] * own @ rows - weight * p.mu[other]
+        e = jax.random.normal(jax.random.fold_in(key, number), right.shape, right.dtype)
+        half = jax.scipy.linalg.solve_triangular(root, right, lower=True) + e
+        d = jax.scipy.linalg.solve_triangular(root, half, lower=True, trans=1)
+        p = p._replace(mu={**p.mu, other: p.mu[other] + d}, **{
+            ROWS[other]: getattr(p, ROWS[other]) + d,
+            BIAS[side]: getattr(p, BIAS[side]) - rows @ d,
+        })  # fmt: skip
+    return p
+
+
+def stretched(p: Any, t: jax.Array) -> Any:
+    """u_f -> c_f u_f and v_f -> v_f / c_f with c = e^t, and their priors alike; u.v does not change."""
+    for side, c in (("user", jnp.exp(t)), ("item", jnp.exp(-t))):
+        B = {**p.B, **{key: c * p.B[key] for key in groups(p, side)}} if p.B else p.B
+        p = p._replace(B=B, mu={**p.mu, side: c * p.mu[side]})
+        p = p._replace(tau={**p.tau, side: p.tau[side] / c**2})
+        p = p._replace(**{ROWS[side]: c * getattr(p, ROWS[side])})
+    return p
+
+
+def swollen_scores(p: Any, t: jax.Array, hyper: Any) -> tuple[Any, jax.Array]:
+    """All scores times e^t, by rows of users and all biases with their priors; and how the log density of
+    these sites changes, with the Jacobian."""
+    c, a = jnp.exp(t), hyper.tau_shape
+    rates = hyper.tau_rate * jnp.sum(p.tau["user"]), hyper.bias_rate * sum(p.tau_bias.values())
+    change = -2 * a * t * (p.U.shape[1] + 2) - sum(rates) * (c**-2 - 1)
+    B = {k: c * x if k.endswith("user") else x for k, x in p.B.items()} if p.B else p.B
+    C = {k: c * x for k, x in p.C.items()} if p.C else p.C
+    tau = {**p.tau, "user": p.tau["user"] / c**2}
+    tau_bias = {side: x / c**2 for side, x in p.tau_bias.items()}
+    mu = {**p.mu, "user": c * p.mu["user"]}
+    p = p._replace(U=c * p.U, mu=mu, tau=tau, tau_bias=tau_bias, B=B, C=C)
+    return p._replace(bias_user=c * p.bias_user, bias_item=c * p.bias_item), change
+
+
+def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
+    """Draw t exactly along `stretched`: only the Gamma priors of tau change, by exp(-a e^-2t - b e^2t)."""
+    a, b = (hyper.tau_rate * p.tau[side] for side in ROWS)
+    return stretched(p, balance(key, a, b))
+
+
+def lowest_scale(p: Any, hyper: Any) -> jax.Array:
+    """The t at which J is lowest along `stretched`: with s = e^2t, N/2 log s + a/s + b s, where N is the
+    number of rows and features of users less that of items."""
+    a, b = (hyper.tau_rate * p.tau[side] for side in ROWS)
+    N = len(p.U) - len(p.V)
+    N += sum((1 if side == "user" else -1) * len(p.B[k]) for side in ROWS for k in groups(p, side))
+    return jnp.log(2 * a / (N / 2 + jnp.sqrt(N**2 / 4 + 4 * a * b))) / 2

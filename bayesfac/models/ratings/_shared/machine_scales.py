@@ -1,0 +1,176 @@
+"""The priors of a factorization machine for a point fit, by empirical Bayes: see
+`core/laws/empirical_bayes.py`.
+
+Rows r_i = (b_i, u_i) have normal laws, and so have those of items, r_j = (c_j, v_j). The score is the
+product of (b_i, 1, u_i) and (1, c_j, v_j), so that one table of second moments of such rows serves a side:
+the row i sees sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is
+taken from the target. With features, links and means of rows are solved together (`machine_moves.System`).
+The prior is then set to its mode given the second moments; of the links, the inverse of the diagonal of
+their precision stands for the variance, which is a lower bound.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.empirical_bayes import biases
+from bayesfac.core.math import inner
+from bayesfac.models.ratings._shared import machine
+from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
+from bayesfac.models.ratings._shared.machine_moves import System, Tables, full, prior
+from bayesfac.models.ratings._shared.variational import square
+
+SWEEPS = 30
+FIRST = 2  # sweeps that keep the prior of the start
+
+Observe = Callable[[Any, jax.Array, jax.Array], tuple]
+
+
+class Belief(NamedTuple):
+    """Rows (b, 1, u) of users or (1, c, v) of items, and the covariances of their free entries."""
+
+    mean: jax.Array
+    cov: jax.Array
+
+
+def estimated(
+    p: Any, data: Any, hyper: Any, own: Any, observe: Observe
+) -> tuple[Any, Any, jax.Array]:
+    """Params with the sites of both sides for a point fit; the method's own unknowns; the mean variance of
+    scores.
+
+    `observe(own, x, variance)` gives the method's own unknowns anew, the target and the weight of each cell.
+    """
+    p = from_biases(p, data, hyper)
+    both = tuple(certain(p, side) for side in ROWS)
+
+    def sweep(count: jax.Array, state: tuple) -> tuple:
+        p, both, own = state
+        own, target, weight, *_ = observe(own, *moments(*both, data.cells))
+        for number, side in enumerate(ROWS):
+            new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
+            both = (new, both[1]) if number == 0 else (both[0], new)
+            p = with_rows(p, side, new, L)
+            better = with_prior(p, data, hyper, side, new, doubt)
+            p = jax.tree.map(lambda old, new: jnp.where(count < FIRST, old, new), p, better)
+        return p, both, own
+
+    p, both, own = jax.lax.fori_loop(0, SWEEPS, sweep, (p, both, own))
+    x, variance = moments(*both, data.cells)
+    weight = observe(own, x, variance)[2]
+    tau = dict(p.tau)
+    for number, side in enumerate(ROWS):
+        tau[side] = tau[side] + ridge_of_doubt(data, side, weight, both[1 - number])
+    return p._replace(tau=tau), own, jnp.mean(variance)
+
+
+def from_biases(p: Any, data: Any, hyper: Any) -> Any:
+    """The start with regularised biases, so that factors begin with what these leave."""
+    y = data.y - jnp.mean(data.y)
+    unit = jnp.std(data.y) if p.level is None else 1.0
+    b, c = biases(data.cells, y / unit)
+    return p._replace(bias_user=b, bias_item=c)
+
+
+def free(side: str, K: int) -> tuple[jax.Array, int]:
+    """Which entries of an extended row of a side vary, and which is 1."""
+    own, one = (0, 1) if side == "user" else (1, 0)
+    return jnp.array([own, *range(2, K)]), one
+
+
+def certain(p: Any, side: str) -> Belief:
+    rows, bias = getattr(p, ROWS[side]), getattr(p, BIAS[side])
+    K = rows.shape[1] + 1
+    return Belief(extended(side, bias, rows), jnp.zeros((len(rows), K, K), rows.dtype))
+
+
+def extended(side: str, bias: jax.Array, rows: jax.Array) -> jax.Array:
+    pair = [bias, jnp.ones_like(bias)]
+    return jnp.concatenate([jnp.stack(pair if side == "user" else pair[::-1], 1), rows], 1)
+
+
+def covariance(belief: Belief, side: str) -> jax.Array:
+    """Covariances of the extended rows: zero where a row is 1."""
+    at, _ = free(side, belief.mean.shape[1])
+    n, K = belief.mean.shape
+    return jnp.zeros((n, K, K), belief.mean.dtype).at[:, at[:, None], at].set(belief.cov)
+
+
+def half(table: jax.Array) -> jax.Array:
+    return table[:, *jnp.tril_indices(table.shape[-1])]
+
+
+def moments(user: Belief, item: Belief, cells: Any) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the scores at the cells."""
+    K = user.mean.shape[1]
+    i, j = jnp.tril_indices(K)
+    twice = jnp.where(i == j, 1.0, 2.0).astype(user.mean.dtype)
+    left, right = covariance(user, "user"), covariance(item, "item")
+    a = jnp.concatenate([half(left) * twice, half(square(user.mean)) * twice], 1)
+    b = jnp.concatenate([half(square(item.mean) + right), half(right)], 1)
+    return inner(user.mean, item.mean, cells), inner(a, b, cells)
+
+
+def settled(
+    p: Any, data: Any, side: str, target: jax.Array, weight: jax.Array, other: Belief
+) -> tuple[Belief, Tables, Tables]:
+    """The law of the rows of a side given that of the other; links, and lower bounds of their variances."""
+    mine, K = rows_of(data, side), other.mean.shape[1]
+    at, one = free(side, K)
+    second = square(other.mean) + covariance(other, machine.OTHER[side])
+    seen = full(sparse.spread(mine, weight, half(second)), K)
+    h = sparse.spread(mine, weight * target, other.mean)[:, at] - seen[:, at, one]
+    D, mean, R = prior(p, side)
+    system = System({key: data.x[key] for key in R}, seen[:, at[:, None], at], D, mean, R)
+    L = system.solved(system.right(h)) if R else {}
+    doubt = {key: 1 / value for key, value in system.diagonal().items()}
+    rows = system.rows(h, L)
+    return Belief(extended(side, rows[:, 0], rows[:, 1:]), system.inverse), L, doubt
+
+
+def with_rows(p: Any, side: str, rows: Belief, L: Tables) -> Any:
+    at = 0 if side == "user" else 1
+    p = p._replace(**{ROWS[side]: rows.mean[:, 2:], BIAS[side]: rows.mean[:, at]})
+    if not L:
+        return p
+    B, C = ({k: L[k][:, part] for k in L} for part in (slice(1, None), slice(1)))
+    return p._replace(B={**p.B, **B}, C={**p.C, **C})
+
+
+def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables) -> Any:
+    """mu, tau, level and ridges of a side at their modes given second moments of rows and links."""
+    mu = machine.conditional_mu(p, data, h, side).mean
+    p = p._replace(mu={**p.mu, side: mu})
+    if side == "user" and p.level is not None:
+        p = p._replace(level=machine.conditional_level(p, data, h).mean)
+    spare = jnp.einsum("nkk->k", rows.cov)
+    found: dict[str, Any] = {}
+    for site, law, extra in (
+        ("tau", machine.conditional_tau(p, data, h, side), spare[1:]),
+        ("tau_bias", machine.conditional_tau_bias(p, data, h, side), spare[0]),
+    ):
+        # without the features' own degrees of freedom: of many features few are known
+        power = h.tau_shape - 1 + len(rows.mean) / 2
+        found[site] = {**getattr(p, site), side: power / (law.rate + extra / 2)}
+    p = p._replace(**found)
+    for key in groups(p, side):
+        for site, table, tau, own in (
+            ("ridge", p.B[key], p.tau[side], doubt[key][:, 1:]),
+            ("ridge_bias", p.C[key], p.tau_bias[side], doubt[key][:, :1]),
+        ):
+            square_ = jnp.sum(tau * (table**2 + own))
+            new = (h.ridge_shape - 1 + table.size / 2) / (h.ridge_rate + square_ / 2)
+            p = p._replace(**{site: {**getattr(p, site), key: new}})
+    return p
+
+
+def ridge_of_doubt(data: Any, side: str, weight: jax.Array, other: Belief) -> jax.Array:
+    """The mean over cells of their row's sum_j w_ij var v_jf, which a point lacks as it takes v for
+    certain."""
+    mine = rows_of(data, side)
+    count = jnp.diff(mine.ptr)
+    variance = jnp.einsum("nkk->nk", other.cov)[:, 1:]
+    return count @ sparse.spread(mine, weight, variance) / count.sum()

@@ -1,0 +1,219 @@
+"""Thresholds of ordinal scales, shared by all users or for each user, beside any score x of a rating.
+
+    P(y_ij <= r) = F(theta_ir - x_ij),   F the normal or the logistic distribution function
+
+t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about `centre`
+with standard deviations (scale_shift, scale_gap, ...), and `centre` is normal about thresholds one apart.
+Params has `centre` and `theta`, which is None where thresholds are shared; `hyper` has link, thresholds,
+levels, scale_shift and scale_gap.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions.transforms import OrderedTransform
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws import ordinal
+from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
+from bayesfac.core.math import metropolis, products, row_sums
+
+rising = OrderedTransform()  # free coordinates -> thresholds
+DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
+
+
+def stepped(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
+    """Thresholds a step towards the mode of their free coordinates given x; `centre` at its mode."""
+    t = p.centre[None] if p.theta is None else rising.inv(p.theta)
+
+    def density(t: jax.Array) -> jax.Array:
+        q = p._replace(centre=t[0]) if p.theta is None else p._replace(theta=rising(t))
+        return jnp.sum(log_likelihood(q, x, data, hyper)) - energy(q, hyper)
+
+    t = t + jax.grad(density)(t) / bend(t, p, data, hyper)
+    if p.theta is None:
+        return p._replace(centre=t[0])
+    (c, s), n = population(hyper), len(t)
+    return p._replace(theta=rising(t), centre=(c + t.sum(0) / s**2) / (1 + n / s**2))
+
+
+def bend(t: jax.Array, p: Any, data: Ratings, hyper: Any) -> jax.Array:
+    """A bound on how much the log density of each row's free coordinates t bends, (rows, R - 1).
+
+    The first coordinate shifts all thresholds; the logarithm of a gap shifts all above it by the gap.
+    """
+    shared, R = p.theta is None, len(hyper.levels)
+    above = (codes(data)[:, None] >= jnp.arange(R - 1)).astype(data.y.dtype)
+    count = above.sum(0)[None] if shared else row_sums(data.cells.by_row, above)
+    reach = jnp.concatenate([jnp.ones_like(t[:, :1]), jnp.exp(t[:, 1:])], 1)
+    prior = jnp.ones(R - 1) if shared else population(hyper)[1] ** -2.0
+    return prior + (R - 1) / 2 * reach**2 * count
+
+
+def population(hyper: Any) -> tuple[jax.Array, jax.Array]:
+    """The prior mean of `centre`: thresholds one apart about zero; and the sds of users about `centre`."""
+    gaps = len(hyper.levels) - 2
+    sd = jnp.array([hyper.scale_shift] + [hyper.scale_gap] * gaps)
+    return jnp.array([-gaps / 2] + [0.0] * gaps), sd
+
+
+def limits(p: Any, data: Ratings) -> tuple[jax.Array, jax.Array]:
+    """The thresholds below and above each rating, -inf and inf at the ends."""
+    table = ordinal.edges(rising(p.centre)[None] if p.theta is None else p.theta)
+    row, code = 0 if p.theta is None else data.cells.row, codes(data)
+    return table[row, code], table[row, code + 1]
+
+
+def log_likelihood(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
+    """The log probability of every rating, given its score x."""
+    low, high = limits(p, data)
+    return log_between(low - x, high - x, hyper.link)
+
+
+def energy(p: Any, hyper: Any) -> jax.Array:
+    """Minus the log density of the free coordinates, without constants."""
+    c, s = population(hyper)
+    own = 0.0 if p.theta is None else jnp.sum(((rising.inv(p.theta) - p.centre) / s) ** 2)
+    return 0.5 * (own + jnp.sum((p.centre - c) ** 2))
+
+
+def moved(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
+    """Metropolis steps of the free coordinates, with latent normals integrated out; then a Gaussian draw of
+    `centre`."""
+    shared = p.theta is None
+    (c, s), R = population(hyper), len(hyper.levels)
+    used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
+    count = used.sum(0)[None] if shared else row_sums(data.cells.by_row, used)
+    prior = jnp.ones(R - 1) if shared else s**-2.0
+    step = 1.7 / jnp.sqrt((prior + 0.3 * (count[:, 1:] + count[:, :-1])) * (R - 1))
+
+    def density(t: jax.Array) -> jax.Array:
+        if shared:
+            q = p._replace(centre=t[0])
+            return (jnp.sum(log_likelihood(q, x, data, hyper)) - energy(q, hyper))[None]
+        each = log_likelihood(p._replace(theta=rising(t)), x, data, hyper)
+        fit = row_sums(data.cells.by_row, each)
+        return fit - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
+
+    walk, rest = jax.random.split(key)
+    t = metropolis(walk, p.centre[None] if shared else rising.inv(p.theta), step, density, times=2)
+    if shared:
+        return p._replace(centre=t[0])
+    precision = 1 + len(t) / s**2
+    mean = (c + t.sum(0) / s**2) / precision
+    centre = mean + jax.random.normal(rest, mean.shape, mean.dtype) / precision**0.5
+    return p._replace(theta=rising(t), centre=centre)
+
+
+def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
+    """All thresholds times e^t, and the log Jacobian; of the free coordinates, the logarithms grow by t."""
+    first = jnp.arange(len(p.centre)) == 0
+    centre = jnp.where(first, jnp.exp(t) * p.centre, p.centre + t)
+    if p.theta is None:
+        return p._replace(centre=centre), t
+    return p._replace(centre=centre, theta=jnp.exp(t) * p.theta), t * (1 + len(p.theta))
+
+
+def bending(hyper: Any) -> float:
+    """The log probability of a level bends by this at most in x."""
+    return 1.0 if hyper.link == "probit" else 0.5
+
+
+def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
+    """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free
+    coordinates."""
+    cost = energy(p, hyper) - jnp.sum(log_likelihood(p, x, data, hyper))
+    return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
+
+
+# -- the start -------------------------------------------------------------------------------------------
+def quantiles(data: Ratings, hyper: Any) -> dict[str, jax.Array | None]:
+    """`centre` at the normal quantiles of the levels' shares, and `theta` there for every user."""
+    R = len(hyper.levels)
+    share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
+    centre = rising.inv(jax.scipy.stats.norm.ppf(share))
+    theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
+    return {"centre": centre, "theta": theta}
+
+
+def own(p: Any) -> dict[str, jax.Array]:
+    """The sites here."""
+    return {site: value for site in DIMS if (value := getattr(p, site)) is not None}
+
+
+def observer(p: Any, data: Ratings, hyper: Any) -> Any:
+    """`observe(own, x, variance)` of empirical Bayes, with the weight w of every cell.
+
+    With w = `bending` and the target x + slope/w the normal is a bound. Free coordinates of thresholds take a
+    preconditioned step in every sweep.
+    """
+    weight = jnp.full_like(data.y, bending(hyper))
+
+    def observe(known: dict, x: jax.Array, variance: jax.Array) -> tuple:
+        q = p._replace(**known)
+        total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
+        fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
+        q = stepped(q, x, data, hyper)
+        return {site: getattr(q, site) for site in known}, x + slope / weight, weight, fit
+
+    return observe
+
+
+# -- the model and predictions ------------------------------------------------------------------------------
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Any) -> Levels:
+    edges = ordinal.edges(theta) - x[..., None]
+    return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
+
+
+def sample(x: jax.Array, data: Ratings, hyper: Any) -> None:
+    """Sample thresholds, and the ratings with scores x."""
+    c, s = population(hyper)
+    centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
+    theta = rising(centre)
+    if hyper.thresholds == "user":
+        free = dist.Normal(centre, s).to_event(1)
+        with numpyro.plate("user", data.n_users):
+            each = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
+        theta = each[data.cells.row]
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", likelihood(x, theta, hyper), obs=data.y)
+
+
+def predicted(p: Any, query: Query | Grid, hyper: Any, *parts: Any) -> Levels:
+    """The levels of x = u.v, for the arguments of `products`; the choice is the median. New users, their
+    thresholds and new items are prior draws."""
+    mean, new, at = products(*parts)
+    K, sd = parts[0].shape[1], population(hyper)[1]
+
+    def theta(shift: jax.Array | float) -> jax.Array:
+        if p.theta is None:
+            return rising(p.centre)
+        return ordinal.thresholds_at(p.theta, query, rising(p.centre + sd * shift))
+
+    def levels(point: jax.Array) -> Levels:
+        return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+
+    exact = likelihood(mean, theta(0.0), hyper)
+    return averaged(exact, levels, K + len(hyper.levels), new)
+
+
+def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Between:
+    """The latent normal of each rating about its score, between its thresholds."""
+    if hyper.link != "probit":
+        raise BayesfacError(
+            f"{name} has Gibbs for link='probit' only: use NUTS for link='logistic'"
+        )
+    return Between(x, *limits(p, data))
+
+
+def checked(hyper: Any) -> None:
+    """Refuse settings of thresholds that have no meaning."""
+    checks.positive(hyper, "scale_shift", "scale_gap")
+    checks.one_of(hyper, "link", ("probit", "logistic"))
+    checks.one_of(hyper, "thresholds", ("user", "shared"))

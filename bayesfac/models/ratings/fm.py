@@ -1,0 +1,195 @@
+r"""Factorization machine of users, items and their features, with a prior for each group, by Gibbs.
+
+Rendle, "Factorization Machines", ICDM 2010, eq. 1; Freudenthaler, Schmidt-Thieme & Rendle, "Bayesian
+Factorization Machines", NIPS Workshop 2011 (priors of groups). A rating's design row has the ids of its user
+and its item and the features of both; `implicit` adds which items the user rated, and which users the item.
+
+    score = w_0 + sum_k w_k x_k + sum_{k<l} <v_k, v_l> x_k x_l
+
+Here the pairs are those of one entry of the user and one of the item, so that both sides add up first:
+
+    y_ij ~ N(m + b_i + c_j + u_i.v_j, 1/alpha),   b_i = w_i + sum_k x_ik w_k,   u_i = v_i + sum_k x_ik v_k
+
+The paper's other pairs, of two entries of one user (or item), depend on this user alone. Of a user with
+ratings the weight w_i, which is free, says what they say. Of a new user they would say how features act
+together on the bias: products of columns, given as further features, say that here.
+
+    J = sum_ij [ alpha/2 (y_ij - m - b_i - c_j - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
+      + minus the log density of the sites of both sides (`_shared/machine.py`)
+
+    paper                     here                          shape
+    v of ids and features     U, V: their sums              users x K, items x K
+    w of ids and features     bias_user, bias_item          users, items
+    w_0                       m + level                     scalar    (m: `offset`)
+    mu, lambda of v of ids    mu.SIDE, tau.SIDE             K
+    mu, lambda of w of ids    0 (users: level), tau_bias.SIDE    scalar
+    v of a group of features  B.GROUP                       features x K    (None without features)
+    w of a group              C.GROUP                       features x 1
+    mu, lambda of a group     0, ridge.GROUP tau and ridge_bias.GROUP tau_bias
+    alpha                     alpha                         scalar
+
+Columns of features are centred, so that their groups need no mean. The sites are sums (Macau's form): rows
+given features are those of `bpmf`, with independent components.
+
+A point fit holds the priors, which empirical Bayes sets (`scales="estimated"`,
+`_shared/machine_scales.py`), as the joint mode of rows and priors (`scales="joint"`) is often at rows of
+zero. A Gibbs sweep also makes the moves of `_shared/machine_moves.py`: features and rows in one block, and
+along directions that leave the scores as they are.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core import checks
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.normal_wishart import settled
+from bayesfac.core.math import bilinear
+from bayesfac.core.method import Method, register
+from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
+
+
+class Params(NamedTuple):
+    U: jax.Array
+    V: jax.Array
+    bias_user: jax.Array
+    bias_item: jax.Array
+    level: jax.Array
+    mu: dict[str, jax.Array]
+    tau: dict[str, jax.Array]
+    tau_bias: dict[str, jax.Array]
+    alpha: jax.Array
+    B: dict[str, jax.Array] | None = None
+    C: dict[str, jax.Array] | None = None
+    ridge: dict[str, jax.Array] | None = None
+    ridge_bias: dict[str, jax.Array] | None = None
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    implicit: bool = False  # which items a user rated, and which users an item, as features
+    alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
+    alpha_rate: float | None = None  # None: the variance of the ratings
+    tau_shape: float = (
+        1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
+    )
+    tau_rate: float | None = None  # None: a quarter of the ratings' standard deviation / sqrt(K)
+    bias_rate: float | None = None  # None: a tenth of the ratings' variance
+    beta0: float = 0.01  # mu has ten times the standard deviation of a row
+    scale_level: float | None = None  # None: the standard deviation of the ratings
+    scales: str = "estimated"  # or "joint": what a point fit does with priors and alpha
+    offset: float | None = None  # None: the mean rating
+    ridge_shape: float = 1.0  # ridge, ridge_bias ~ Gamma(shape, rate)
+    ridge_rate: float = 0.1
+
+
+def prepare(data: Ratings, hyper: Hyper) -> Hyper:
+    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
+    default: dict[str, Any] = {
+        "alpha_rate": data.spread**2,
+        "tau_rate": data.spread / 4 / hyper.n_components**0.5,
+        "bias_rate": data.spread**2 / 10,
+        "scale_level": data.spread,
+        "offset": data.mean,
+    }
+    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "tau_shape", "tau_rate", "bias_rate")
+    checks.positive(hyper, "beta0", "scale_level", "ridge_shape", "ridge_rate")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
+    return hyper
+
+
+def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    sites = machine.start(key, data, hyper.n_components, data.spread)
+    return Params(**sites, alpha=jnp.asarray(data.spread**-2))
+
+
+def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
+    """The start of a point fit: priors and alpha by empirical Bayes, which the solver then holds."""
+    p = init(key, data, hyper)
+    if hyper.scales == "joint":
+        return p
+    y = data.y - hyper.offset
+
+    def observe(alpha: jax.Array, x: jax.Array, variance: jax.Array) -> tuple:
+        rate = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
+        alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / rate
+        return alpha, y, jnp.full_like(y, alpha)
+
+    p, alpha, variance = machine_scales.estimated(p, data, hyper, p.alpha, observe)
+    # the point predicts with the noise alone, which therefore takes over the variance of the scores; the same
+    # factor on all precisions leaves the modes of rows and biases where they are
+    share = 1 / (1 + alpha * variance)
+    tau, tau_bias = ({side: share * x for side, x in own.items()} for own in (p.tau, p.tau_bias))
+    return p._replace(tau=tau, tau_bias=tau_bias, alpha=share * alpha)
+
+
+def held(hyper: Hyper) -> tuple[str, ...]:
+    return () if hyper.scales == "joint" else (*machine.HELD, "alpha")
+
+
+def squares(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    """The sum of squares of what the scores leave of the ratings."""
+    return jnp.sum((data.y - hyper.offset - machine.scores(p, data.cells)) ** 2)
+
+
+def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    rate = hyper.alpha_rate + 0.5 * squares(p, data, hyper)
+    fit = rate * p.alpha - (hyper.alpha_shape - 1 + 0.5 * len(data)) * jnp.log(p.alpha)
+    return fit + machine.energy(p, data, hyper)
+
+
+def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    """Each cell observes its score as y - m with precision alpha."""
+    return data.y - hyper.offset, p.alpha
+
+
+def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
+    shape = hyper.alpha_shape + 0.5 * len(data)
+    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * squares(p, data, hyper))
+
+
+CONDITIONALS = machine.blocks(observed) | {"alpha": conditional_alpha}
+
+
+def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
+    p = settled(p, CONDITIONALS, held(hyper), data, hyper)
+    return p if held(hyper) else machine_moves.stretched(p, machine_moves.lowest_scale(p, hyper))
+
+
+def model(data: Ratings, hyper: Hyper) -> None:
+    score = machine.sample(data, hyper)
+    alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
+    with numpyro.plate("cell", data.cells.row.shape[0]):
+        numpyro.sample("rating", dist.Normal(hyper.offset + score, alpha**-0.5), obs=data.y)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    """The rating; a user or item without training data is a draw from its prior, given its features."""
+    mean, variance = bilinear(*machine.extended(p, query))
+    return dist.Normal(hyper.offset + mean, jnp.sqrt(1 / p.alpha + variance))
+
+
+def example(key: jax.Array) -> tuple[Ratings, Hyper]:
+    """Seven users and five items; about three in four cells are observed."""
+    data = few_ratings(key)
+    settings = {"alpha_shape": 2.0, "alpha_rate": 1.0, "tau_shape": 2.0, "tau_rate": 1.2}
+    settings |= {"bias_rate": 0.8, "beta0": 2.0, "scale_level": 0.7, "scales": "joint"}
+    return data, prepare(data, Hyper(2, **settings))
+
+
+# fmt: off
+METHOD = register(Method(
+    name="fm", cite="freudenthaler2011bayesian", data=Ratings, Params=Params, Hyper=Hyper,
+    init=init, objective=objective, model=model, predict=predict, example=example,
+    update=update, prepare=prepare, start=start, held=held, ready=machine.ready,
+    conditionals=CONDITIONALS, moves=machine_moves.moves(observed), noncentred=("U", "V"),
+    gauge=machine.gauge, dims=machine.DIMS | {"alpha": ()},
+    waived={"moves": "one draws new rows: what it leaves as it is, Geweke's test shows"},
+))
+# fmt: on

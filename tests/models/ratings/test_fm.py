@@ -1,0 +1,247 @@
+"""The factorization machine: a sweep by hand, features and implicit features, the joint block, new users."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings._shared import machine, machine_moves
+from bayesfac.testing import CHECKS
+from tests.features import with_features
+from tests.inference.test_geweke import THRESHOLD, z_scores
+
+FM = REGISTRY["fm"]
+METHODS = ("fm", "ordinal_fm")
+FAST = ("structure", "joint", "conditionals")
+SETTINGS = {"ridge_shape": 3.0, "ridge_rate": 1.0}
+
+
+def with_everything(name):
+    """The method with features of users and items, and with implicit ones."""
+    method = with_features(name)
+
+    def example(key):
+        data, hyper = method.example(key)
+        hyper = hyper._replace(implicit=True, **SETTINGS)
+        return method.ready(data, hyper), hyper
+
+    return replace(method, example=example)
+
+
+def golden(method):
+    """Every block at the mode of its conditional in turn, by sums over a table with holes; then the scale
+    that U and V share at its lowest J."""
+    data, h = method.example(jax.random.key(3))
+    p = method.init(jax.random.key(4), data, h)
+    new = method.update(p, data, h)
+    p = jax.tree.map(np.array, p)
+    y = np.full(data.shape, np.nan)
+    y[data.user, data.item] = data.value - h.offset
+    rows, bias = {"user": p.U, "item": p.V}, {"user": p.bias_user, "item": p.bias_item}
+    mu, tau, tau_bias = dict(p.mu), dict(p.tau), dict(p.tau_bias)
+    level, alpha = float(p.level), float(p.alpha)
+    for side, other, table in (("user", "item", y), ("item", "user", y.T)):
+        for i, line in enumerate(table):
+            seen = ~np.isnan(line)
+            v, rest = rows[other][seen], line[seen] - bias[other][seen]
+            P = np.diag(tau[side]) + alpha * v.T @ v
+            right = tau[side] * mu[side] + alpha * v.T @ (rest - bias[side][i])
+            rows[side][i] = np.linalg.solve(P, right)
+        for i, line in enumerate(table):
+            seen = ~np.isnan(line)
+            rest = line[seen] - bias[other][seen] - rows[other][seen] @ rows[side][i]
+            own = tau_bias[side] * (level if side == "user" else 0)
+            bias[side][i] = (own + alpha * rest.sum()) / (tau_bias[side] + alpha * seen.sum())
+    for side in rows:
+        mu[side] = rows[side].sum(0) / (h.beta0 + len(rows[side]))
+    for side in rows:
+        square = ((rows[side] - mu[side]) ** 2).sum(0) + h.beta0 * mu[side] ** 2
+        power = h.tau_shape - 1 + (len(rows[side]) + 1) / 2
+        tau[side] = power / (h.tau_rate + square / 2)
+    level = tau_bias["user"] * bias["user"].sum() / (h.scale_level**-2 + 7 * tau_bias["user"])
+    for side in rows:
+        away = bias[side] - (level if side == "user" else 0)
+        power = h.tau_shape - 1 + len(away) / 2
+        tau_bias[side] = power / (h.bias_rate + away @ away / 2)
+    score = bias["user"][:, None] + bias["item"] + rows["user"] @ rows["item"].T
+    error = np.nansum((y - score) ** 2)
+    alpha = (h.alpha_shape - 1 + len(data) / 2) / (h.alpha_rate + error / 2)
+    a, b, N = h.tau_rate * tau["user"], h.tau_rate * tau["item"], 7 - 5
+    s = (-N / 2 + np.sqrt(N**2 / 4 + 4 * a * b)) / (2 * b)  # b s^2 + N/2 s = a
+    c = np.sqrt(s)
+    wanted = {"U": rows["user"] * c, "V": rows["item"] / c, "level": level, "alpha": alpha}
+    wanted |= {"bias_user": bias["user"], "bias_item": bias["item"]}
+    for site, value in wanted.items():
+        np.testing.assert_allclose(getattr(new, site), value, rtol=1e-9, err_msg=site)
+    for side, factor in (("user", c), ("item", 1 / c)):
+        np.testing.assert_allclose(new.mu[side], mu[side] * factor, rtol=1e-9)
+        np.testing.assert_allclose(new.tau[side], tau[side] / factor**2, rtol=1e-9)
+        np.testing.assert_allclose(new.tau_bias[side], tau_bias[side], rtol=1e-9)
+
+
+def test_golden_step():
+    golden(FM)
+
+
+def cases():
+    for name in METHODS:
+        for check in CHECKS:
+            if check != "variational":
+                quick = check in FAST
+                yield (name, check) if quick else pytest.param(name, check, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "check"), list(cases()))
+def test_contract_with_features_and_implicit_features(name, check):
+    if reason := CHECKS[check](with_everything(name), jax.random.key(0)):
+        pytest.skip(reason)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_sweeps_with_features_leave_the_prior_alone(name):
+    assert np.abs(z_scores(with_everything(name), {})).max() < THRESHOLD
+
+
+@pytest.mark.slow
+def test_links_that_are_too_small_show(monkeypatch):
+    """The test above sees a joint block that shrinks what it draws of the features."""
+    right = machine_moves.System.solved
+
+    def shrunk(self, goal):
+        return {key: 0.8 * value for key, value in right(self, goal).items()}
+
+    monkeypatch.setattr(machine_moves.System, "solved", shrunk)
+    assert np.abs(z_scores(with_everything("fm"), {}, chains=1600)).max() > THRESHOLD
+
+
+def dense_system(system, G, h):
+    """The joint precision and right side of rows and links, by dense matrices: rows first."""
+    n, K = h.shape
+    X = np.concatenate([np.asarray(x.times(jnp.eye(x.width))) for x in system.x.values()], 1)
+    F, D = X.shape[1], np.asarray(system.D)
+    R = np.concatenate([np.tile(system.R[key], (system.x[key].width, 1)) for key in system.R])
+    P, right = np.zeros(((n + F) * K,) * 2), np.zeros((n + F, K))
+    at = np.arange((n + F) * K).reshape(n + F, K)
+    for i in range(n):
+        P[np.ix_(at[i], at[i])] = np.diag(D) + G[i]
+    for k in range(K):
+        P[np.ix_(at[n:, k], at[n:, k])] = D[k] * X.T @ X + np.diag(R[:, k])
+        P[np.ix_(at[:n, k], at[n:, k])] = -D[k] * X
+        P[np.ix_(at[n:, k], at[:n, k])] = -D[k] * X.T
+    right[:n] = h + D * np.asarray(system.mean)
+    right[n:] = -X.T @ np.tile(D * np.asarray(system.mean), (n, 1))
+    return P, right.ravel(), n
+
+
+def test_links_and_rows_are_the_solution_of_their_joint_system():
+    method = with_everything("fm")
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    p = p._replace(
+        mu={"user": jnp.array([0.5, -1.0]), "item": p.mu["item"]}, level=jnp.asarray(0.3)
+    )
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(7, 3, 3))
+    G, h = root @ np.swapaxes(root, 1, 2), jnp.asarray(rng.normal(size=(7, 3)))
+    D, mean, R = machine_moves.prior(p, "user")
+    system = machine_moves.System({k: data.x[k] for k in R}, jnp.asarray(G), D, mean, R)
+    L = system.solved(system.right(h))
+    found = np.concatenate([system.rows(h, L), *L.values()])
+    P, right, _ = dense_system(system, G, np.asarray(h))
+    np.testing.assert_allclose(found.ravel(), np.linalg.solve(P, right), rtol=1e-6, atol=1e-9)
+    assert list(L) == ["user", "implicit_user"]
+
+
+def test_implicit_features_are_the_pattern_of_the_ratings():
+    ratings = bf.Ratings([0, 0, 1, 2], [0, 1, 1, 2], [1.0, 2.0, 3.0, 4.0])
+    x = machine.implicit(ratings)
+    half = 0.5**0.5
+    user = x["implicit_user"].times(jnp.eye(3))
+    np.testing.assert_allclose(user, [[half, half, 0], [0, 1, 0], [0, 0, 1]])
+    item = x["implicit_item"].times(jnp.eye(3))
+    np.testing.assert_allclose(item, [[1, 0, 0], [half, half, 0], [0, 0, 1]])
+    np.testing.assert_allclose(x["implicit_user"].squares, [0.5, 1.5, 1])
+
+
+def by_taste(seed=0):
+    """Ratings whose sizes follow from which items a user rated: nine in ten are of the kind that the user
+    likes."""
+    rng = np.random.default_rng(seed)
+    n, m = 150, 60
+    taste, kind = rng.choice([-1, 1], n), rng.choice([-1, 1], m)
+    chance = np.where(taste[:, None] == kind, 0.18, 0.02)
+    seen = rng.random((n, m)) < chance
+    y = taste[:, None] * kind + 0.5 * rng.normal(size=(n, m))
+    test = rng.random((n, m)) < 0.03
+    row, col = np.nonzero(test & ~seen)
+    users, items = np.nonzero(seen)
+    known = np.isin(row, users) & np.isin(col, items)
+    return bf.Ratings(users, items, y[seen]), row[known], col[known], y[row[known], col[known]]
+
+
+def test_which_items_a_user_rated_says_what_the_user_likes():
+    train, row, col, truth = by_taste()
+    error = []
+    for implicit in (False, True):
+        fit = bf.fit(
+            "fm", train, bf.Gibbs(100, 100, 1), n_components=2, implicit=implicit, progress=False
+        )
+        answer = fit.predict({"user": row, "item": col})
+        error.append(bf.metrics.rmse(answer.mean, truth))
+        assert 0.82 < bf.metrics.coverage(*answer.interval(0.9), truth) < 0.97
+    assert error[1] < 0.85 * error[0], error
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_new_users_and_items_are_predicted_from_features_by_hand():
+    data, hyper = with_features("fm").example(jax.random.key(0))
+    fit = bf.fit("fm", data, bf.FixedPoint(3), progress=False, **hyper._asdict())
+    p, sides = fit.params, data.host.features
+    table = pd.DataFrame([[1.0, -2.0, 0.5]], index=[70])
+    film = pd.DataFrame([[0.3, 0.4]], index=[50])
+    query = {"user": [70, 70, 72], "item": [1, 50, 1]}
+    asked = fit.predict(query, user_features=table, item_features=film)
+    x, z = (
+        (t.to_numpy() - sides[side].encoding.centre) / sides[side].encoding.scale
+        for t, side in ((table, "user"), (film, "item"))
+    )
+    u, b = (x @ p.B["user"])[0] + p.mu["user"], (x @ p.C["user"])[0, 0] + p.level
+    v, c = (z @ p.B["item"])[0] + p.mu["item"], (z @ p.C["item"])[0, 0]
+    want = [
+        b + p.bias_item[1] + u @ p.V[1],
+        b + c + u @ v,
+        p.level + p.bias_item[1] + p.mu["user"] @ p.V[1],
+    ]
+    np.testing.assert_allclose(asked.mean, hyper.offset + np.array(want), rtol=1e-6)
+    spread = 1 / p.alpha + 1 / p.tau_bias["user"] + np.sum(p.V[1] ** 2 / p.tau["user"])
+    np.testing.assert_allclose(asked.sd[[0, 2]], np.sqrt(spread), rtol=1e-6)
+
+
+def test_a_point_is_better_than_biases_and_nearly_as_good_as_the_posterior():
+    ratings = bf.datasets.make_ratings(150, 100, 3, seed=0)
+    train, test = bf.split.holdout(ratings, 0.1, seed=0)
+    settings = {"n_components": 4, "progress": False}
+    error = {
+        engine: bf.metrics.rmse(bf.fit("fm", train, run, **settings).predict(test).mean, test.value)
+        for engine, run in (("point", None), ("draws", bf.Gibbs(100, 100, 1)))
+    }
+    counts = [train.per_row(side) for side in ("user", "item")]
+    assert min(map(len, counts)) > 0
+    assert error["point"] < 0.97 * test.value.std()
+    assert error["point"] < 1.06 * error["draws"], error
+
+
+def test_new_rows_take_their_features_and_their_pattern():
+    train, *_ = by_taste()
+    fit = bf.fit("fm", train, bf.Gibbs(60, 60, 1), n_components=2, implicit=True, progress=False)
+    liked = np.asarray(train.items[:3])
+    new = fit.fold_in(bf.Ratings([900] * 3, liked, [1.0, -1.0, 1.0]))
+    answer = new.predict({"user": [900], "item": [train.items[5]]})
+    assert np.isfinite(answer.mean).all()
+    assert answer.sd[0] < fit.predict({"user": [901], "item": [train.items[5]]}).sd[0]
