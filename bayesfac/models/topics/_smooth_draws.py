@@ -60,8 +60,7 @@ def step(key: jax.Array, x: jax.Array, law: TiltedDirichlet, bend: Bend, q: jax.
         c, e = bend.matched(q)
         return TiltedDirichlet(law.concentration + c, law.tilt + e)
 
-    for _ in range(NEWTON):
-        q = near(q).centre
+    q = jax.lax.fori_loop(0, NEWTON, lambda _, q: near(q).centre, q)
     proposal, (draw, coin) = near(q), jax.random.split(key)
     new = proposal.sample(draw)
 

@@ -31,6 +31,8 @@ from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.core.math import inner, safe_log
 
+APART = 2**21  # numbers the random key of the parts: sites have the first numbers (inference.gibbs)
+
 
 class Parts(NamedTuple):
     """The parts of one view's counts, summed: by row and cluster, cluster and topic, feature and topic."""
@@ -73,7 +75,7 @@ class SplitWords(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> dict[str, Parts]:
         if sample_shape:
             raise NotImplementedError("one division of all counts at a time")
-        keys = jax.random.split(key, len(self.cells))
+        keys = jax.random.split(jax.random.fold_in(key, APART), len(self.cells))
         return {name: self._split(name, k) for name, k in zip(self.cells, keys, strict=True)}
 
     def _split(self, name: str, key: jax.Array) -> Parts:
