@@ -63,6 +63,17 @@ def test_the_law_is_near_the_posterior():
     assert abs(ratio[True] - 1) < 0.1 and ratio[False] < ratio[True] - 0.03
 
 
+def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
+    data = bf.datasets.make_ratings(30, 20, 2, seed=0, density=0.4)
+    fit = bf.fit("ordinal_mf", data, bf.VB(draws=40), **QUIET)
+    theta, U = fit.draws["theta"][0], fit.draws["U"][0]
+    assert U.shape == (40, 30, 2) and theta.shape == (40, 30, 4)
+    gaps = np.diff(theta, axis=-1)
+    assert (gaps > 0).all() and gaps.std(0).max() < 1e-4 and theta[..., 0].std(0).min() > 0.05
+    shared = bf.fit("ordinal_mf", data, bf.VB(draws=40), thresholds="shared", **QUIET)
+    assert "theta" not in shared.draws and shared.draws["centre"].shape == (1, 40, 4)
+
+
 def test_what_cannot_run_says_why():
     with pytest.raises(BayesfacError, match="mmmf cannot run with VB: it declares no VB step"):
         bf.fit("mmmf", small(), bf.VB())
