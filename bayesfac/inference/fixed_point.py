@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import events
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import Method
 from bayesfac.core.precision import cast
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
@@ -23,6 +23,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     check_sites,
+    named,
     paced,
     program,
     replace_sites,
@@ -157,7 +158,7 @@ class Descent:
     def arrays(self) -> dict[str, Any]:
         """The state for a checkpoint."""
         own = {name: getattr(self, name) for name in KEPT}
-        return {"trace": self.trace, "reach": self.reach, **own, **sites(self.p)}
+        return {"trace": self.trace, "reach": self.reach, **own, **named(self.p)}
 
     def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
