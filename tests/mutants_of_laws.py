@@ -55,10 +55,10 @@ O = ordinal_mf.METHOD.variational  # noqa: E741
 
 
 @plant_law(ordinal_mf.METHOD, "update")
-def items_ignore_what_rows_and_thresholds_share(q, data, h):
-    cov = q.U["cov"].at[:, -1, :-1].set(0).at[:, :-1, -1].set(0)
-    apart = q._replace(U={**q.U, "cov": cov})
-    return O.update(q, data, h)._replace(V=O.update(apart, data, h).V)
+def a_row_and_its_threshold_are_apart(q, data, h):
+    new = O.update(q, data, h)
+    cov = new.U["cov"].at[:, -1, :-1].set(0).at[:, :-1, -1].set(0)
+    return new._replace(U={**new.U, "cov": cov})
 
 
 @plant_law(ordinal_mf.METHOD, "update")

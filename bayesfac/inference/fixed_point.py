@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import events
-from bayesfac.core.method import Method, sites
+from bayesfac.core.method import Method
 from bayesfac.core.precision import cast
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference import standstill
@@ -24,6 +24,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     check_sites,
+    named,
     paced,
     program,
     replace_sites,
@@ -181,7 +182,7 @@ class Descent:
     def arrays(self) -> dict[str, Any]:
         """The state for a checkpoint."""
         own = {name: getattr(self, name) for name in KEPT}
-        return {"trace": self.trace, "reach": self.reach, **own, **sites(self.p)}
+        return {"trace": self.trace, "reach": self.reach, **own, **named(self.p)}
 
     def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""

@@ -174,9 +174,19 @@ def paced(pace: int, seconds: float) -> int:
     return max(1, min(2 * pace, int(pace * BLOCK / max(seconds, 1e-9))))
 
 
+def named(params: Any) -> dict[str, Any]:
+    """All arrays of Params, or of a law of them, by name: `sites` for any depth."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {_name(path): value for path, value in leaves}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
 def check_sites(params: Any, where: str) -> None:
     """Stop the fit at NaN or infinity in a parameter; say which parameter, and when."""
-    for name, value in sites(params).items():
+    for name, value in named(params).items():
         if not np.isfinite(np.asarray(value)).all():
             raise NumericalError(
                 f"Expected finite parameters, got NaN or infinity in {name} {where}"
@@ -190,14 +200,13 @@ def check_number(value: float, what: str, where: str) -> None:
 
 
 def replace_sites(params: Any, values: Mapping[str, Any]) -> Any:
-    """Params with some sites (flattened names) replaced; the old dtypes stay."""
-    fields = params._asdict()
-    for site, value in values.items():
-        name, dot, key = site.partition(".")
-        old = fields[name][key] if dot else fields[name]
-        new = jax.numpy.asarray(value, dtype=old.dtype)
-        fields[name] = {**fields[name], key: new} if dot else new
-    return type(params)(**fields)
+    """Params with some arrays, by their names, replaced; the old dtypes stay."""
+
+    def new(path: Any, old: Any) -> Any:
+        value = values.get(_name(path))
+        return old if value is None else jax.numpy.asarray(value, dtype=old.dtype)
+
+    return jax.tree_util.tree_map_with_path(new, params)
 
 
 def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:

@@ -85,7 +85,7 @@ def _stationary(law: Any, q: Any, data: Any, hyper: Any) -> None:
         q = jax.lax.fori_loop(0, LONG, lambda _, q: law.update(q, data, hyper), q)
         return jax.grad(lambda q: law.elbo(q, data, hyper))(q)
 
-    for path, gradient in jax.tree.leaves_with_path(slope(q)):
+    for path, gradient in jax.tree_util.tree_leaves_with_path(slope(q)):
         site = jax.tree_util.keystr(path, simple=True, separator=".")
         if site.endswith(".cov"):  # a table that stays symmetric
             gradient = (gradient + jnp.swapaxes(gradient, -1, -2)) / 2

@@ -1,5 +1,6 @@
 """Coordinate ascent variational Bayes: the law, its bound, its correction by linear response, its draws."""
 
+import warnings
 from dataclasses import replace
 from functools import cache
 
@@ -12,7 +13,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.math import inner
-from bayesfac.core.method import REGISTRY, from_sites, settle
+from bayesfac.core.method import REGISTRY, from_sites, settle, sites
 from bayesfac.models.ratings import gibbs_mmmf
 from bayesfac.models.ratings._shared import variational as bound
 
@@ -61,6 +62,37 @@ def test_the_law_is_near_the_posterior():
         assert np.abs((found.mean - truth.mean) / truth.sd_mean).mean() < 1 / 3
         ratio[widen] = np.sqrt(np.mean(found.sd_mean**2) / np.mean(truth.sd_mean**2))
     assert abs(ratio[True] - 1) < 0.1 and ratio[False] < ratio[True] - 0.03
+
+
+LAWS = sorted(name for name, method in REGISTRY.items() if method.variational)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_every_method_with_a_law_runs(name):
+    """Draws of all sites, and a factor that linear response did not make too small or too large."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    engine = bf.VB(warmup=5, max_iter=40, draws=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.ConvergenceWarning)
+        fit = bf.fit(name, data, engine, progress=False, **hyper._asdict())
+    p = method.init(jax.random.key(0), data, hyper)
+    assert {s: x.shape for s, x in fit.draws.items() if s in sites(p)} == {
+        s: (1, 5, *x.shape) for s, x in sites(p).items()
+    }
+    factors = [float(n.split("are ")[1].split("%")[0]) for n in fit.notes if "wider" in n]
+    assert all(-5 < factor < 100 for factor in factors)
+
+
+def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
+    data = bf.datasets.make_ratings(30, 20, 2, seed=0, density=0.4)
+    fit = bf.fit("ordinal_mf", data, bf.VB(draws=40), **QUIET)
+    theta, U = fit.draws["theta"][0], fit.draws["U"][0]
+    assert U.shape == (40, 30, 2) and theta.shape == (40, 30, 4)
+    gaps = np.diff(theta, axis=-1)
+    assert (gaps > 0).all() and gaps.std(0).max() < 1e-4 and theta[..., 0].std(0).min() > 0.05
+    shared = bf.fit("ordinal_mf", data, bf.VB(draws=40), thresholds="shared", **QUIET)
+    assert "theta" not in shared.draws and shared.draws["centre"].shape == (1, 40, 4)
 
 
 def test_what_cannot_run_says_why():

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from bayesfac.core.data.cells import Cells, LinkedCells, Rows, TensorCells
 from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.beliefs import half, square, whole
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
@@ -79,7 +80,7 @@ def estimated(
             for m, rows in enumerate(cells.modes):
                 side = _prior(sides[m], x[m], h, count)
                 mean = others([s.mean for s in sides], m, cells)
-                square = others([_half(_second(s)) for s in sides], m, cells)
+                square = others([half(_second(s)) for s in sides], m, cells)
                 new = _rows(rows, target, weight, mean, square, side, x[m])
                 sides = [*sides[:m], new, *sides[m + 1 :]]
             return count + 1, sides, *observe(own, *moments(sides, cells))
@@ -156,9 +157,9 @@ def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Arra
 def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
     """Tables whose product is that of the second moments up to m, less that up to m - 1."""
     parts = [
-        _second(s) if j < m else s.cov if j == m else _square(s.mean) for j, s in enumerate(sides)
+        _second(s) if j < m else s.cov if j == m else square(s.mean) for j, s in enumerate(sides)
     ]
-    return [_half(part) for part in parts]
+    return [half(part) for part in parts]
 
 
 def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
@@ -180,24 +181,8 @@ def _even(table: jax.Array) -> jax.Array:
     return (table + jnp.swapaxes(table, -1, -2)) / 2
 
 
-def _half(table: jax.Array) -> jax.Array:
-    """The lower triangles of symmetric matrices, one row for each."""
-    return table[:, *jnp.tril_indices(table.shape[-1])]
-
-
-def _whole(half: jax.Array, K: int) -> jax.Array:
-    """The symmetric matrices with these lower triangles."""
-    i, j = jnp.tril_indices(K)
-    number = jnp.arange(len(i))
-    return half[..., jnp.zeros((K, K), int).at[i, j].set(number).at[j, i].set(number)]
-
-
-def _square(mean: jax.Array) -> jax.Array:
-    return mean[:, :, None] * mean[:, None, :]
-
-
 def _second(side: Side) -> jax.Array:
-    return _square(side.mean) + side.cov
+    return square(side.mean) + side.cov
 
 
 def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Side:
@@ -230,7 +215,7 @@ def _rows(
     x: Features | None,
 ) -> Side:
     """The rows' normals given the means and the second moments of what they multiply."""
-    precision = side.precision + _whole(sparse.spread(rows, weight, square), side.mean.shape[1])
+    precision = side.precision + whole(sparse.spread(rows, weight, square), side.mean.shape[1])
     shift = side.precision @ side.mu + sparse.spread(rows, weight * target, mean)
     if x is not None and side.B is not None:
         shift += x.times(side.B) @ side.precision
@@ -247,7 +232,7 @@ def _doubt(
     count, each = jnp.diff(rows.ptr), jnp.zeros(())
     parts = [_differences(j, sides) for j in range(len(sides)) if j != m]
     if isinstance(cells, LinkedCells):
-        parts = [[_half(s.cov) for s in sides]]
+        parts = [[half(s.cov) for s in sides]]
     for part in parts:
         each += sparse.spread(rows, weight, others(part, m, cells))
-    return _whole(count @ each / count.sum(), K)
+    return whole(count @ each / count.sum(), K)

@@ -145,7 +145,8 @@ def widened(key: jax.Array, q: Any, data: Tensor, hyper: Any) -> tuple[Any, jax.
 
         return jax.grad(total)(means)
 
-    factor = response.factor(key, times, smoothed, probe)
+    with sparse.use("jax"):  # the form of the loops that has second derivatives
+        factor = response.factor(key, times, smoothed, probe)
     wide = {m: {**own, "cov": factor**2 * own["cov"]} for m, own in q.U.items()}
     return q._replace(U=wide), factor
 

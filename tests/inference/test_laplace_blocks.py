@@ -1,0 +1,70 @@
+"""Laplace's approximation row by row: SVI(guide="blocks")."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.kernels import sparse
+from bayesfac.core.method import REGISTRY, settle, sites
+from bayesfac.inference.variational import blocks
+
+QUIET = {"n_components": 2, "progress": False}
+
+
+def few():
+    return bf.datasets.make_ratings(12, 9, 2, seed=0, density=0.6)
+
+
+def test_the_blocks_are_those_of_the_whole_hessian():
+    """Of mmmf: a user's factors and thresholds together, an item's factors."""
+    method, data = REGISTRY["mmmf"], few()
+    hyper = settle(method, data, {"n_components": 2, "penalty": 1.0, "loss": "logistic"})
+    with jax.enable_x64(True):
+        p = jax.tree.map(jnp.asarray, method.init(jax.random.key(1), data, hyper))
+        at = dict(sites(p))
+        shapes = {site: x.shape for site, x in at.items()}
+
+        def energy(x):
+            return method.objective(p._replace(**x), data, hyper)
+
+        def times(d):
+            return jax.grad(lambda x: sum(jnp.sum(jax.grad(energy)(x)[s] * d[s]) for s in d))(at)
+
+        with sparse.use("jax"):
+            root = blocks._root(times, at, ("U", "theta"), jax.random.key(0))
+            item = blocks._root(times, at, ("V",), jax.random.key(0))
+            whole = jax.jacrev(jax.grad(energy))(at)
+        n, m = shapes["U"][0], shapes["V"][0]
+        for i in range(n):
+            names = ("U", "theta")
+            rows = [jnp.concatenate([whole[a][b][i, :, i] for b in names], 1) for a in names]
+            np.testing.assert_allclose(root[i] @ root[i].T, jnp.concatenate(rows), atol=1e-9)
+        for j in range(m):
+            np.testing.assert_allclose(item[j] @ item[j].T, whole["V"]["V"][j, :, j], atol=1e-9)
+
+
+def test_draws_lie_about_the_point_with_finite_widths(tmp_path):
+    engine = bf.SVI(guide="blocks", draws=200, folder=str(tmp_path / "run"))
+    fit = bf.fit("mmmf", few(), engine, penalty=1.0, **QUIET)
+    point = bf.fit("mmmf", few(), penalty=1.0, **QUIET)
+    sd = fit.draws["U"][0].std(0)
+    assert np.abs(fit.draws["U"][0].mean(0) - point.params.U).max() < 5 * sd.max() / 200**0.5
+    assert (sd > 0).all() and fit.stats["lp"].shape == (1, 200)
+    assert "objective has settled" in str(fit.diagnostics())
+    assert "by linear response" in fit.notes[-1]
+    again = bf.load(fit.save(tmp_path / "fit"))
+    assert again.engine == engine
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("gibbs_mmmf", {"cost": 1.0}, "loss bends sharply"),
+        ("bpmf", {"scales": "joint"}, "numbers have bounds"),
+    ],
+)
+def test_what_has_no_blocks_says_why(name, settings, why):
+    with pytest.raises(ValueError, match=why):
+        bf.fit(name, few(), bf.SVI(guide="blocks", check=False), **settings, **QUIET)
