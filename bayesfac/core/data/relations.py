@@ -120,8 +120,8 @@ class Relations(Ratings):
         axes = _united(parts)
         code = {name: _coded(part, axes) for name, part in parts.items()}
         user, item = code.pop(RATINGS).T
-        ends = (axes[end] for end in ENDS)
-        self._fill(user, item, main.value, *ends, main.levels, main.time)  # type: ignore[call-arg]
+        users, items = axes["user"], axes["item"]
+        self._fill(user, item, main.value, users, items, main.levels, main.time)
         self.host = replace(self.host, name=main.name)
         tables = {}
         for name, at in code.items():

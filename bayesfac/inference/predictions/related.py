@@ -44,10 +44,8 @@ def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
 
 def _renamed(query: Any, ends: list[str]) -> Any:
     """The query with its columns named as those of ratings."""
-    if isinstance(query, Mapping) and set(ends) <= set(query):
-        return tuple(query[end] for end in ends)
-    if isinstance(query, pd.DataFrame):
-        if not set(ends) <= set(query.columns):
-            raise ValueError(f"Expected a query with columns {ends}, got {list(query.columns)}")
-        return query[ends].set_axis(["user", "item"], axis=1)
-    return query
+    if not isinstance(query, Mapping | pd.DataFrame):
+        return query
+    if not set(ends) <= set(query):
+        raise ValueError(f"Expected a query with columns {ends}, got {list(query)}")
+    return tuple(query[end] for end in ends)

@@ -15,7 +15,7 @@ label e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of ki
       + beta0/2 mu' Lambda mu - 1/2 log|Lambda|
       + rate/2 tr Lambda - (nu0 - K - 1)/2 log|Lambda|                (W0 = I / rate, nu0 = K)
 
-    papers              here                shape
+    paper               here                shape
     U_e                 U.KIND              labels of the kind x K
     mu, Lambda of U_e   mu.KIND, Lambda.    K, K x K
     tau_m               alpha.MATRIX        scalar      (of matrices of real values)

@@ -10,7 +10,6 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.relations import Relations
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
 
@@ -321,7 +320,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     (True, True)
     """
     kind = fit.data.kind
-    if type(test).__name__ != kind and not (isinstance(test, Relations) and kind == "Ratings"):
+    if type(test).__name__ not in (kind, "Relations" if kind == "Ratings" else kind):
         raise TypeError(f"Expected {kind} to test {fit.name} on, got {type(test).__name__}")
     prediction = fit.predict(test)
     frame = test.frame()

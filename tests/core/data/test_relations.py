@@ -188,7 +188,7 @@ def tags(**change):
         ({"tags": ("user", "tag", TAGS.iloc[:0])}, "at least one rating.*in the matrix 'tags'"),
         ({"tags": ("user", "tag", np.full((2, 2), np.nan))}, "in the matrix 'tags'"),
         ({"words": ("item", "word", WORDS.astype(str))}, "numbers as values, got .* in column 'w'"),
-        ({"seen": ("user", "tag", bf.Counts([0], [0], [1]))}, "Ratings without features or a table.*got Counts"),
+        ({"seen": ("user", "tag", bf.Counts([0], [0], [1]))}, "without features or a table.*got Counts"),
     ],
 )  # fmt: skip
 def test_wrong_matrices_are_refused(matrices, said):

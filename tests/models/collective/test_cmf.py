@@ -200,7 +200,7 @@ def test_other_matrices_are_predicted_too(made, drawn):
     assert np.corrcoef(answer.mean, tags["value"])[0, 1] > 0.6
     pair = drawn.predict({"item": [3], "word": [2]}, matrix="words")
     assert abs(pair.mean[0]) < 1000 and pair.sd[0] > 100  # in the unit of the words
-    new = drawn.predict({"user": ["nobody"], "tag": [0]}, matrix="tags")
+    new = drawn.predict({"user": [999], "tag": [0]}, matrix="tags")
     assert new.frame()["flagged"].tolist() == [True]
     same = drawn.predict(train.frame(), matrix="ratings").mean
     np.testing.assert_array_equal(same, drawn.predict(train).mean)
