@@ -205,7 +205,7 @@ def methods_3_19(args: Any, chosen: dict[str, tuple[int, float]]) -> Numbers:
         "Gibbs MMMF": ("gibbs_mmmf", gibbs, {"n_components": small, "cost": 0.3}, said),
         "HMF": ("hmf", engine, hmf, said),
         "URP": ("urp", bf.FixedPoint(100, tol=1e-5), {"n_components": min(10, args.d)}, said),
-        "GP-LVM": ("gplvm", bf.FixedPoint(30), {"n_components": min(10, args.d)}, nearest),
+        "GP-LVM": ("gplvm", bf.FixedPoint(10), {"n_components": min(10, args.d)}, nearest),
         "Attitude": ("attitude", engine, {"n_components": min(5, args.d), "scale": 0.2}, said),
         "iPMMMF": ("ipmmmf", bf.FixedPoint(20), {"n_components": small, "scale_item": 0.3}, said),
         "ordinal MF": ("ordinal_mf", gibbs, {"n_components": small}, said),

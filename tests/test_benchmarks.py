@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.evaluation import deal
+from bayesfac.evaluation.trials import Rows
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -272,6 +274,26 @@ def test_both_rules_are_those_of_evaluate(multilabel, label, name, grid):
             np.testing.assert_allclose(cut, one["threshold"], rtol=1e-6)
             cuts.add(found["threshold"])
     assert len(cuts) > 1  # the two rules differ
+
+
+@pytest.mark.parametrize("label", ["FAiE", "LEML"])
+def test_a_shared_grid_is_tried_whole_and_its_best_is_taken(multilabel, label):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 6))
+    y = x @ rng.normal(size=(6, 5)) + rng.normal(size=(90, 5)) > 1
+    data = bf.Tasks(x, y.astype(float), constant=True)
+    method, fold = multilabel.METHODS[label], deal(data, 3, 0)
+    grid, train, held = method.grid(5), fold == 0, fold == 1
+    found = list(multilabel.tried(method, grid, data, Rows(train, held), []))
+    every = {tuple(sorted(zip(grid, one, strict=True))) for one in product(*grid.values())}
+    assert {tuple(sorted(values.items())) for values, _ in found} == every
+    assert len(found) == len(every) and all(s.score.shape == (held.sum(), 5) for _, s in found)
+    run = multilabel.both_rules(method, data, fold, 2)
+    own, tuned = (run[rule] for rule in multilabel.RULES)
+    assert tuple(sorted(own["chosen"].items())) in every
+    assert own["threshold"] is None and np.isfinite(list(own["scores"].values())).all()
+    rates = np.broadcast_to(y[fold != 2].mean(0) > 0.5, y[fold == 2].shape)
+    assert tuned["scores"]["micro_f1"] > bf.multilabel.micro_f1(y[fold == 2], rates) + 0.1
 
 
 def test_rows_of_two_rules_are_not_ranked_together(multilabel):

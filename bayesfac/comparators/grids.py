@@ -106,7 +106,8 @@ def leml(
     Parameters
     ----------
     d : sequence of int
-        Numbers of columns of W and H, each at most the number of labels.
+        Numbers of columns of W and H, each at most the number of labels. As many as the rank of X are as good
+        as more.
     penalty : sequence of float
         c, above 0.
     sweeps, tol
@@ -122,7 +123,8 @@ def leml(
     at = _checked(X, Y, X_new, d, penalty=penalty)
     checks.whole("sweeps", sweeps, 1_000_000, "of a setting")
     for k in d:
-        H = np.random.default_rng(seeded(seed)).normal(size=(at.inside.shape[1], k))
+        columns = min(k, len(at.s2))
+        H = np.random.default_rng(seeded(seed)).normal(size=(at.inside.shape[1], columns))
         H /= len(H) ** 0.5
         for c in sorted(penalty):
             R, H = settled(at, H, c, sweeps, tol)

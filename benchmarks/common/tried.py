@@ -29,12 +29,21 @@ REASONS: dict[str, dict[Key, str]] = {
         ),
         (LABELS_5, "rcv1(subset2)", "ML-kNN"): (
             "k = 10 and Euclidean distances were run, as in the paper of ML-kNN. The features of our file "
-            "are the presence of 944 terms; whether the thesis had weights of terms is not said. Cosines and"
-            " other k were not tried."
+            "are the presence of 944 terms, and the thesis probably had their weights: with the weights of "
+            "the same terms in the full file the same ten folds have accuracy .202 ± .012, subset accuracy "
+            ".154 ± .012, example F1 .220 ± .012 and micro F1 .259 ± .013, within two sds of the print. "
+            "Cosines give .259 and .308 in accuracy, without and with weights."
         ),
-        (LABELS_6, "medical", "FAiE"): (
-            "Three of five folds of an earlier run with half as many columns as labels and three penalties; "
-            "the thesis's grid was not run, as a fold takes minutes."
+        (LABELS_6, "medical", "MLSF"): (
+            "Two of four numbers of groups and four of nine gammas of the thesis were searched; the best "
+            "gamma is the smallest of them, with which nearly all features are seen. The lasso is solved, "
+            "where the authors' program ends after 100 steps."
+        ),
+        (LABELS_6, "", "FAiE"): (
+            "Codes and regression are exact; d, alpha and the penalty are chosen by micro-F1 at the middle "
+            "of the scores, as for all methods. FAiE is level here with PLST, CPLST, CSSP and LEML, which "
+            "reach their print; the print has it above them. WHOLE With the tuned threshold FAiE is above "
+            "the print on these sets; the thesis names no rule."
         ),
         (LABELS_6, "cal500", "GroPLE"): (
             "This is the middle of the scores. With a threshold that training rows choose, micro-F1 is .490,"

@@ -56,6 +56,18 @@ def test_leml_is_at_rest_when_it_ends(shape):
     np.testing.assert_allclose(2 * left.T @ A + 0.9 * H, 0, atol=1e-6)
 
 
+def test_more_columns_than_the_rank_of_the_features_change_nothing():
+    X, Y, new = made((60, 3))
+    given = {"penalty": [0.9], "sweeps": 20_000, "tol": 0.0}
+    two = [score for _, score in grids.leml(X, Y, new, [3, 6], **given)]
+    np.testing.assert_allclose(two[1], two[0], atol=1e-6)
+    at = grids.basis(X, Y, X)
+    R, H = grids.settled(at, np.random.default_rng(1).standard_normal((6, 6)), 0.9, 20_000, 0.0)
+    np.testing.assert_allclose(
+        at.new @ R @ H.T, next(iter(grids.leml(X, Y, X, [3], **given))).score, atol=1e-4
+    )
+
+
 def test_one_step_of_leml_by_hand():
     """Two features and one column: 2 s^2 r h'h + c r = 2 x'Y h."""
     s2, cross, H = (

@@ -169,8 +169,8 @@ def ridge(
 def few_features(data: Tasks) -> bool:
     """Whether a features x features matrix is no larger than the stored cells, or takes less time.
 
-    On bibtex (5,916 rows, 1,837 features, 411,568 cells) a sweep of `faie` with 80 codes takes 2.5 CPU seconds
-    with the matrix and 28 with conjugate gradients, on corel5k (4,000, 500, 37,085) 0.6 and 1.2.
+    On bibtex (1,837 features, 411,568 cells) a sweep of `faie` with 80 codes takes 2.5 CPU seconds with the
+    matrix and 28 with conjugate gradients, on corel5k (500 features, 37,085 cells) 0.6 and 1.2.
     """
     (view,) = data.names
     m, cells = data.n_features[view], len(data.cells[view])
