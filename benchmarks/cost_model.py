@@ -7,11 +7,11 @@ For N ratings, n users, m items, K components and P processes of one core, a swe
     rest       b (n + m) K                                          normal numbers, kept draws, gathering
     network    4 (n + m) K (P - 1) / P bytes to each process        rows of the other processes
 
-seconds. `a` is set by the sweep of one process in `results/processes.json` (MovieLens-1M, K = 64), for b = 0: the
-table "one process" says what two processes should then take, beside what they took. `a` and `b` together are set
-by the sweeps of one and of two processes: the rest has the messages of the loopback in it. With them the table
-"eight machines" says what eight would take at several speeds of the network, and the efficiency: the sweep of one
-machine over eight times that of eight.
+seconds. `a` is set by the sweep of one process in `results/processes.json` (MovieLens-1M, K = 64), for b = 0:
+the table "one process" says what two processes should then take, beside what they took. `a` and `b`
+together are set by the sweeps of one and of two processes: the rest has the messages of the loopback in it.
+With them the table "eight machines" says what eight would take at several speeds of the network, and the
+efficiency: the sweep of one machine over eight times that of eight.
 """
 
 import json

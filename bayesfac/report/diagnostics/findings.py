@@ -258,7 +258,7 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
 def judge_blocks(fit: Any) -> list[Finding]:
     """What combined blocks leave open. R-hat is not used: for independent draws it is always 1; the engine
     compares the chains of each block and adds a note where they disagree."""
-    text = "Draws of normal laws of rows, which blocks of the ratings found one after another: an approximation."
+    text = "Rows have normal laws, which blocks of the ratings found one after another: an approximation."
     advice = "Compare its coverage with Gibbs."
     return [Finding("care", text, advice, to("care", "single", "hyper")), *_notes(fit)]
 
