@@ -114,7 +114,7 @@ def groups(p: Any, side: str) -> list[str]:
 def explained(p: Any, data: Any, side: str, site: str, without: str = "") -> Any:
     """X B of all groups of a side (of site C: X C), or of all but one; 0.0 where there is none."""
     keys = [key for key in groups(p, side) if key != without]
-    found = sum((data.x[key].times(getattr(p, site)[key]) for key in keys), 0.0)
+    found: Any = sum((data.x[key].times(getattr(p, site)[key]) for key in keys), 0.0)
     return found[:, 0] if keys and site == "C" else found
 
 
