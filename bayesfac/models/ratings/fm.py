@@ -157,8 +157,8 @@ CONDITIONALS = machine.blocks(observed) | {"alpha": conditional_alpha}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
-    p = settled(p, CONDITIONALS, held(hyper), data, hyper)
+    """Set each block to the mode of its conditional, also features given rows."""
+    p = settled(p, CONDITIONALS | machine.LINKS, held(hyper), data, hyper)
     return p if held(hyper) else machine_moves.stretched(p, machine_moves.lowest_scale(p, hyper))
 
 

@@ -114,7 +114,7 @@ def groups(p: Any, side: str) -> list[str]:
 def explained(p: Any, data: Any, side: str, site: str, without: str = "") -> Any:
     """X B of all groups of a side (of site C: X C), or of all but one; 0.0 where there is none."""
     keys = [key for key in groups(p, side) if key != without]
-    found = sum((data.x[key].times(getattr(p, site)[key]) for key in keys), 0.0)
+    found: Any = sum((data.x[key].times(getattr(p, site)[key]) for key in keys), 0.0)
     return found[:, 0] if keys and site == "C" else found
 
 
@@ -270,10 +270,12 @@ def of_ridge(h: Any, B: jax.Array, tau: jax.Array) -> dist.Gamma:
 
 PRIORS: dict[str, Any] = {
     "mu": conditional_mu, "tau": conditional_tau, "level": conditional_level,
-    "tau_bias": conditional_tau_bias, "B": conditional_B, "C": conditional_C,
+    "tau_bias": conditional_tau_bias,
     "ridge": lambda p, data, h, *m: of_ridge(h, p.B[m[-1]], p.tau[side_of(m[-1])]),
     "ridge_bias": lambda p, data, h, *m: of_ridge(h, p.C[m[-1]], p.tau_bias[side_of(m[-1])]),
 }  # fmt: skip
+# a Gibbs sweep draws these with the rows integrated out (`machine_moves.together`)
+LINKS: dict[str, Any] = {"B": conditional_B, "C": conditional_C}
 
 
 # -- the model, predictions and symmetries -------------------------------------------------------------

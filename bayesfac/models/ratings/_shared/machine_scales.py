@@ -146,23 +146,20 @@ def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables
     p = p._replace(mu={**p.mu, side: mu})
     if side == "user" and p.level is not None:
         p = p._replace(level=machine.conditional_level(p, data, h).mean)
-    spare = jnp.einsum("nkk->k", rows.cov)
-    found: dict[str, Any] = {}
-    for site, law, extra in (
-        ("tau", machine.conditional_tau(p, data, h, side), spare[1:]),
-        ("tau_bias", machine.conditional_tau_bias(p, data, h, side), spare[0]),
-    ):
-        # without the features' own degrees of freedom: of many features few are known
-        power = h.tau_shape - 1 + len(rows.mean) / 2
-        found[site] = {**getattr(p, site), side: power / (law.rate + extra / 2)}
-    p = p._replace(**found)
+    # the features' own degrees of freedom do not count: of many features few are known
+    spare, n = jnp.einsum("nkk->k", rows.cov), len(rows.mean)
+    squares = jnp.sum(machine.lone_rows(p, data, side) ** 2, 0) + h.beta0 * mu**2 + spare[1:]
+    tau = (h.tau_shape - 1 + n / 2) / (h.tau_rate + squares / 2)
+    squares = jnp.sum(machine.lone_bias(p, data, side) ** 2) + spare[0]
+    tau_bias = (h.tau_shape - 1 + n / 2) / (h.bias_rate + squares / 2)
+    p = p._replace(tau={**p.tau, side: tau}, tau_bias={**p.tau_bias, side: tau_bias})
     for key in groups(p, side):
         for site, table, tau, own in (
             ("ridge", p.B[key], p.tau[side], doubt[key][:, 1:]),
             ("ridge_bias", p.C[key], p.tau_bias[side], doubt[key][:, :1]),
         ):
-            square_ = jnp.sum(tau * (table**2 + own))
-            new = (h.ridge_shape - 1 + table.size / 2) / (h.ridge_rate + square_ / 2)
+            squares = jnp.sum(tau * (table**2 + own))
+            new = (h.ridge_shape - 1 + table.size / 2) / (h.ridge_rate + squares / 2)
             p = p._replace(**{site: {**getattr(p, site), key: new}})
     return p
 
