@@ -144,9 +144,9 @@ def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Arra
         mean.dtype
     )  # the other half of a symmetric table
     if isinstance(cells, LinkedCells):
-        cov = [_half(s.cov) * twice for s in sides]
-        variance = crossed(cov, [_half(_square(s.mean)) for s in sides], cells)
-        return mean, variance + crossed([_half(_second(s)) for s in sides], cov, cells)
+        cov = [half(s.cov) * twice for s in sides]
+        variance = crossed(cov, [half(square(s.mean)) for s in sides], cells)
+        return mean, variance + crossed([half(_second(s)) for s in sides], cov, cells)
     variance = jnp.zeros(())
     for m in range(len(sides)):
         first, *rest = _differences(m, sides)
