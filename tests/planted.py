@@ -104,16 +104,6 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def alone(p, data, hyper, parts):
         return ltm.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
 
-    def at_once(p, data, hyper, parts):
-        right, n = ltm.conditionals["A"](p, data, hyper, parts), data.n_rows
-        leaves, names = right.graphs.tree_flatten()
-        right.graphs = type(right.graphs).tree_unflatten(names, (*leaves[:-1], jnp.arange(n)[None]))
-        return right
-
-    def even_weights(p, data, hyper, parts):
-        even = jnp.full_like(p.alpha, 1 / len(p.alpha))
-        return mggm.conditionals["A"](p._replace(alpha=even), data, hyper, parts)
-
     def flat_weights(p, data, hyper, parts):
         return mggm.conditionals["alpha"](p, data, hyper._replace(penalty=0.0), parts)
 
@@ -121,8 +111,6 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "plsa: the prior counted twice": (plsa, with_block(plsa, "A", prior_twice)),
         "mvplsa: rows see one view": (mvplsa, with_block(mvplsa, "A", one_view)),
         "ltm: rows without neighbours": (ltm, with_block(ltm, "A", alone)),
-        "ltm: neighbours drawn at once": (ltm, with_block(ltm, "A", at_once)),
-        "mggm: weights of graphs ignored by rows": (mggm, with_block(mggm, "A", even_weights)),
         "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),

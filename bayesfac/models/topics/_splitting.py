@@ -16,6 +16,7 @@ In several views g = B_t C_t: parts z_kw summed over rows are split over topics 
 b_kq c_qw / (B_t C_t)_kw.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -131,7 +132,7 @@ def conditional_C(p: Any, data: Any, hyper: Any, parts: dict[str, Parts]) -> Til
     return TiltedDirichlet(hyper.c + own.by_feature.T, tilt)
 
 
-CONDITIONALS = {"A": conditional_A, "C": conditional_C}
+CONDITIONALS: dict[str, Callable[..., Any]] = {"A": conditional_A, "C": conditional_C}
 
 
 # -- three factors --------------------------------------------------------------------------------
@@ -170,6 +171,6 @@ def conditional_C_of_views(
     return TiltedDirichlet(hyper.c + own.by_feature.T, B.T @ U)
 
 
-CONDITIONALS_OF_VIEWS = {
+CONDITIONALS_OF_VIEWS: dict[str, Callable[..., Any]] = {
     "A": conditional_A_of_views, "B": conditional_B, "C": conditional_C_of_views,
 }  # fmt: skip
