@@ -98,8 +98,8 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def prior_twice(p, data, hyper, parts):
         return plsa.conditionals["A"](p, data, hyper._replace(a=2 * hyper.a - 1), parts)
 
-    def one_view(p, data, hyper, parts):
-        return mvplsa.conditionals["A"](p, data, hyper, {"left": parts["left"]})
+    def sharper(p, data, hyper, parts, view):
+        return mvplsa.conditionals["B"](p, data, hyper._replace(b=2 * hyper.b - 1), parts, view)
 
     def alone(p, data, hyper, parts):
         return ltm.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
@@ -109,7 +109,7 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
 
     return {
         "plsa: the prior counted twice": (plsa, with_block(plsa, "A", prior_twice)),
-        "mvplsa: rows see one view": (mvplsa, with_block(mvplsa, "A", one_view)),
+        "mvplsa: the prior counted twice": (mvplsa, with_block(mvplsa, "B", sharper)),
         "ltm: rows without neighbours": (ltm, with_block(ltm, "A", alone)),
         "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
