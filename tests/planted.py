@@ -124,31 +124,19 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     def prior_twice(p, data, hyper, parts):
         return plsa.conditionals["A"](p, data, hyper._replace(a=2 * hyper.a - 1), parts)
 
-    def one_view(p, data, hyper, parts):
-        return mvplsa.conditionals["A"](p, data, hyper, {"left": parts["left"]})
+    def sharper(p, data, hyper, parts, view):
+        return mvplsa.conditionals["B"](p, data, hyper._replace(b=2 * hyper.b - 1), parts, view)
 
     def alone(p, data, hyper, parts):
         return ltm.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
-
-    def at_once(p, data, hyper, parts):
-        right, n = ltm.conditionals["A"](p, data, hyper, parts), data.n_rows
-        leaves, names = right.graphs.tree_flatten()
-        right.graphs = type(right.graphs).tree_unflatten(names, (*leaves[:-1], jnp.arange(n)[None]))
-        return right
-
-    def even_weights(p, data, hyper, parts):
-        even = jnp.full_like(p.alpha, 1 / len(p.alpha))
-        return mggm.conditionals["A"](p._replace(alpha=even), data, hyper, parts)
 
     def flat_weights(p, data, hyper, parts):
         return mggm.conditionals["alpha"](p, data, hyper._replace(penalty=0.0), parts)
 
     return {
         "plsa: the prior counted twice": (plsa, with_block(plsa, "A", prior_twice)),
-        "mvplsa: rows see one view": (mvplsa, with_block(mvplsa, "A", one_view)),
+        "mvplsa: the prior counted twice": (mvplsa, with_block(mvplsa, "B", sharper)),
         "ltm: rows without neighbours": (ltm, with_block(ltm, "A", alone)),
-        "ltm: neighbours drawn at once": (ltm, with_block(ltm, "A", at_once)),
-        "mggm: weights of graphs ignored by rows": (mggm, with_block(mggm, "A", even_weights)),
         "mggm: weights without the penalty": (mggm, with_block(mggm, "alpha", flat_weights)),
         "fm: ratings counted twice in alpha": (fm, with_block(fm, "alpha", half_noise)),
         "fm: a shift that ignores the prior of means": (

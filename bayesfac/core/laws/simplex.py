@@ -1,5 +1,6 @@
 """Laws of rows of probabilities that NumPyro lacks."""
 
+import math
 from typing import Any
 
 import jax
@@ -42,10 +43,7 @@ class TiltedDirichlet(dist.Distribution):
         return jnp.sum((self.concentration - 1) * safe_log(value) - self.tilt * value, -1)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        if sample_shape:
-            keys = jax.random.split(key, sample_shape)
-            draw = self.sample
-            for _ in sample_shape:
-                draw = jax.vmap(draw)
-            return draw(keys)
-        return tilted_rows(key, self.concentration, self.tilt)
+        if not sample_shape:
+            return tilted_rows(key, self.concentration, self.tilt)
+        rows = jax.vmap(self.sample)(jax.random.split(key, math.prod(sample_shape)))
+        return rows.reshape(*sample_shape, *self.tilt.shape)
