@@ -88,8 +88,11 @@ def joined(args: argparse.Namespace) -> Iterator[bool]:
         yield True
         return
     import jax
+    from jax.experimental import multihost_utils
 
     jax.distributed.initialize(args.coordinator, args.processes, args.process)
+    # gloo connects at the first message, for which it waits 30 seconds: now, before one reads longer
+    multihost_utils.sync_global_devices("bayesfac: joined")
     _joined.append(args.process)
     yield args.process == 0
     jax.distributed.shutdown()

@@ -89,7 +89,10 @@ def one_of(task: Mapping[str, Any]) -> Iterator[None]:
     import jax
 
     if task["count"] > 1:
+        from jax.experimental import multihost_utils
+
         jax.distributed.initialize(task["address"], task["count"], task["process"])
+        multihost_utils.sync_global_devices("all are there")
     yield
     if task["count"] > 1:
         jax.distributed.shutdown()
