@@ -178,7 +178,12 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
-    settings = {"alpha_shape": 2.0, "alpha_rate": 1.0, "tau_shape": 2.0, "tau_rate": 1.2}
+    settings: dict[str, Any] = {
+        "alpha_shape": 2.0,
+        "alpha_rate": 1.0,
+        "tau_shape": 2.0,
+        "tau_rate": 1.2,
+    }
     settings |= {"bias_rate": 0.8, "beta0": 2.0, "scale_level": 0.7, "scales": "joint"}
     return data, prepare(data, Hyper(2, **settings))
 

@@ -170,7 +170,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels; each user has thresholds, to have all sites."""
     data = few_ratings(key, levels=4)
-    settings = {"tau_shape": 2.0, "tau_rate": 1.2, "bias_rate": 0.8, "beta0": 2.0}
+    settings: dict[str, Any] = {"tau_shape": 2.0, "tau_rate": 1.2, "bias_rate": 0.8, "beta0": 2.0}
     return data, prepare(data, Hyper(2, thresholds="user", **settings, scales="joint"))
 
 

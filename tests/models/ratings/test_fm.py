@@ -172,8 +172,8 @@ def test_implicit_features_are_the_pattern_of_the_ratings():
 
 
 def by_taste(seed=0, noise=1.5):
-    """Noisy ratings of tastes that show in which items a user rated: nine in ten are of the kind that the user
-    likes. Also the cells that were not rated, and what their ratings would be without noise."""
+    """Noisy ratings of tastes that show in which items a user rated: nine in ten are of the kind that the
+    user likes. Also the cells that were not rated, and what their ratings would be without noise."""
     rng = np.random.default_rng(seed)
     n, m = 300, 60
     taste, kind = rng.choice([-1, 1], n), rng.choice([-1, 1], m)

@@ -128,7 +128,7 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
 
 
 # -- the start -------------------------------------------------------------------------------------------
-def quantiles(data: Ratings, hyper: Any) -> dict[str, jax.Array | None]:
+def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     """`centre` at the normal quantiles of the levels' shares, and `theta` there for every user."""
     R = len(hyper.levels)
     share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
