@@ -49,7 +49,7 @@ def estimated(
 
     def sweep(count: jax.Array, state: tuple) -> tuple:
         p, both, own = state
-        own, target, weight, *_ = observe(own, *moments(*both, data.cells))
+        own, target, weight, *_ = observe(own, *moments(both[0], both[1], data.cells))
         for number, side in enumerate(ROWS):
             new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
             both = (new, both[1]) if number == 0 else (both[0], new)
@@ -59,7 +59,7 @@ def estimated(
         return p, both, own
 
     p, both, own = jax.lax.fori_loop(0, SWEEPS, sweep, (p, both, own))
-    x, variance = moments(*both, data.cells)
+    x, variance = moments(both[0], both[1], data.cells)
     weight = observe(own, x, variance)[2]
     tau = dict(p.tau)
     for number, side in enumerate(ROWS):
