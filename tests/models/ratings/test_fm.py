@@ -171,34 +171,6 @@ def test_implicit_features_are_the_pattern_of_the_ratings():
     np.testing.assert_allclose(x["implicit_user"].squares, [0.5, 1.5, 1])
 
 
-def by_taste(seed=0, noise=1.5):
-    """Noisy ratings of tastes that show in which items a user rated: nine in ten are of the kind that the
-    user likes. Also the cells that were not rated, and what their ratings would be without noise."""
-    rng = np.random.default_rng(seed)
-    n, m = 300, 60
-    taste, kind = rng.choice([-1, 1], n), rng.choice([-1, 1], m)
-    seen = rng.random((n, m)) < np.where(taste[:, None] == kind, 0.18, 0.02)
-    y = taste[:, None] * kind + noise * rng.normal(size=(n, m))
-    users, items = np.nonzero(seen)
-    row, col = np.nonzero(~seen & (rng.random((n, m)) < 0.1))
-    known = np.isin(row, users) & np.isin(col, items)
-    row, col = row[known], col[known]
-    return bf.Ratings(users, items, y[seen]), row, col, taste[row] * kind[col], y[row, col]
-
-
-def test_which_items_a_user_rated_says_what_the_user_likes():
-    train, row, col, truth, noisy = by_taste()
-    error = []
-    for implicit in (False, True):
-        fit = bf.fit(
-            "fm", train, bf.Gibbs(100, 100, 1), n_components=2, implicit=implicit, progress=False
-        )
-        answer = fit.predict({"user": row, "item": col})
-        error.append(bf.metrics.rmse(answer.mean, truth))
-        assert 0.84 < bf.metrics.coverage(*answer.interval(0.9), noisy) < 0.96
-    assert error[1] < 0.85 * error[0], error
-
-
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 def test_new_users_and_items_are_predicted_from_features_by_hand():
     data, hyper = with_features("fm").example(jax.random.key(0))
@@ -236,13 +208,3 @@ def test_a_point_is_better_than_biases_and_nearly_as_good_as_the_posterior():
     assert min(map(len, counts)) > 0
     assert error["point"] < 0.97 * test.value.std()
     assert error["point"] < 1.06 * error["draws"], error
-
-
-def test_new_rows_take_their_features_and_their_pattern():
-    train, *_ = by_taste()
-    fit = bf.fit("fm", train, bf.Gibbs(60, 60, 1), n_components=2, implicit=True, progress=False)
-    liked = np.asarray(train.items[:3])
-    new = fit.fold_in(bf.Ratings([900] * 3, liked, [1.0, -1.0, 1.0]))
-    answer = new.predict({"user": [900], "item": [train.items[5]]})
-    assert np.isfinite(answer.mean).all()
-    assert answer.sd[0] < fit.predict({"user": [901], "item": [train.items[5]]}).sd[0]

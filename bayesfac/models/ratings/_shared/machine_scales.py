@@ -45,7 +45,7 @@ def estimated(
     `observe(own, x, variance)` gives the method's own unknowns anew, the target and the weight of each cell.
     """
     p = from_biases(p, data, hyper)
-    both = tuple(certain(p, side) for side in ROWS)
+    both: Any = tuple(certain(p, side) for side in ROWS)
 
     def sweep(count: jax.Array, state: tuple) -> tuple:
         p, both, own = state
