@@ -221,9 +221,9 @@ def test_init_from_any_other_fit(frame, point, draws):
         (lambda d: bf.fit("bpmf", d, n_component=2), UnknownName, "did you mean 'n_components'"),
         (lambda d: bf.fit("bpmf", d, "gibbs"), UnknownName, r"bf.Gibbs\(\)"),
         (
-            lambda d: bf.fit("plsa", np.eye(3), bf.Gibbs()),
+            lambda d: bf.fit("mmmf", d, bf.Gibbs()),
             BayesfacError,
-            "plsa cannot run with Gibbs",
+            "mmmf cannot run with Gibbs",
         ),
         (
             lambda d: bf.fit("plsa", bf.Ratings(d)),
@@ -309,7 +309,7 @@ def test_methods_lists_every_method_with_its_paper():
     table = bf.methods()
     assert {"pmf", "bpmf", "plsa", "mvplsa"} <= set(table.index)
     assert "Gibbs" in table.loc["bpmf", "engines"]
-    assert "Gibbs" not in table.loc["plsa", "engines"]
+    assert "Gibbs" not in table.loc["mmmf", "engines"]
 
 
 def test_an_empty_query_has_no_answers(draws):

@@ -88,7 +88,7 @@ def test_no_test_data_reach_the_candidates(monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"methods": ["pfm"]}, UnknownName, "did you mean 'pmf'"),
+        ({"methods": ["pmff"]}, UnknownName, "did you mean 'pmf'"),
         ({"methods": "pmf"}, TypeError, "methods as a list of names, got 'pmf'"),
         ({"methods": []}, TypeError, "methods as a list"),
         ({"methods": [("pmf", 3)]}, TypeError, "name, settings, engine"),

@@ -28,5 +28,5 @@ def test_mistakes_of_auto(capsys, tmp_path, monkeypatch):
     assert "got 'x'" in refused(capsys, "auto", "r.csv", "--components", "x")
     assert "did you mean --seconds?" in refused(capsys, "auto", "r.csv", "--second", "3")
     assert "line 2" in refused(capsys, "auto", "r.csv")
-    assert "did you mean 'pmf'" in refused(capsys, "auto", "ratings", "--methods", "pfm")
+    assert "did you mean 'pmf'" in refused(capsys, "auto", "ratings", "--methods", "pmff")
     assert "Expected seconds" in refused(capsys, "auto", "ratings", "--seconds", "-1")

@@ -311,12 +311,11 @@ def test_settings_are_checked_when_they_are_made(engine, settings, message):
 
 
 def test_an_engine_that_a_method_has_not(skeleton):
-    counts = np.ones((3, 3))
-    with pytest.raises(
-        BayesfacError, match="plsa cannot run with Gibbs: the topics of words are summed out"
-    ):
-        bf.fit("plsa", counts, bf.Gibbs(), n_components=2)
     data, hyper = skeleton.example(jax.random.key(0))
+    why = {"no_gibbs": "its parts are summed out"}
+    summed = replace(skeleton, conditionals={}, traits=skeleton.traits | why)
+    with pytest.raises(BayesfacError, match="cannot run with Gibbs: its parts are summed out"):
+        fit(summed, data, hyper, bf.Gibbs())
     graded = replace(skeleton, update=None)
     with pytest.raises(BayesfacError, match="declares no FixedPoint step. It runs with LBFGS, MAP"):
         fit(graded, data, hyper, bf.FixedPoint())

@@ -76,7 +76,7 @@ def test_every_method_with_a_law_runs(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bf.ConvergenceWarning)
         fit = bf.fit(name, data, engine, progress=False, **hyper._asdict())
-    p = method.init(jax.random.key(0), data, hyper)
+    p = method.init(jax.random.key(0), method.ready(data, fit.hyper), fit.hyper)
     assert {s: x.shape for s, x in fit.draws.items() if s in sites(p)} == {
         s: (1, 5, *x.shape) for s, x in sites(p).items()
     }
