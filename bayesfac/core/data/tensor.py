@@ -41,10 +41,10 @@ class Tensor(Container):
         A long table with one column for each mode and one with values, called value, rating, score or
         alike; all other columns are modes. A dense array of three or more dimensions, with NaN in unobserved
         cells. Arrays of labels, one for each mode, then the values: `Tensor(users, items, times, values)`.
-    columns : sequence of names or mapping, optional
+    columns : sequence of column names or mapping, optional
         Which columns of a table are modes, in this order, and which is the value, as the last:
         ["assay", "drug", "target", "ic50"]. Other columns are left out. Or {mode: column, "value": column}.
-    modes : sequence of names, optional
+    modes : sequence of mode names, optional
         The names of the modes of arrays: ["user", "item", "time"]; by default mode_1, mode_2, ...
     duplicates : {"error", "mean"}
         What to do when a cell is listed twice.
