@@ -307,7 +307,9 @@ def _read(name: str, row: str, col: str, table: Any, duplicates: str) -> tuple[s
             return row, col, _of_frame(table, row, col, duplicates)
         return row, col, Ratings(table, duplicates=duplicates)
     except (TypeError, ValueError) as error:
-        where = f"in the matrix {name!r}, whose users are of the kind {row!r} and items of {col!r}"
+        where = (
+            f"in the matrix {name!r}: its users are labels of {row!r}, its items labels of {col!r}"
+        )
         raise type(error)(f"{error} ({where})") from error
 
 
