@@ -16,7 +16,10 @@ from bayesfac.core.errors import ConvergenceWarning
 
 TOL, STEPS = 1e-6, 10_000  # machines: relative slope at the end, largest number of steps
 WIDE = 4  # with more features per row than this the dual problem is much faster
-SETTLED, LIMIT = 1e-7, 10_000  # LLSF: relative step at the end, largest number of steps
+SETTLED, LIMIT = (
+    1e-7,
+    10_000,
+)  # LLSF, lasso: relative step or gap at the end, largest number of steps
 TOGETHER, FAST, SLOW, TINY = (
     64,
     0.1,
@@ -144,9 +147,7 @@ def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
     return Regression(H, B, top or 1.0, start)
 
 
-def sparse_weights(
-    of: Regression, beta: float, method: str = "LLSF"
-) -> tuple[np.ndarray, list[float]]:
+def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]]:
     """W at the minimum, and J after every step, by monotone accelerated proximal gradients (Beck & Teboulle,
     2009) with restarts (O'Donoghue & Candes, 2015)."""
 
@@ -171,8 +172,28 @@ def sparse_weights(
         ahead, along, t = t / later, (t - 1) / later, later
         V = W + ahead * (Z - W) + along * (W - old)
         HV = HW + ahead * (HZ - HW) + along * (HW - H_old)
-    warnings.warn(f"{method} did not converge in {LIMIT} steps", ConvergenceWarning, stacklevel=3)
+    warnings.warn(f"LLSF did not converge in {LIMIT} steps", ConvergenceWarning, stacklevel=3)
     return W, trace
+
+
+def lasso(x: Any, Z: np.ndarray, gamma: float) -> np.ndarray:
+    """V that minimises |x V - Z|^2 / 2 + gamma |V|_1, by coordinate descent; a column of V does not depend on
+    the others.
+
+    Examples
+    --------
+    >>> lasso(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0], [0.1]]), 0.5).tolist()
+    [[2.5], [0.0]]
+    """
+    from sklearn.linear_model import Lasso
+
+    model = Lasso(alpha=gamma / len(Z), fit_intercept=False, tol=SETTLED, max_iter=LIMIT)
+    with _silent():
+        model.fit(sp.csc_matrix(x) if sp.issparse(x) else np.asfortranarray(x), Z)
+    if np.max(model.n_iter_) >= LIMIT:
+        message = f"a lasso did not converge in {LIMIT} steps: scale the features or raise gamma"
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return np.reshape(model.coef_, (-1, x.shape[1])).T
 
 
 # -- the network of BP-MLL ----------------------------------------------------------------------

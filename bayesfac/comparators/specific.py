@@ -199,7 +199,7 @@ def mlsf(
     Z = np.column_stack(
         [set_numbers(y[:, member == g]) for g in range(groups) if (member == g).any()]
     )
-    V = learners.sparse_weights(learners.regression(x, Z, 0.0, gamma), gamma, "MLSF")[0]
+    V = learners.lasso(x, Z, gamma)
     score = np.zeros((new.shape[0], L))
     for at, g in enumerate(np.unique(member)):
         of = rng.permutation(np.flatnonzero(member == g))

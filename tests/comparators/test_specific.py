@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesfac.comparators import br_svm, learners, mlsf, specific, ssjdr_mll
+from bayesfac.core.errors import ConvergenceWarning
 from tests.comparators.test_comparators import easy
 
 
@@ -85,6 +86,28 @@ def test_new_rows_count_if_they_are_asked_to():
     np.testing.assert_allclose(first, ssjdr_mll(X, Y, new, d=2)[:5], atol=1e-9)
     other = ssjdr_mll(X, Y, 3 * new, d=2, transductive=True)
     assert np.abs(other - ssjdr_mll(X, Y, 3 * new, d=2)).max() > 1e-3
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.3, 3.0])
+def test_the_lasso_ends_where_no_step_lowers_it(gamma):
+    """The slope X'(Z - X V) is gamma sign(V) where V is not zero, and within gamma where it is."""
+    rng = np.random.default_rng(0)
+    X, Z = rng.random((80, 12)) * (rng.random((80, 12)) < 0.4), rng.random((80, 3))
+    V = learners.lasso(sp.csr_matrix(X), Z, gamma)
+    np.testing.assert_allclose(V, learners.lasso(X, Z, gamma), atol=1e-12)
+    slope, some = X.T @ (Z - X @ V), V != 0
+    np.testing.assert_allclose(slope[some], gamma * np.sign(V[some]), atol=1e-5)
+    assert np.abs(slope[~some]).max(initial=0) <= gamma + 1e-5
+    other = learners.sparse_weights(learners.regression(X, Z, 0.0, gamma), gamma)[0]
+    np.testing.assert_allclose(V, other, atol=1e-5)
+
+
+def test_a_lasso_that_does_not_converge_says_so(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.random((20, 6))
+    monkeypatch.setattr(learners, "LIMIT", 2)
+    with pytest.warns(ConvergenceWarning, match="a lasso did not converge in 2 steps"):
+        learners.lasso(X, rng.random((20, 2)), 1e-6)
 
 
 # -- MLSF ---------------------------------------------------------------------------------------
