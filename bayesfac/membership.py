@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core.clustering import alike
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
 
 
-def clusters(fit: "Fit", reference: "Fit | None" = None) -> pd.DataFrame:
-    """The most probable cluster of every row, and how certain the fit is of it.
+def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture") -> pd.DataFrame:
+    """The cluster of every row, and how certain the fit is of it.
+
+    Each row of A is a mixture: the shares of K components. Rows with similar mixtures form a cluster: k-means
+    on the rows of A, begun at the rows of each largest component, so that cluster k keeps the number of
+    component k. Where every row is nearly one component this is that component; where a graph makes all rows
+    mixtures, the largest of several similar shares says little (`mggm` on five views of handwritten digits:
+    77 % of the rows are right by the largest share, 95 % by the mixture).
 
     The number of a cluster is arbitrary, and each draw numbers its clusters anew. So the clusters of every
     draw are first matched to those of one frame, as `fit.aligned()` does; `.attrs["note"]` says how far the
@@ -32,13 +39,15 @@ def clusters(fit: "Fit", reference: "Fit | None" = None) -> pd.DataFrame:
         A point or draws of `plsa`, `mvplsa`, `ltm`, `concat_ltm`, `mggm`, or of a method like these.
     reference : Fit, optional
         A point fit of the same rows; clusters of draws then get the numbers of its clusters.
+    by : str
+        "mixture", or "largest": the component with the largest share.
 
     Returns
     -------
     DataFrame
-        One line per row of the data: `cluster`; `probability` that the row (or one of its words) belongs to
-        this cluster, averaged over draws; and for draws `agreement`, the share of the draws in which this
-        cluster is the most probable one.
+        One line per row of the data: `cluster`; `probability`, the share of the component with this number in
+        the row (or in its words), averaged over draws; and for draws `agreement`, the share of the draws
+        that put the row into this cluster.
 
     Examples
     --------
@@ -53,28 +62,37 @@ def clusters(fit: "Fit", reference: "Fit | None" = None) -> pd.DataFrame:
     ['cluster', 'probability', 'agreement']
     """
     free = _relabelling(fit.method)
+    if by not in ("mixture", "largest"):
+        raise ValueError(f"Expected by to be 'mixture' or 'largest', got {by!r}")
+    read = alike if by == "mixture" else _largest
     index = fit.data.coords["row"].rename("row")
+    row = range(len(index))
     if fit.is_point:
         if reference is not None:
             raise ValueError("Expected draws to compare with a reference, got a point fit")
         A = np.asarray(fit.params.A, np.float64)
-        return pd.DataFrame({"cluster": A.argmax(1), "probability": A.max(1)}, index)
+        own = read(A)
+        return pd.DataFrame({"cluster": own, "probability": A[row, own]}, index)
     aligned, note = _aligned(fit, free, reference)
-    mean, votes, row = np.zeros(aligned.shape[1:]), np.zeros(aligned.shape[1:]), range(len(index))
+    mean, votes = np.zeros(aligned.shape[1:]), np.zeros(aligned.shape[1:])
     for A in aligned:  # one at a time: a copy of all draws in float64 may not fit
         mean += A
-        votes[row, A.argmax(1)] += 1
-    likeliest = mean.argmax(1)
+        votes[row, read(A)] += 1
+    own = read(mean)
     table = pd.DataFrame(
         {
-            "cluster": likeliest,
-            "probability": mean[row, likeliest] / len(aligned),
-            "agreement": votes[row, likeliest] / len(aligned),
+            "cluster": own,
+            "probability": mean[row, own] / len(aligned),
+            "agreement": votes[row, own] / len(aligned),
         },
         index,
     )
     table.attrs["note"] = note
     return table
+
+
+def _largest(A: np.ndarray) -> np.ndarray:
+    return A.argmax(1)
 
 
 def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:

@@ -1,10 +1,10 @@
 """Clusterings with default settings beside what a user would try first: AC and NMI in per cent over seeds.
 
-`bf.fit(NAME, views, n_components=K)` with nothing else set, where K is the number of classes. Labels only
-score. PLSA and LTM take one view: they are given the features of all views side by side, scaled as `minmax`
-does, so that no view outweighs the rest. Beside them: scikit-learn's k-means with its defaults, on these
-features, of which every row of every view has length one; and scikit-learn's spectral clustering of the
-neighbours of the same features, with 10 neighbours, as is its default.
+`bf.fit(NAME, views, n_components=K)` with nothing else set, where K is the number of classes, and
+`bf.clusters(fit)`. Labels only score. PLSA and LTM take one view: they are given the features of all views
+side by side, scaled as `minmax` does, so that no view outweighs the rest. Beside them: scikit-learn's k-means
+with its defaults, on these features, of which every row of every view has length one; and scikit-learn's
+spectral clustering of the neighbours of the same features, with 10 neighbours, as is its default.
 
 handwritten                 pix, fou, fac, zer and mor
 cora                        content and cites
@@ -67,7 +67,7 @@ def one(method: str, views: Views, y: np.ndarray, seed: int) -> dict[str, Any]:
     elif method == "mvplsa":
         given = not_negative(views)
     fit = bf.fit(method, given, seed=seed, progress=False, n_components=K)
-    label = np.asarray(fit.params.A).argmax(1)
+    label = bf.clusters(fit)["cluster"].to_numpy()
     told = {
         "sweeps": len(fit.trace) - 1,
         "converged": bool(fit.converged),

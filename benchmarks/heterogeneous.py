@@ -104,7 +104,7 @@ LINES = {
     "shares of labels": Line("shares", "", False, {}),
     "shares by task": Line("shares", "by task", False, {}),
 }
-SIZES = [[40, 40], [100, 100], [400, 400], [1000, 1000]]  # of table 13, from the top downwards
+SIZES = [[size, size] for size in (40, 100, 400, 1000, 4000)]  # of table 13, from the top downwards
 MEASURES = {
     "F1": bf.multilabel.example_f1,
     "accuracy": bf.multilabel.accuracy,

@@ -109,8 +109,8 @@ for name, (views, _, _) in sets.items():
         print(name, fit, *fit.info["notes"], sep="\n  ")
 
 # %% [markdown]
-# `bf.clusters` has a line for every row. A point has a probability; a posterior's is its mean over the
-# draws, and `agreement` is the share of the draws whose own likeliest cluster it is. The draws' clusters
+# `bf.clusters` has a line for every row: its cluster, and the probability of that cluster. A posterior's is the
+# mean over the draws, and `agreement` is the share of the draws that put the row there. The draws' clusters
 # were matched to those of the point, and the note says how well that went.
 
 # %%
@@ -143,8 +143,8 @@ axes[0].legend(loc="lower right", fontsize="small", title="class of the row")
 plt.show()
 
 # %% [markdown]
-# *Every mark is a row: the probability that the point gives its likeliest cluster, and the share of the
-# draws whose likeliest cluster is the same. Crosses: another class than most rows of the cluster.*
+# *Every mark is a row: the probability that the point gives its cluster, and the share of the draws that
+# put the row into this cluster. Crosses: another class than most rows of the cluster.*
 #
 # Where the point is sure, nearly all draws agree. Where the point is not sure, the draws tell rows apart that
 # have the same probability: for some rows all draws agree, for others half of them. Most crosses lie to the

@@ -10,6 +10,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import membership
+from bayesfac.core.clustering import alike
 from bayesfac.core.data.cards import describe
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, gauge_of, lookup, settle, site_dims, sites
@@ -59,7 +60,7 @@ def posterior(fit: bf.Fit, permuted: bool, seed: int = 0) -> bf.Fit:
 
 
 def by_hand(A: np.ndarray) -> pd.DataFrame:
-    """The three columns, of draws (S, rows, K) whose labels agree."""
+    """The three columns for the largest shares, of draws (S, rows, K) whose labels agree."""
     mean, own = A.mean(0), A.argmax(2)
     best = mean.argmax(1)
     return pd.DataFrame(
@@ -78,7 +79,7 @@ def by_hand(A: np.ndarray) -> pd.DataFrame:
 @pytest.mark.parametrize("name", TOPIC_MODELS)
 def test_a_point_names_the_largest_of_each_row(name: str) -> None:
     fit = point(name)
-    table, A = bf.clusters(fit), np.asarray(fit.params.A)
+    table, A = bf.clusters(fit, by="largest"), np.asarray(fit.params.A)
     assert table.index.tolist() == LABELS and table.index.name == "row"
     assert table.columns.tolist() == ["cluster", "probability"]
     assert table["cluster"].tolist() == A.argmax(1).tolist()
@@ -86,12 +87,47 @@ def test_a_point_names_the_largest_of_each_row(name: str) -> None:
     assert "note" not in table.attrs  # there was nothing to match
 
 
+def test_rows_with_similar_mixtures_form_a_cluster() -> None:
+    """Eight rows of each of three mixtures that share their largest component, or nearly so."""
+    centres = np.array([[0.40, 0.35, 0.25], [0.34, 0.33, 0.33], [0.30, 0.31, 0.39]])
+    truth = np.repeat([0, 1, 2], 8)
+    A = centres[truth] + np.random.default_rng(0).normal(0, 0.005, (24, 3))
+    A[8] = 0.33, 0.34, 0.33  # the first row whose largest component is the second
+    A /= A.sum(1, keepdims=True)
+    fit = point()
+    fit = replace(fit, result=Result(fit.params._replace(A=A)))
+    table = bf.clusters(fit)
+    assert table["cluster"].tolist() == truth.tolist()
+    np.testing.assert_allclose(table["probability"], A[range(24), truth])
+    assert bf.metrics.clustering_accuracy(truth, bf.clusters(fit, by="largest")["cluster"]) < 0.9
+    shaken = A + np.random.default_rng(1).normal(0, 0.002, (*SHAPE, 24, 3))
+    draws = replace(
+        fit, engine=bf.SVI(), result=Result(draws=dict(posterior(fit, False).draws, A=shaken))
+    )
+    told = bf.clusters(draws, fit)
+    assert told["cluster"].tolist() == truth.tolist() and (told["agreement"] == 1).all()
+
+
+def test_rows_of_one_component_keep_its_number() -> None:
+    A = np.eye(4)[np.random.default_rng(2).integers(0, 3, 24)]  # nobody has the last component
+    assert alike(A).tolist() == A.argmax(1).tolist()
+    assert alike(np.full((5, 3), 1 / 3)).tolist() == [0] * 5
+    assert alike(np.ones((4, 1))).tolist() == [0] * 4
+
+
+def test_a_mistyped_reading_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="Expected by to be 'mixture' or 'largest', got 'mixtures'"
+    ):
+        bf.clusters(point(), by="mixtures")
+
+
 def test_draws_whose_labels_agree_are_averaged_and_counted() -> None:
     fit = posterior(point(), permuted=False)
     A = fit.draws["A"].reshape(-1, 24, 3)
     reference = replace(point(), result=Result(params=point().params._replace(A=A.mean(0))))
     wanted = by_hand(A)
-    pd.testing.assert_frame_equal(bf.clusters(fit, reference), wanted)
+    pd.testing.assert_frame_equal(bf.clusters(fit, reference, by="largest"), wanted)
     assert (wanted["agreement"] < 1).any(), "the made-up draws never differ: nothing was tested"
 
 
@@ -99,7 +135,7 @@ def test_draws_whose_labels_agree_are_averaged_and_counted() -> None:
 def test_labels_that_change_between_draws_change_nothing(name: str) -> None:
     plain, mixed = (posterior(point(name), permuted) for permuted in (False, True))
     assert not np.allclose(plain.draws["A"], mixed.draws["A"])
-    table, wanted = bf.clusters(mixed), by_hand(plain.draws["A"].reshape(-1, 24, 3))
+    table, wanted = bf.clusters(mixed, by="largest"), by_hand(plain.draws["A"].reshape(-1, 24, 3))
     pairs = pd.crosstab(table["cluster"], wanted["cluster"]).to_numpy()
     assert ((pairs > 0).sum(0) == 1).all() and ((pairs > 0).sum(1) == 1).all()  # only renamed
     kept = ["probability", "agreement"]
@@ -112,7 +148,7 @@ def test_a_reference_gives_the_clusters_its_names() -> None:
     for order in ([0, 1, 2], [2, 0, 1]):
         params = point().params._replace(A=mean[:, order])
         reference = replace(point(), result=Result(params=params))
-        named = bf.clusters(fit, reference)["cluster"]
+        named = bf.clusters(fit, reference, by="largest")["cluster"]
         assert named.tolist() == mean[:, order].argmax(1).tolist()
 
 

@@ -40,7 +40,8 @@ REASONS: dict[str, dict[Key, str]] = {
             "10, the largest value, and the thesis goes to 1e4. The whole grid was run on one fold of "
             "rcv1(subset2): it chooses alpha = 100, and accuracy rises from .306 to .328, example F1 from "
             ".355 to .380 and micro F1 from .379 to .398 (print .328, .380, .403). One fold of corel5k, "
-            "which takes 17 minutes, gives a micro F1 of .132. The other folds were not run for want of time. With the tuned threshold FAiE is above the print on these sets."
+            "which takes 17 minutes, gives a micro F1 of .132. The other folds were not run for want of "
+            "time. With the tuned threshold FAiE is above the print on these sets."
         ),
         (LABELS_6, "cal500", "GroPLE"): (
             "This is the middle of the scores. With a threshold that training rows choose, micro-F1 is .490,"

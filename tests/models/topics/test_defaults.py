@@ -144,7 +144,7 @@ def test_empty_clusters_are_said(name):
     one = p._replace(A=jnp.eye(3)[np.arange(7) % 2])
     assert not any("no row" in note for note in method.remarks(full, data, hyper))
     (note,) = (note for note in method.remarks(one, data, hyper) if "no row" in note)
-    assert note.startswith("collapsed: 1 of 3 clusters are the likeliest of no row")
+    assert note.startswith("collapsed: 1 of 3 clusters have no row")
 
 
 COUNTS = np.random.default_rng(0).poisson(2.0, (12, 6)) + 1.0

@@ -14,17 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions.transforms import OrderedTransform
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws import ordinal
+from bayesfac.core.laws import cuts, ordinal
+from bayesfac.core.laws.cuts import rising
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
 from bayesfac.core.math import metropolis, products, row_sums
 
-rising = OrderedTransform()  # free coordinates -> thresholds
 DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
 
 
@@ -58,9 +57,8 @@ def bend(t: jax.Array, p: Any, data: Ratings, hyper: Any) -> jax.Array:
 
 def population(hyper: Any) -> tuple[jax.Array, jax.Array]:
     """The prior mean of `centre`: thresholds one apart about zero; and the sds of users about `centre`."""
-    gaps = len(hyper.levels) - 2
-    sd = jnp.array([hyper.scale_shift] + [hyper.scale_gap] * gaps)
-    return jnp.array([-gaps / 2] + [0.0] * gaps), sd
+    R = len(hyper.levels)
+    return cuts.middle(R), jnp.array([hyper.scale_shift] + [hyper.scale_gap] * (R - 2))
 
 
 def limits(p: Any, data: Ratings) -> tuple[jax.Array, jax.Array]:
@@ -135,9 +133,7 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
 # -- the start -------------------------------------------------------------------------------------------
 def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     """`centre` at the normal quantiles of the levels' shares, and `theta` there for every user."""
-    R = len(hyper.levels)
-    share = (jnp.bincount(codes(data), length=R) + 1.0).cumsum()[:-1] / (len(data) + R)
-    centre = rising.inv(jax.scipy.stats.norm.ppf(share))
+    centre = cuts.begin(codes(data), len(hyper.levels))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     return {"centre": centre, "theta": theta}
 
