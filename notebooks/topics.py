@@ -109,9 +109,9 @@ for name, (views, _, _) in sets.items():
         print(name, fit, *fit.info["notes"], sep="\n  ")
 
 # %% [markdown]
-# `bf.clusters` has a line for every row: its cluster, and the probability of that cluster. A posterior's is the
-# mean over the draws, and `agreement` is the share of the draws that put the row there. The draws' clusters
-# were matched to those of the point, and the note says how well that went.
+# `bf.clusters` has a line for every row: its cluster, and the probability of that cluster. A posterior's is
+# the mean over the draws, and `agreement` is the share of the draws that put the row there. The draws'
+# clusters were matched to those of the point, and the note says how well that went.
 
 # %%
 tables = {}
