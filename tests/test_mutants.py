@@ -1,6 +1,7 @@
 """The contract and the golden steps are worth what they catch: each known mistake must be found."""
 
 import importlib
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ from tests import (  # noqa: F401  # add their own to MUTANTS
 )
 from tests.mutants import MUTANTS
 
+QUICK = 2
 TESTS = Path(__file__).parent
 
 
@@ -25,7 +27,15 @@ def golden_of(name):
     return importlib.import_module(f"tests.models.{path.parent.name}.{path.stem}").golden
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+def some_quick():
+    """All mistakes; of those that one check must find, only the first QUICK are not slow."""
+    seen = Counter()
+    for name, (check, _) in MUTANTS.items():
+        seen[check] += 1
+        yield pytest.param(name, marks=pytest.mark.slow if seen[check] > QUICK else ())
+
+
+@pytest.mark.parametrize("name", list(some_quick()))
 def test_the_mistake_is_caught(name):
     """An AssertionError finds the mistake; any other exception is a fault of the check."""
     check, method = MUTANTS[name]

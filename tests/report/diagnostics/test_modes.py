@@ -5,7 +5,7 @@ import pytest
 
 from bayesfac.report.diagnostics.modes import heaps
 
-SEEDS = range(20)
+SEEDS = [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)]
 
 
 def one_heap(kind: str, rng: np.random.Generator, size: int = 300, width: int = 40) -> np.ndarray:
@@ -30,15 +30,17 @@ def one_heap(kind: str, rng: np.random.Generator, size: int = 300, width: int = 
     "kind",
     ["normal", "flat in one direction", "a drift", "slow chains", "heavy tails", "a ring"],
 )
-def test_one_heap_is_one(kind: str) -> None:
-    found = [heaps([one_heap(kind, np.random.default_rng(seed))]).max() for seed in SEEDS]
-    assert found == [0] * len(SEEDS)
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_one_heap_is_one(kind: str, seeds: range) -> None:
+    found = [heaps([one_heap(kind, np.random.default_rng(seed))]).max() for seed in seeds]
+    assert found == [0] * len(seeds)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("width", [1, 4, 400])
-def test_separate_heaps_are_told_apart(count: int, width: int) -> None:
-    for seed in SEEDS:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_separate_heaps_are_told_apart(count: int, width: int, seeds: range) -> None:
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         truth = np.sort(rng.integers(count, size=300))
         if width == 1:
