@@ -1,6 +1,7 @@
 """Clusters of rows, pairs of rows in one cluster, and the columns that tasks use, as a fit infers them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from bayesfac.api import Fit
 
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
+# ways to read the clusters of the rows of A
+READINGS: dict[str, Callable[[np.ndarray], Any]] = {
+    "mixture": alike,
+    "largest": partial(np.argmax, axis=1),
+}
 
 
 def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture") -> pd.DataFrame:
@@ -62,9 +68,9 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     ['cluster', 'probability', 'agreement']
     """
     free = _relabelling(fit.method)
-    if by not in ("mixture", "largest"):
+    if by not in READINGS:
         raise ValueError(f"Expected by to be 'mixture' or 'largest', got {by!r}")
-    read = alike if by == "mixture" else _largest
+    read = READINGS[by]
     index = fit.data.coords["row"].rename("row")
     row = range(len(index))
     if fit.is_point:
@@ -89,10 +95,6 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     )
     table.attrs["note"] = note
     return table
-
-
-def _largest(A: np.ndarray) -> np.ndarray:
-    return A.argmax(1)
 
 
 def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:

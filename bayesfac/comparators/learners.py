@@ -16,10 +16,8 @@ from bayesfac.core.errors import ConvergenceWarning
 
 TOL, STEPS = 1e-6, 10_000  # machines: relative slope at the end, largest number of steps
 WIDE = 4  # with more features per row than this the dual problem is much faster
-SETTLED, LIMIT = (
-    1e-7,
-    10_000,
-)  # LLSF, lasso: relative step or gap at the end, largest number of steps
+# LLSF and lasso: relative step (of the lasso: duality gap) at the end, largest number of steps
+SETTLED, LIMIT = 1e-7, 10_000
 TOGETHER, FAST, SLOW, TINY = (
     64,
     0.1,

@@ -31,7 +31,8 @@ def alike(A: np.ndarray) -> np.ndarray:
     k-means (Lloyd 1982), begun at the means of the rows that have the same largest component, so that cluster
     k keeps the number of component k. Where each row is nearly one component, its cluster is that component.
     Where all rows share components, as a large penalty of a graph makes them, the largest of similar shares
-    is a matter of chance, and the shares together still tell clusters apart.
+    is a matter of chance, and the shares together still tell clusters apart. A component that is the largest
+    of no row gets no rows; scikit-learn's k-means would begin a new cluster somewhere else.
 
     Examples
     --------

@@ -64,11 +64,8 @@ def test_the_law_is_near_the_posterior():
     assert abs(ratio[True] - 1) < 0.1 and ratio[False] < ratio[True] - 0.03
 
 
-QUICK = (
-    "bpmf",
-    "plsa",
-    "hpf",
-)  # normal rows, shares and Gamma numbers; the contract has all methods
+# laws of normal rows, of shares and of Gamma numbers; the contract runs all methods
+QUICK = ("bpmf", "plsa", "hpf")
 LAWS = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
     for name, method in sorted(REGISTRY.items())
