@@ -8,7 +8,7 @@ has, or towards weaker settings from a fresh start, and stops when the score get
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -111,18 +111,26 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     if not some or not binary or not (open_cut or len(candidates) > 1):
         return found
 
-    def tried(part: tuple[Tasks, Tasks], one: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        hyper = settle(method, part[0], {**found.hyper, **one})
-        score = scores_of_rows(method, *part, hyper, jax.random.key(seed))
-        return part[1][LABELS].toarray(), score
+    def tried(
+        part: tuple[Tasks, Tasks], some: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        settings = Settings(method, part[0], found.hyper, some)
+        key, truth = jax.random.key(seed), part[1][LABELS].toarray()
+        ready = cache(lambda hyper: method.ready(part[0], hyper))
+        programs = [settings.program(number) for number in range(len(some))]
+        return [
+            (truth, scores_of_rows(method, *part, hyper, ready(program[0]), program, key))
+            for hyper, program in zip(settings.settled, programs, strict=True)
+        ]
 
     part = holdout(data, ROWS, seed=seed)
-    seen = [tried(part, one) for one in candidates]
+    seen = tried(part, candidates)
     quality = [best_f1(*each) for each in seen]
     best = int(np.argmax(quality))
     values, told = dict(candidates[best]), [seen[best]]
     if open_cut:
-        told += [tried(holdout(data, ROWS, seed=seed + k), values) for k in range(1, TIMES)]
+        for k in range(1, TIMES):
+            told += tried(holdout(data, ROWS, seed=seed + k), [values])
         values["cut"] = best_cut(*map(np.vstack, zip(*told, strict=True)))
     found.hyper |= values
     found.values |= values
@@ -139,28 +147,38 @@ def best_f1(truth: np.ndarray, score: np.ndarray) -> float:
     return micro_f1(truth, score > best_cut(truth, score), empty=0.0)
 
 
+class Settings:
+    """Candidates for one compiled program: numbers above 0 are its arguments.
+
+    Other settings, and a number that one candidate sets to 0, have a program for each value.
+    """
+
+    def __init__(
+        self, method: Method, data: Any, hyper: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]
+    ) -> None:  # fmt: skip
+        self.settled = [settle(method, data, {**hyper, **one}) for one in candidates]
+        fields = zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True)
+        self.open = [name for name, values in fields if len(set(values)) > 1]
+        found = jax.tree.leaves([getattr(one, name) for one in self.settled for name in self.open])
+        self.numbers = all(isinstance(x, float) and x > 0 for x in found)
+
+    def program(self, number: int) -> tuple[Any, dict[str, Any]]:
+        """The settings that a program is compiled for, and the numbers of a candidate to put in them."""
+        if not self.numbers:
+            return self.settled[number], {}
+        return self.settled[0], {name: getattr(self.settled[number], name) for name in self.open}
+
+
 def scores_of_rows(
-    method: Method, train: Tasks, held: Tasks, hyper: Any, key: jax.Array
-) -> np.ndarray:
-    """The scores of the held-out rows after some sweeps on the other rows, rows x labels."""
-    data, update = method.ready(train, hyper), method.update
-    assert update is not None  # every method that leaves its cut open has a solver of its own
+    method: Method, train: Tasks, held: Tasks, hyper: Any, data: Tasks,
+    program: tuple[Any, dict[str, Any]], key: jax.Array,
+) -> np.ndarray:  # fmt: skip
+    """The scores of the held-out rows after some sweeps on the other rows, rows x labels.
+
+    `data` are the training rows as `ready` made them, `program` is what `Settings` says of the candidate.
+    """
     p = method.init(key, data, hyper)
-
-    @jax.jit
-    def solved(p: Any, data: Any) -> Any:
-        def block(state: tuple) -> tuple:
-            p = jax.lax.fori_loop(0, BLOCK, lambda _, p: update(p, data, hyper), state[1])
-            return state[0] + BLOCK, p, method.objective(p, data, hyper), state[2]
-
-        def moving(state: tuple) -> jax.Array:
-            number, _, cost, before = state
-            return (number < ROW_SWEEPS) & ~(before - cost < STILL * jnp.abs(cost))
-
-        nothing = jnp.full((), jnp.inf, method.objective(p, data, hyper).dtype)
-        return jax.lax.while_loop(moving, block, (0, p, nothing, nothing))[1]
-
-    p = solved(p, data)
+    p = swept_by_blocks(method, *program, p, data)
     p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
     if (fold_in := method.fold_in) is not None:  # as rows that come after the fit
         none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))
@@ -169,6 +187,27 @@ def scores_of_rows(
     rows = positions_of(train.rows, held.rows)
     outcome = method.predict(p, Grid(rows, np.arange(len(train.labels))), hyper)
     return np.asarray(getattr(outcome, "score", outcome.mean), np.float64)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def swept_by_blocks(method: Method, hyper: Any, values: dict[str, Any], p: Any, data: Any) -> Any:
+    """Params after sweeps of the method's own update, with `values` in the place of settings.
+
+    The sweeps end when a block of them hardly lowers the objective.
+    """
+    update, hyper = method.update, hyper._replace(**values)
+    assert update is not None  # every method that leaves its cut open has a solver of its own
+
+    def block(state: tuple) -> tuple:
+        p = jax.lax.fori_loop(0, BLOCK, lambda _, p: update(p, data, hyper), state[1])
+        return state[0] + BLOCK, p, method.objective(p, data, hyper), state[2]
+
+    def moving(state: tuple) -> jax.Array:
+        number, _, cost, before = state
+        return (number < ROW_SWEEPS) & ~(before - cost < STILL * jnp.abs(cost))
+
+    nothing = jnp.full((), jnp.inf, method.objective(p, data, hyper).dtype)
+    return jax.lax.while_loop(moving, block, (0, p, nothing, nothing))[1]
 
 
 def climb(n: int, score: Callable[[int, bool], float]) -> int:
@@ -207,30 +246,23 @@ class Search:
     ) -> None:  # fmt: skip
         self.method, self.held, self.candidates, self.key = method, held, candidates, key
         self.train, self.scores = train, dict[int, float]()
-        self.settled = [settle(method, train, {**hyper, **one}) for one in candidates]
-        fields = zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True)
-        self.open = [name for name, values in fields if len(set(values)) > 1]
-        first = [getattr(self.settled[0], name) for name in self.open]
-        # numbers are arguments of one compiled program; other settings have a program for each value
-        self.numbers = all(isinstance(x, float) and x > 0 for x in jax.tree.leaves(first))
+        self.settings = Settings(method, train, hyper, candidates)
         self.programs: dict[int, Callable[..., Any]] = {}
         self.last: Any = None
 
     def score(self, number: int, further: bool) -> float:
         """The mean loss of the candidate on the held-out part, after few steps."""
-        hyper = self.settled[number]
+        hyper, numbers = self.settings.settled[number], self.settings.numbers
         data = self.method.ready(self.train, hyper)
         job = Job(self.method, data, hyper, self.key)
         own = self.method.start  # which may depend on the candidate
-        warm = further and self.numbers and own is None
+        warm = further and numbers and own is None
         start = self.last if warm else job.start_point(self.key, own)
-        # one program for all numbers: they are arguments in the place of the first candidate's
-        values = {name: getattr(hyper, name) for name in self.open} if self.numbers else {}
-        settled = self.settled[0] if self.numbers else hyper
+        settled, values = self.settings.program(number)
         if self.method.update is not None:
             p = swept(self.method, settled, start, data, values)
         else:
-            key = 0 if self.numbers else number
+            key = 0 if numbers else number
             p = descended(job, start, list(values), tuple(values.values()), self.programs, key)
         self.last = p
         if self.method.derive:
@@ -244,7 +276,7 @@ class Search:
         """The best candidate; of numbers above 0, the minimum of the parabola through three scores."""
         before, here, after = (self.scores.get(best + step) for step in (-1, 0, 1))
         values = dict(self.candidates[best])
-        if not self.numbers or before is None or after is None or here is None:
+        if not self.settings.numbers or before is None or after is None or here is None:
             return values
         bend = before - 2 * here + after
         step = (before - after) / (2 * bend) if bend > 0 else 0.0

@@ -8,6 +8,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Several processes run tests side by side: threads of OpenBLAS would wait for each other on tables of a few
+# hundred rows (16 tests of spectral clustering: 5 s with one thread, 217 s with two beside other work).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA logs every read of its cache
 # The tests run thousands of tiny programs once or twice: nearly all their time is compilation. These flags
 # make XLA compile faster and the programs run slower; `make test-all` sets XLA_FLAGS= and so keeps the

@@ -155,7 +155,8 @@ class Method:
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
                                       complete these settings too, for callers that choose nothing. `Laws`
-                                      are candidates that the log score decides
+                                      are candidates that the log score decides. `ready` must not depend on
+                                      candidates that are numbers above 0: one program is compiled for all
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy

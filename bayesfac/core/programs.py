@@ -1,4 +1,4 @@
-"""Keep compiled programs on disk, so that a second process starts without compiling.
+"""Compiled programs: kept on disk, so that a second process starts without compiling; one for each setting.
 
 BAYESFAC_CACHE names the folder; without it the folder is the system's cache folder for bayesfac. With
 BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba stands.
@@ -6,9 +6,9 @@ BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba 
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -68,3 +68,30 @@ def numba_folder() -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = before
+
+
+def compiled_for(*settings: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function once for each value of the arguments at these positions.
+
+    A program that takes settings as its own arguments, as the choice among candidates does, calls the
+    function as it is: its settings are then traced and have no value to compile for.
+
+    Examples
+    --------
+    >>> power = compiled_for(1)(lambda x, n: x**n)
+    >>> float(power(3.0, 2)), float(jax.jit(power)(3.0, 2))
+    (9.0, 9.0)
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        program = jax.jit(function, static_argnums=settings)
+
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            given = jax.tree.leaves([arguments[i] for i in settings])
+            traced = any(isinstance(value, jax.core.Tracer) for value in given)
+            return function(*arguments) if traced else program(*arguments)
+
+        return call
+
+    return decorate

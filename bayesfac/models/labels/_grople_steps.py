@@ -15,6 +15,7 @@ import numpy as np
 
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 
@@ -151,7 +152,7 @@ def unlike_columns(U: jax.Array, known: jax.Array) -> jax.Array:
 
 
 # -- steps ----------------------------------------------------------------------------------------
-@partial(jax.jit, static_argnums=2)
+@compiled_for(2)
 def stretched(at: Point, known: jax.Array, hyper: Any) -> Point:
     """Rescale to s U, V / s and s Z, which fit the labels alike, with the s that lower J."""
     U, c = jnp.where(known, at.U, 0), hyper.coupling
@@ -186,7 +187,7 @@ def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Arra
     return jnp.exp(longest(lambda t: cost(jnp.exp(t * way)) - now, jnp.abs(now))[0] * way)
 
 
-@partial(jax.jit, static_argnums=3)
+@compiled_for(3)
 def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
     """V with U held (6.4), all groups at once; YU is (2Y - 1)'U.
 
@@ -210,7 +211,7 @@ def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
     return accelerated(at.V, lambda V: V @ G, cost, lambda _, VG: 2 * (VG - YU), ahead, STEPS_V)
 
 
-@partial(jax.jit, static_argnums=2)
+@compiled_for(2)
 def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Array]:
     """U with V and Z held (6.3, and U's terms in 6.11), and whether the step had to be shortened.
 
@@ -263,7 +264,7 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> j
     return accelerated(Z, partial(embedding.times, data), value, slope, ahead, steps)
 
 
-@partial(jax.jit, static_argnums=3)
+@compiled_for(3)
 def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
     """Move on from `new` in the direction `way`, doubling the step as long as J falls."""
 

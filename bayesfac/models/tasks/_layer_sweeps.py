@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks._layers import (
     Error,
     Layout,
@@ -55,7 +56,7 @@ def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str
     return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
+@compiled_for(2, 3, 4)
 def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int) -> dict[str, Pair]:
     pulled = {}
     for b, pair in parts.items():
@@ -102,7 +103,7 @@ def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> An
     return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5))
+@compiled_for(3, 4, 5)
 def _row_sums(
     parts: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
 ) -> list[jax.Array]:

@@ -44,7 +44,7 @@ def clusters_of(data: Tasks, hyper: Any) -> tuple[Cluster, ...]:
     """g(k) and alpha_k; for "both" (alpha, ..., alpha, T alpha), as in the paper's experiments."""
     tasks = members(data, hyper.clusters)
     alpha = hyper.sparsity
-    if isinstance(alpha, float):
+    if not isinstance(alpha, tuple):
         alpha = (alpha,) * len(tasks)
         if hyper.clusters == "both":
             alpha = (*alpha[:-1], data.n_tasks * alpha[-1])

@@ -46,6 +46,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
@@ -101,7 +102,7 @@ def size(A: jax.Array) -> jax.Array:
     return jnp.linalg.norm(A, axis=0)
 
 
-@partial(jax.jit, static_argnums=3)
+@compiled_for(3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """(7), with the prior: H^2 (den + rate / 2) = H_old^2 num + H_old (shape - 1) / 2."""
     tiny = jnp.finfo(H.dtype).tiny

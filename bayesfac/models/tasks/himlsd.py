@@ -47,6 +47,7 @@ from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.laws import labels
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
@@ -102,7 +103,7 @@ def size(A: jax.Array) -> jax.Array:
     return jnp.sum(A, 0)
 
 
-@partial(jax.jit, static_argnums=3)
+@compiled_for(3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """(34)-(37), (40)-(43), with the prior."""
     tiny = jnp.finfo(H.dtype).tiny

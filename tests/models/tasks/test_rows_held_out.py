@@ -43,7 +43,7 @@ def test_the_best_candidate_is_chosen_and_the_cut_is_that_of_three_thirds(monkey
     x, y = made()
     data, seen = bf.Tasks({"x": x}, y), []
 
-    def scores(method, train, held, hyper, key):
+    def scores(method, train, held, hyper, *others):
         seen.append((hyper.sparsity, held[LABELS].toarray(), held.rows))
         noise = np.random.default_rng(len(seen)).normal(size=(held.n_rows, 3))
         seen[-1] += (held[LABELS].toarray() + {1.0: 0.4}.get(hyper.sparsity, 2.0) * noise,)
@@ -57,6 +57,27 @@ def test_the_best_candidate_is_chosen_and_the_cut_is_that_of_three_thirds(monkey
     assert found.values["cut"] == best_cut(truth, score) != best_cut(truth[:30], score[:30])
     assert len({tuple(sorted(part[2])) for part in seen}) == 3  # three different thirds
     assert "in 5 short fits" in found.how[0]
+
+
+@pytest.mark.parametrize("name", ["heres", "grople", "lsa_mml"])
+def test_one_program_serves_all_numbers_and_gives_what_each_alone_gives(name):
+    x, y = made()
+    train, held = bf.split.holdout(bf.Tasks({"x": x}, y), 1 / 3, seed=0)
+    method, size = lookup(name), {"n_components": 3}
+    candidates = [one for one in method.choices(train, method.Hyper(**size), {})]
+    settings = choosing.Settings(method, train, size, candidates)
+    assert settings.numbers and len(candidates) > 1
+    choosing.swept_by_blocks.clear_cache()
+    data = method.ready(train, settings.settled[0])
+
+    def scores(hyper, program):
+        key = jax.random.key(0)
+        return choosing.scores_of_rows(method, train, held, hyper, data, program, key)
+
+    together = [scores(one, settings.program(i)) for i, one in enumerate(settings.settled)]
+    assert choosing.swept_by_blocks._cache_size() == 1
+    for one, score in zip(settings.settled[1:], together[1:], strict=True):
+        np.testing.assert_allclose(score, scores(one, (one, {})), rtol=1e-6, atol=1e-8)
 
 
 def test_few_rows_cut_at_one_half():
