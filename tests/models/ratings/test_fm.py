@@ -196,6 +196,25 @@ def test_new_users_and_items_are_predicted_from_features_by_hand():
     np.testing.assert_allclose(asked.sd[[0, 2]], np.sqrt(spread), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_a_user_folded_in_brings_what_the_user_rated_as_features():
+    data, hyper = FM.example(jax.random.key(0))
+    hyper = hyper._replace(implicit=True)
+    fit = bf.fit("fm", data, bf.FixedPoint(3), progress=False, **hyper._asdict())
+    p, y = fit.params, np.array([4.0, 1.0, 3.0])
+    assert set(p.B) == {"implicit_user", "implicit_item"}
+    new = fit.fold_in(bf.Ratings([99] * 3, [0, 2, 3], y)).params
+    at = np.array([0, 2, 3])  # of the items; three ratings: each counts 1 / sqrt(3)
+    u = np.sum(p.B["implicit_user"][at], 0) / 3**0.5 + p.mu["user"]
+    b = np.sum(p.C["implicit_user"][at]) / 3**0.5 + p.level
+    rows = np.column_stack([p.V[at], np.ones(3)])  # what a rating multiplies u and b by
+    prior = np.append(p.tau["user"], p.tau_bias["user"])
+    left = y - hyper.offset - p.bias_item[at] - rows @ np.append(u, b)
+    away = np.linalg.solve(np.diag(prior) + p.alpha * rows.T @ rows, p.alpha * rows.T @ left)
+    np.testing.assert_allclose(new.U[0], u + away[:-1], atol=1e-5)
+    np.testing.assert_allclose(new.bias_user[0], b + away[-1], atol=1e-5)
+
+
 def test_a_point_is_better_than_biases_and_nearly_as_good_as_the_posterior():
     ratings = bf.datasets.make_ratings(150, 100, 3, seed=0)
     train, test = bf.split.holdout(ratings, 0.1, seed=0)
