@@ -11,17 +11,18 @@ def test_there_is_something_to_test():
     assert len(CHECKS) >= 12
 
 
-FITS = ("map", "prior")  # checks that fit: most of the contract's time
+# checks that fit, or that compile every program for a second container: most of the contract's time
+COSTLY = ("map", "prior", "relabelling")
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("backends", *FITS)])
+@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("backends", *COSTLY)])
 def test_contract(method, check, key):
     if reason := CHECKS[check](method, key):
         pytest.skip(reason)
 
 
-@pytest.mark.parametrize("check", FITS)
-def test_contract_of_fits(sampled_method, check, key):
+@pytest.mark.parametrize("check", COSTLY)
+def test_costly_parts_of_the_contract(sampled_method, check, key):
     """One method of each kind in the quick tests, every method in `make test-all`."""
     if reason := CHECKS[check](sampled_method, key):
         pytest.skip(reason)
