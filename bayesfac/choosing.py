@@ -112,12 +112,12 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
         return found
 
     def tried(
-        part: tuple[Tasks, Tasks], some: Sequence[Mapping[str, Any]]
+        part: tuple[Tasks, Tasks], several: Sequence[Mapping[str, Any]]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        settings = Settings(method, part[0], found.hyper, some)
+        settings = Settings(method, part[0], found.hyper, several)
         key, truth = jax.random.key(seed), part[1][LABELS].toarray()
         ready = cache(lambda hyper: method.ready(part[0], hyper))
-        programs = [settings.program(number) for number in range(len(some))]
+        programs = [settings.program(number) for number in range(len(several))]
         return [
             (truth, scores_of_rows(method, *part, hyper, ready(program[0]), program, key))
             for hyper, program in zip(settings.settled, programs, strict=True)

@@ -30,8 +30,8 @@ for all scores of a method is chosen together with the settings; "own rule": .5 
 paper's), and the rule of each comparator. Our methods stop after 50 sweeps, as in the paper, or when an
 objective has settled to 1e-5; ML-kNN and LS-ML have closed forms, and TRAM and L2F solve linear systems
 to the end. Two lines know no terms: they give every row the share of each label, among all rows or among the
-rows of its task. `--layers N` gives the first N lines of table 13 instead; L = 5, with 4,000 columns, takes
-the settings that L = 4 chose for its threshold.
+rows of its task. `--layers N` gives the first N lines of table 13 instead; L = 4 and
+L = 5, with 1,000 and 4,000 columns, take the settings that L = 3 chose for its threshold.
 """
 
 import warnings
@@ -237,9 +237,9 @@ def results(cells: Cells, subset: int, lines: dict[str, Line], splits: int) -> s
     for name, line in lines.items():
         grid = GRID[line.method] | ({"indicator": INDICATOR} if line.way == "+ task" else {})
         grids = [grid] * splits
-        if line.given.get("layers", [None])[0] == SIZES[-1]:
-            above = [run["threshold"]["settings"] for run in runs]  # of one layer fewer
-            grids = [{key: [value] for key, value in settings.items()} for settings in above]
+        if line.given.get("layers", [None])[0] in SIZES[3:]:
+            fewer = [run["threshold"]["settings"] for run in runs]  # of one layer fewer
+            grids = [{key: [value] for key, value in settings.items()} for settings in fewer]
         runs = [
             cells.get(
                 f"rcv1-{subset}, {name}, split {s}",
