@@ -74,10 +74,11 @@ coverage: $(READY)  ## list the lines that the quick tests do not run
 	$(BIN)/coverage run -m pytest -m "$(QUICK)" $(ARGS)
 	$(BIN)/coverage report
 
-# Compiled at LLVM's first level, as the tests are: most of a short run is compilation.
+# Compiled at LLVM's first level, as the tests are: most of a short run is compilation. Threads of OpenBLAS in
+# two processes would wait for each other.
 notebooks: $(READY)  ## run every notebook as a plain script, with few draws
 	@mkdir -p build/notebooks
-	@printf '%s\n' $(wildcard notebooks/*.py) | BAYESFAC_FAST=1 \
+	@printf '%s\n' $(wildcard notebooks/*.py) | BAYESFAC_FAST=1 OPENBLAS_NUM_THREADS=1 \
 	  XLA_FLAGS=--xla_backend_optimization_level=1 PYTHONUNBUFFERED=1 xargs -P $(JOBS) -I{} sh -c \
 	  'log=build/{}.log; begun=$$(date +%s); if timeout 600 $(BIN)/python {} >$$log 2>&1; \
 	   then echo "{}: ran in $$(($$(date +%s) - begun)) s"; else cat $$log; echo "{}: failed"; exit 255; fi'

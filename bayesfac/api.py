@@ -353,7 +353,8 @@ def fit(
     data = contain(method, data)
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
         raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
-    with alone():
+    # threads of BLAS would wait for each other, and idle ones spin on the cores that the loops need
+    with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, int(seed))
         settled = settle(method, data, chosen.hyper)
@@ -363,12 +364,10 @@ def fit(
         run = identity(method, data, settled, engine, seed, start)
         probe, _, _ = card.locate(card.probe)
         job = Job(method, data, settled, jax.random.key(seed), start, progress, run, probe)
-        # idle BLAS workers would spin on the cores that the loops need
-        with threadpool_limits(1, "blas"):
-            found = engine.run(job)
-            result = derived(method, data, settled, found)
-            checked = method.conditionals and getattr(engine, "check", False)
-            widths = against_conditionals(job, found.draws, probe) if checked else None
+        found = engine.run(job)
+        result = derived(method, data, settled, found)
+        checked = method.conditionals and getattr(engine, "check", False)
+        widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
         if result.params is not None:
             collapsed = collapse.remarks(method, result.params, settled, card, data)

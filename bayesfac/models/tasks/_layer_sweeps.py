@@ -17,17 +17,17 @@ from bayesfac.models.tasks._layers import (
     Error,
     Layout,
     Pair,
-    apply,
-    between,
-    chain,
     column_factor,
+    column_factors,
     depth,
     layout,
     left,
-    row_factor,
+    product,
+    row_factors,
     row_table,
     space,
     spaces_below,
+    turned,
     weigh,
 )
 
@@ -62,9 +62,9 @@ def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int)
     for b, pair in parts.items():
         sums = [[jnp.zeros_like(space(p, b, 0))] * rows.n_tasks for _ in pair]
         for i, at in rows.spans(b):
-            R = row_factor(p, at, i, layer)
+            R = turned(row_factors(p, at, i, layer))
             for total, table in zip(sums, pair, strict=True):
-                total[i] = weigh(b, hyper) * (R.T @ table[at])
+                total[i] = weigh(b, hyper) * product(*R, table[at])
         pulled[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
     return pulled
 
@@ -110,11 +110,11 @@ def _row_sums(
     sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
     for b, pair in parts.items():
         for i, at in rows.spans(b):
-            above = chain([s[i] for s in between(p.S, "", layer + 1, depth(hyper))])
-            below = None if layer == 1 else row_factor(p, at, i, layer - 1)
+            factors = row_factors(p, at, i, depth(hyper))
+            below, above = turned(factors[: layer - 1]), turned(factors[layer:])
             place = at if layer == 1 else i
             for k, table in enumerate(pair):
-                part = apply(below, table[at] @ space(p, b, i).T, above)
+                part = product(*below, table[at], space(p, b, i).T, *above)
                 sums[k] = sums[k].at[place].add(weigh(b, hyper) * part)
     return sums
 
@@ -127,9 +127,9 @@ def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) ->
         pair = error.columns(
             data.cells[b], data.y[b], row_table(p, layout(data), b, L), column_factor(p, b, L)
         )
-        above = chain(between(p.D, f"{b}.", layer + 1, L))
-        below = None if layer == 1 else column_factor(p, b, layer - 1)
-        num, den = (weigh(b, hyper) * apply(below, table, above) for table in pair)
+        factors = column_factors(p, b, L)
+        below, above = turned(factors[: layer - 1]), turned(factors[layer:])
+        num, den = (weigh(b, hyper) * product(*below, table, *above) for table in pair)
         if layer == 1:
             C[b] = error.step(C[b], num, den, hyper)
         else:
