@@ -148,9 +148,10 @@ def best_f1(truth: np.ndarray, score: np.ndarray) -> float:
 
 
 class Settings:
-    """Candidates for one compiled program: numbers above 0 are its arguments.
+    """Candidates, and the compiled programs that they need.
 
-    Other settings, and a number that one candidate sets to 0, have a program for each value.
+    If candidates differ only in numbers above 0, one program serves all and takes the numbers as arguments.
+    Otherwise each candidate has a program of its own.
     """
 
     def __init__(

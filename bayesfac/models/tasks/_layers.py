@@ -165,8 +165,7 @@ def between(
 def product(*factors: jax.Array) -> jax.Array:
     """F_1 F_2 ..., multiplied in the order with the fewest operations.
 
-    From the left, a table of 15,000 terms with 4,000 columns meets 4,000 x 1,000 first; from the right, only
-    the few columns of the highest layer do.
+    The highest layer has the fewest columns, so products that begin there are small.
     """
     return factors[0] if len(factors) == 1 else jnp.linalg.multi_dot(factors)
 

@@ -207,6 +207,7 @@ def test_a_user_folded_in_brings_what_the_user_rated_as_features():
     at = np.array([0, 2, 3])  # of the items; three ratings: each counts 1 / sqrt(3)
     u = np.sum(p.B["implicit_user"][at], 0) / 3**0.5 + p.mu["user"]
     b = np.sum(p.C["implicit_user"][at]) / 3**0.5 + p.level
+    assert np.abs(u - p.mu["user"]).max() > 1e-3  # so that a forgotten pattern shows
     rows = np.column_stack([p.V[at], np.ones(3)])  # what a rating multiplies u and b by
     prior = np.append(p.tau["user"], p.tau_bias["user"])
     left = y - hyper.offset - p.bias_item[at] - rows @ np.append(u, b)
