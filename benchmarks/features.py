@@ -176,7 +176,11 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--methods", nargs="+", default=["bpmf"], help="of bayesfac; NAME+implicit")
+    parser.add_argument(
+        "--splits", nargs="+", default=["random", "cold"], choices=["random", "cold"]
+    )
     parser.add_argument("--components", type=int, default=16)
+    parser.add_argument("--only-features", action="store_true", help="no fits without features")
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=2)
@@ -189,8 +193,9 @@ def main() -> None:
     cells = Cells(None if chosen.quick else chosen.out or RESULTS / "features.json")
     lines = []
     for name in chosen.sets[:1] if chosen.quick else chosen.sets:
-        data = {more: loaded(name, chosen.quick, more) for more in (False, True)}
-        for split in ("random", "cold"):
+        kinds = (True,) if chosen.only_features else (False, True)
+        data = {more: loaded(name, chosen.quick, more) for more in kinds}
+        for split in chosen.splits:
             for seed in range(1 if chosen.quick else chosen.seeds):
                 rows = run(cells, data, (name, split, seed), task, chosen.methods)
                 lines += [
@@ -207,27 +212,28 @@ def main() -> None:
 def run(cells: Cells, data: Numbers, at: tuple, task: Numbers, methods: list[str]) -> Numbers:
     """{who: results} of one split."""
     name, split, seed = at
-    rows, alpha = {}, 1.0
+    key = f"{name} {split} {seed} K={task['components']}"
+    rows, alpha = {}, None
     for method in methods:
-        for more in (False, True):
+        for more in data:
             who, one = f"{method}{', features' * more}", task | {"method": method}
             rows[who] = cells.get(
-                f"{name} {split} {seed} {who}",
+                f"{key} {who}",
                 lambda m=more, o=one: ours(data[m], split, seed, o),
                 **one,
             )
-            alpha = rows[who]["alpha"] if rows[who]["alpha"] and not more else alpha
+            alpha = alpha or rows[who]["alpha"]
             if "fm" in method and installed("myfm"):
                 where = f"myFM{who.removeprefix(method)} for {method}"
                 rows[where] = cells.get(
-                    f"{name} {split} {seed} {where}",
+                    f"{key} {where}",
                     lambda m=more, o=one: myfms(data[m], split, seed, o), **one,
                 )  # fmt: skip
-    if installed("smurff"):
-        for more in (False, True):
+    if installed("smurff") and alpha:
+        for more in data:
             who = "SMURFF, Macau" if more else "SMURFF"
             rows[who] = cells.get(
-                f"{name} {split} {seed} {who}",
+                f"{key} {who}",
                 lambda m=more: smurffs(data[m], split, seed, task, alpha), **task,
             )  # fmt: skip
     return rows

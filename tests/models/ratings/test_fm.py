@@ -171,6 +171,31 @@ def test_implicit_features_are_the_pattern_of_the_ratings():
     np.testing.assert_allclose(x["implicit_user"].squares, [0.5, 1.5, 1])
 
 
+def test_leading_vectors_of_a_pattern_are_those_of_largest_eigenvalue():
+    ratings = bf.datasets.make_ratings(12, 9, 2, density=0.6, seed=0)
+    x = machine.implicit(ratings)["implicit_user"]
+    X = np.asarray(x.times(jnp.eye(x.width)))
+    size, vectors = x.leading
+    np.testing.assert_allclose(np.sort(size), np.linalg.eigvalsh(X.T @ X)[2:], rtol=1e-9)
+    np.testing.assert_allclose(X.T @ X @ vectors, vectors * size, atol=1e-9)
+    lone = bf.Ratings([0, 1], [0, 1], [1.0, 2.0])
+    assert machine.implicit(lone)["implicit_user"].leading is None
+
+
+def test_all_leading_vectors_make_the_preconditioner_exact_where_rows_weigh_alike():
+    data, hyper = with_everything("fm").example(jax.random.key(0))
+    p = FM.init(jax.random.key(1), data, hyper)
+    x = data.x["implicit_user"]
+    X = np.asarray(x.times(jnp.eye(x.width)))
+    x = x._replace(leading=tuple(map(jnp.asarray, np.linalg.eigh(X.T @ X))))
+    D, mean, R = machine_moves.prior(p, "user")
+    key, G = "implicit_user", jnp.broadcast_to(jnp.diag(jnp.array([3.0, 2.0, 1.0])), (7, 3, 3))
+    system = machine_moves.System({key: x}, G, D, mean, {key: R[key]})
+    L = jnp.asarray(np.random.default_rng(0).normal(size=(x.width, 3)))
+    image = X.T @ system.weighed(X @ L) + R[key] * L
+    np.testing.assert_allclose(system.smoothing()({key: image})[key], L, rtol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 def test_new_users_and_items_are_predicted_from_features_by_hand():
     data, hyper = with_features("fm").example(jax.random.key(0))

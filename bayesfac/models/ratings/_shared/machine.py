@@ -22,10 +22,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import scipy.sparse as sp
+from scipy.sparse.linalg import svds
 
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data import reading
+from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.features import SparseDesign
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
@@ -38,6 +42,8 @@ ROWS = {"user": "U", "item": "V"}
 BIAS = {"user": "bias_user", "item": "bias_item"}
 OTHER = {"user": "item", "item": "user"}
 GROUPS = ("user", "item", "implicit_user", "implicit_item")  # of features
+
+LEADING = 32  # eigenvectors of a pattern of ratings that precondition conjugate gradients
 
 Observed = Callable[..., tuple[jax.Array, Any]]
 
@@ -66,8 +72,18 @@ def implicit(data: Any) -> dict[str, SparseDesign]:
     for side, cells in (("user", data.cells), ("item", data.cells.flip())):
         value = jnp.diff(cells.by_row.ptr).astype(float)[cells.row] ** -0.5
         squares = jnp.zeros(cells.shape[1]).at[cells.col].add(value**2)
-        found[f"implicit_{side}"] = SparseDesign(cells, value, squares)
+        found[f"implicit_{side}"] = SparseDesign(cells, value, squares, leading(cells, value))
     return found
+
+
+def leading(cells: Cells, value: jax.Array) -> tuple[jax.Array, jax.Array] | None:
+    """The largest eigenvalues of X'X and their vectors; None where X has less than three rows or columns."""
+    count = min(LEADING, min(cells.shape) - 2)
+    if count < 1:
+        return None
+    x = sp.csr_matrix((np.asarray(value, float), (cells.row, cells.col)), shape=cells.shape)
+    _, size, vectors = svds(x, count, v0=np.ones(min(cells.shape)), solver="arpack")
+    return reading.real(size**2), reading.real(vectors.T)
 
 
 def ready(data: Any, hyper: Any) -> Any:

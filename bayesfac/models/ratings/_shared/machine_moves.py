@@ -12,7 +12,7 @@ group of features and its ridge are rescaled together by Metropolis steps (c L, 
 quadratic in c. Given the rows alone, L would move no further than the rows differ from what it says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -74,19 +74,42 @@ class System:
         """[D - D (D + G)^-1 D] of each row."""
         return self.D * (rows - times_rows(self.inverse, self.D * rows))
 
-    def diagonal(self) -> Tables:
-        """The diagonal of the precision of L."""
-        own = self.D - self.D**2 * jnp.einsum("nkk->nk", self.inverse)
-        return {key: squared(self.x[key], own) + self.R[key] for key in self.R}
-
     def solved(self, right: Tables) -> Tables:
-        """L by conjugate gradients, preconditioned by the diagonal."""
+        """L by conjugate gradients."""
 
         def image(L: Tables) -> Tables:
             back = self.across(self.weighed(self.times(L)))
             return {key: back[key] + self.R[key] * L[key] for key in L}
 
-        return conjugate_gradients(image, self.diagonal(), right)
+        return conjugate_gradients(image, self.smoothing(), right)
+
+    def weights(self) -> jax.Array:
+        """The diagonal of D - D (D + G)^-1 D of each row."""
+        return self.D - self.D**2 * jnp.einsum("nkk->nk", self.inverse)
+
+    def diagonal(self) -> Tables:
+        """The diagonal of the precision of L."""
+        own = self.weights()
+        return {key: squared(self.x[key], own) + self.R[key] for key in self.R}
+
+    def smoothing(self) -> Callable[[Tables], Tables]:
+        """An approximate inverse of the precision of L: that of its diagonal.
+
+        Along the leading eigenvectors Q of X'X, where a group has them, it is that of w Q'X'XQ + R instead,
+        with w the mean weight of a row.
+        """
+        diagonal, w = self.diagonal(), self.weights().mean(0)
+
+        def one(key: str, rest: jax.Array) -> jax.Array:
+            pair = getattr(self.x[key], "leading", None)
+            if pair is None:
+                return rest / diagonal[key]
+            (size, Q), R = pair, self.R[key]
+            part = Q.T @ rest
+            others = (rest - Q @ part) / diagonal[key]
+            return others + Q @ (part / (w * size[:, None] + R) - Q.T @ others)
+
+        return lambda rest: {key: one(key, rest[key]) for key in rest}
 
     def rows(self, h: jax.Array, L: Tables) -> jax.Array:
         """The rows given L."""
@@ -105,8 +128,8 @@ def squared(x: Any, rows: jax.Array) -> jax.Array:
     return sparse.spread(x.cells.by_col, x.value**2, rows)
 
 
-def conjugate_gradients(image: Any, diagonal: Tables, right: Tables) -> Tables:
-    """The solution of image(L) = right.
+def conjugate_gradients(image: Any, smoothed: Any, right: Tables) -> Tables:
+    """The solution of image(L) = right, where `smoothed` is about the inverse of image.
 
     The loop ends when the square of the error, in units of the precision, is about eps of that of the
     solution, which has at least one such unit for each of its numbers: of a draw, each number then lacks
@@ -118,9 +141,6 @@ def conjugate_gradients(image: Any, diagonal: Tables, right: Tables) -> Tables:
 
     def plus(a: Tables, t: Any, b: Tables) -> Tables:
         return {key: a[key] + t * b[key] for key in a}
-
-    def smoothed(a: Tables) -> Tables:
-        return {key: a[key] / diagonal[key] for key in a}
 
     first = smoothed(right)
     size = dot(right, first)
