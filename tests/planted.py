@@ -94,6 +94,9 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         weight = right.weight.at[data.spans["tags"]].set(0)
         return GaussianRows(**{**fields, "weight": weight})
 
+    def swollen_tags(key, p, data, hyper):
+        return cmf.moves["swell"](key, p, data, hyper._replace(rate=9.0))
+
     hpf, wrmf, ard = REGISTRY["hpf"], REGISTRY["wrmf"], REGISTRY["ard_mf"]
 
     def one_side(p, data, hyper):
@@ -150,6 +153,10 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cmf: cells counted twice in alpha": (cmf, with_block(cmf, "alpha", twice_words)),
         "cmf: rows do not see the tags": (cmf, with_block(cmf, "U", without_tags)),
+        "cmf: tags that swell with another prior": (
+            cmf,
+            dataclasses.replace(cmf, moves={**cmf.moves, "swell": swollen_tags}),
+        ),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
         "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),
         "wrmf: confidences forgotten": (wrmf, rows(wrmf, "U", weight=jnp.ones_like)),

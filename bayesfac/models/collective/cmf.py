@@ -57,7 +57,7 @@ from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, level_codes
-from bayesfac.core.math import bilinear, inner, products
+from bayesfac.core.math import bilinear, inner, metropolis, products
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.multilinear import multiplied
 
@@ -324,6 +324,45 @@ def thresholds(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Para
     return p._replace(cuts=new)
 
 
+def swell(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
+    """Metropolis steps along u -> u + (e^t - 1) (u.q) q for kinds of which all matrices are probit, with z
+    integrated out and q a random direction.
+
+    Rows and means keep their densities, with Jacobians; Lambda, which shrinks along q, leaves
+    -K t - rate/2 q'Lambda q e^-2t. Where factors separate levels, the posterior reaches as far as the prior,
+    but given z the scale of the factors moves little.
+    """
+    own = matrices(hyper)
+    for number, kind in enumerate(p.U):
+        mine = [m for m in own if kind in (m.row, m.col)]
+        if any(m.levels is None for m in mine):
+            continue
+        direction, width, walk = jax.random.split(jax.random.fold_in(key, number), 3)
+        q = jax.random.normal(direction, p.mu[kind].shape, p.mu[kind].dtype)
+        q /= jnp.linalg.norm(q)
+        along = jnp.outer(p.U[kind] @ q, q)
+        x, w = seen(p, data), seen(p._replace(U={**p.U, kind: along}), data)
+        held = q @ p.Lambda[kind] @ q
+
+        def density(t: jax.Array, mine: Any = mine, x: Any = x, w: Any = w, a: Any = held) -> Any:
+            c = jnp.exp(t[0, 0])
+            total = -len(q) * t[0] - hyper.rate / 2 * a * c**-2
+            for m in mine:
+                grown = x[m.name] + (c - 1) * w[m.name]
+                total += jnp.sum(cuts.log_levels(p.cuts[m.name], grown, coded(data, m)))
+            return total
+
+        step = 10 ** (-2 * jax.random.uniform(width, (), q.dtype))
+        c = jnp.exp(metropolis(walk, jnp.zeros((1, 1), q.dtype), step, density, times=4)[0, 0])
+        T = jnp.eye(len(q), dtype=q.dtype) + (1 / c - 1) * jnp.outer(q, q)
+        p = p._replace(
+            U={**p.U, kind: p.U[kind] + (c - 1) * along},
+            mu={**p.mu, kind: p.mu[kind] + (c - 1) * (p.mu[kind] @ q) * q},
+            Lambda={**p.Lambda, kind: T @ p.Lambda[kind] @ T},
+        )
+    return p
+
+
 def rescale(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
     """Draw the scales of kinds of one colour against those of the other, exactly: see `bpmf`."""
     colours = data.colours
@@ -391,10 +430,10 @@ METHOD = register(Method(
     name="cmf", cite="singh2008cmf", data=Relations, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, augment=augment,
-    conditionals=CONDITIONALS, moves={"thresholds": thresholds, "rescale": rescale}, gauge=gauge,
+    conditionals=CONDITIONALS, moves={"thresholds": thresholds, "swell": swell, "rescale": rescale}, gauge=gauge,
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": (), "cuts": ("{key}_threshold",)},
     traits={"no_fold_in": "a new row may have cells in several matrices"},
-    waived={"moves": "one is a Metropolis step: what it leaves as it is, Geweke's test shows"},
+    waived={"moves": "two are Metropolis steps: what it leaves as it is, Geweke's test shows"},
 ))
 # fmt: on

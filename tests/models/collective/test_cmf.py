@@ -247,6 +247,24 @@ def test_ordinal_ratings_and_new_users():
     assert every.probs.shape == (7, 5, 3)
 
 
+def test_tags_swell_along_one_direction_with_their_prior():
+    """Of the example only tags have all their cells in a matrix of levels."""
+    data, hyper = CMF.example(jax.random.key(0))
+    p = CMF.init(jax.random.key(1), data, hyper)
+    q = cmf.swell(jax.random.key(2), p, data, hyper)
+    for kind in ("user", "item", "word"):
+        np.testing.assert_array_equal(q.U[kind], p.U[kind])
+    moved = np.asarray(q.U["tag"] - p.U["tag"])
+    assert np.abs(moved).max() > 0.01
+    assert np.linalg.svd(moved, compute_uv=False)[1] < 1e-12
+
+    def squares(r):
+        away = r.U["tag"] - r.mu["tag"]
+        return away @ r.Lambda["tag"] @ away.T
+
+    np.testing.assert_allclose(squares(q), squares(p), rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "data",
     [
