@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
 from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
-from bayesfac.core.data.features import Encoding
+from bayesfac.core.data.features import SPARSE, Encoding
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
@@ -67,6 +68,8 @@ def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | N
 def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
     arrays |= {f"elsewhere {side}": count for side, count in fit.data.elsewhere.items()}
+    for side, table in fit.data.aside.items():
+        arrays |= {f"aside {side} {part}": x for part, x in _csr_arrays(table).items()}
     arrays |= {f"stat {name}": value[:, ::thin] for name, value in fit.stats.items()}
     if fit.is_point:
         arrays |= {f"site {name}": np.asarray(value) for name, value in sites(fit.params).items()}
@@ -265,7 +268,28 @@ def _card_from_json(saved: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     rows, cols = arrays["rows"], arrays["cols"]
     elsewhere = {k.split()[1]: v for k, v in arrays.items() if k.startswith("elsewhere ")}
     whole = (saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
-    return Card(*whole, scales, encodings, elsewhere)
+    aside = {
+        side: _aside(arrays, side, known)
+        for side, known in encodings.items()
+        if f"aside {side} data" in arrays
+    }
+    return Card(*whole, scales, encodings, elsewhere, aside)
+
+
+def _csr_arrays(table: Any) -> dict[str, np.ndarray]:
+    """The arrays of a table of features as a csr matrix."""
+    csr = sp.csr_matrix(table)
+    shape = np.array(csr.shape)
+    return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": shape}
+
+
+def _aside(arrays: Mapping[str, np.ndarray], side: str, known: Encoding) -> Any:
+    """The features of the labels of a side without cells."""
+    data, indices, indptr, shape = (
+        arrays[f"aside {side} {part}"] for part in ("data", "indices", "indptr", "shape")
+    )
+    csr = sp.csr_matrix((data, indices, indptr), shape=tuple(shape))
+    return csr if SPARSE in known.kinds else csr.toarray()
 
 
 def _encoding_to_json(known: Encoding) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bayesfac.core.data.cells import Query, query_of
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
-from bayesfac.core.data.features import Encoding, of_new
+from bayesfac.core.data.features import Encoding, of_new, to_predict
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
@@ -43,6 +43,7 @@ class Card:
     scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
     encodings   {"user" or "item": how its columns became features}, see `core.data.features`
     elsewhere   {"user" or "item": cells of each label in matrices beside the ratings}; empty without these
+    aside       {"user" or "item": encoded features of the labels without cells}; empty without features
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Card:
     scales: dict[str, Scale] = field(default_factory=dict)
     encodings: dict[str, Encoding] = field(default_factory=dict)
     elsewhere: dict[str, np.ndarray] = field(default_factory=dict)
+    aside: dict[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -70,9 +72,11 @@ class Card:
     def locate(
         self, query: Any, tables: Mapping[str, Any] | None = None
     ) -> tuple[Query, pd.DataFrame, np.ndarray]:
-        """The codes of a query (-1: unknown), its labels, and which cells only the prior can predict.
+        """The codes of a query, its labels, and which cells only the prior can predict.
 
-        `tables` of features, {"user" or "item": table}, describe unknown labels; by default the query's own.
+        A label without cells in training has a negative code, as one that training did not know: the row of
+        a point would say nothing of the spread of the prior. `tables` of features, {"user" or "item": table},
+        describe unknown labels; by default the query's own.
         """
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
@@ -82,25 +86,49 @@ class Card:
         row_axis = self.columns[0]
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
-        known = (row >= 0) & (col >= 0)
-        rows, cols = self.row_counts, self.col_counts
-        if self.elsewhere:
-            rows, cols = rows + self.elsewhere["user"], cols + self.elsewhere["item"]
-        seen = (rows[row] > 0) & ((cols[col] > 0) | (self.kind != "Ratings"))
-        codes, found = {"user": row, "item": col}, {}
+        if self.kind != "Ratings":
+            return Query(row, col), labels, ~((row >= 0) & (col >= 0) & (self.row_counts[row] > 0))
         own = query.host.features if isinstance(query, Ratings) else {}
-        for side, encoding in self.encodings.items():
-            table = (tables or {}).get(side)
-            table = own.get(side) if table is None else table
-            if table is not None and (codes[side] < 0).any():
-                codes[side], found[side] = _of_new(codes[side], labels[side], table, encoding, side)
-        return Query(codes["user"], codes["item"], **found), labels, ~(known & seen)
+        codes, found, flagged = {}, {}, np.zeros(len(labels), bool)
+        for side, code in (("user", row), ("item", col)):
+            new = (code < 0) | (self.cells(side)[code] == 0)
+            codes[side], flagged = np.where(new, -1, code), flagged | new
+            if side in self.encodings and new.any():
+                table = (tables or {}).get(side)
+                table = own.get(side) if table is None else table
+                codes[side], found[side] = self._described(side, code, labels[side], table)
+        return Query(codes["user"], codes["item"], **found), labels, flagged
+
+    def cells(self, side: str) -> np.ndarray:
+        """The number of cells of each user or item in all matrices."""
+        counts = self.row_counts if side == "user" else self.col_counts
+        return counts + self.elsewhere.get(side, 0)
+
+    def _described(
+        self, side: str, code: np.ndarray, labels: pd.Series, table: Any
+    ) -> tuple[np.ndarray, Any]:
+        """Codes with -2, -3, ... for labels without cells that have features; these by code, see `Query`."""
+        encoding, counts = self.encodings[side], self.cells(side)
+        unknown, aside = pd.Index(labels[code < 0].unique()), np.flatnonzero(counts == 0)
+        parts = [np.zeros((0, len(encoding.centre)))]
+        of_unknown, of_known = np.full(len(unknown), -1), np.arange(len(counts))
+        if table is not None and len(unknown):
+            found, rows = of_new(table, unknown, encoding, side)
+            of_unknown[found], parts = -2 - np.arange(len(found)), [rows]
+        of_known[aside] = -1
+        if side in self.aside:  # absent in fits that earlier versions saved
+            of_known[aside] = -2 - parts[0].shape[0] - np.arange(len(aside))
+            parts.append(self.aside[side])
+        own = of_known[code]
+        own[code < 0] = of_unknown[positions_of(unknown, labels[code < 0])]
+        return own, to_predict(parts)
 
     def _tensor_cells(self, labels: pd.DataFrame) -> tuple[Query, pd.DataFrame, np.ndarray]:
         code = np.stack([_codes(i, labels[mode], mode) for mode, i in self.coords.items()], 1)
         first = np.cumsum([0, *map(len, self.coords.values())])[:-1]
-        seen = np.concatenate([self.row_counts, self.col_counts])[code + first] > 0
-        return query_of(code), labels, ~((code >= 0) & seen).all(1)
+        counts = np.concatenate([self.row_counts, self.col_counts])
+        code = np.where((code >= 0) & (counts[code + first] > 0), code, -1)
+        return query_of(code), labels, np.any(code < 0, 1)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.kind == "Ratings":
@@ -120,19 +148,6 @@ class Card:
             col[here] = offset + _codes(index, feature, what, f"a feature of view {name!r}")
             offset += len(index)
         return col
-
-
-def _of_new(
-    code: np.ndarray, labels: pd.Series, table: Any, encoding: Encoding, side: str
-) -> tuple[np.ndarray, Any]:
-    """The codes with -2, -3, ... for unknown labels with features, and the features by code, see `Query`."""
-    new = pd.Index(labels[code < 0].unique())
-    found, design = of_new(table, new, encoding, side)
-    own = np.full(len(new), -1)
-    own[found] = -2 - np.arange(len(found))
-    code = code.copy()
-    code[code < 0] = own[positions_of(new, labels[code < 0])]
-    return code, design
 
 
 def describe(data: Ratings | Tensor | Views | Tasks) -> Card:
@@ -196,7 +211,11 @@ def _ratings_card(data: Ratings) -> Card:
             summary |= {f"cells of {name}": len(data.values(name))}
             summary |= {f"mean of {name}": float(data.values(name).mean())}
         card = replace(card, elsewhere={side: data.elsewhere(side) for side in ENDS})
-    return replace(card, encodings=encodings)
+    aside = {
+        side: known.rows(np.flatnonzero(card.cells(side) == 0))
+        for side, known in data.host.features.items()
+    }
+    return replace(card, encodings=encodings, aside=aside)
 
 
 def _seen(

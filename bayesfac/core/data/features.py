@@ -109,22 +109,15 @@ class Encoding(NamedTuple):
             names += some
         return pd.Index(names, dtype=object)
 
-    def design(self, raw: Any, labels: pd.Index, what: str, mean_first: bool = False) -> Features:
-        """The features of these rows on the device; with `mean_first`, to predict, below a row of means."""
-        if sp.issparse(raw):
-            if raw.shape[1] != len(self.columns):
-                raise ValueError(
-                    f"Expected {len(self.columns)} features of {what}s, got {raw.shape[1]}"
-                )
-            more = [sp.csr_matrix((1, raw.shape[1]))] if mean_first else []
-            coo = sp.coo_matrix(sp.vstack([*more, raw], format="csr"))
-            cells = Cells(coo.row.astype(np.int32), coo.col.astype(np.int32), coo.shape)
-            squares = np.bincount(coo.col, coo.data**2, minlength=raw.shape[1])
-            return SparseDesign(cells, reading.real(coo.data), reading.real(squares))
-        table = self.numbers(raw, labels, what)
-        if mean_first:
-            return Design(reading.real(np.concatenate([np.zeros((1, table.shape[1])), table])))
-        return Design(reading.real(table), reading.real(table.T @ table))
+    def encoded(self, raw: Any, labels: pd.Index, what: str) -> Any:
+        """The features of these rows: an array, or a csr matrix where the features of training were one."""
+        if not sp.issparse(raw):
+            return self.numbers(raw, labels, what)
+        if raw.shape[1] != len(self.columns):
+            raise ValueError(
+                f"Expected {len(self.columns)} features of {what}s, got {raw.shape[1]}"
+            )
+        return sp.csr_matrix(raw)
 
     def numbers(self, raw: Any, labels: pd.Index, what: str) -> np.ndarray:
         """The features of the rows of a DataFrame, rows x features."""
@@ -170,7 +163,15 @@ class Side:
 
     def design(self) -> Features:
         """The features on the device."""
-        return self.encoding.design(self.raw, self.labels, self.what)
+        table = self.encoding.encoded(self.raw, self.labels, self.what)
+        if sp.issparse(table):
+            return _sparse_design(table)
+        return Design(reading.real(table), reading.real(table.T @ table))
+
+    def rows(self, place: np.ndarray) -> Any:
+        """The encoded features of some labels: an array or a csr matrix."""
+        part = self.at(place, self.labels[place])
+        return self.encoding.encoded(part.raw, part.labels, self.what)
 
     def digest(self) -> list[Any]:
         """What tells these features from others."""
@@ -224,11 +225,9 @@ def told(method: Any, data: Any) -> list[str]:
     return [note for side in sides.values() for note in side.told()]
 
 
-def of_new(
-    raw: Any, labels: pd.Index, encoding: Encoding, what: str
-) -> tuple[np.ndarray, Features]:
+def of_new(raw: Any, labels: pd.Index, encoding: Encoding, what: str) -> tuple[np.ndarray, Any]:
     """Which of these labels, which training did not know, a table has; and their features, encoded as in
-    training, below a row of means."""
+    training."""
     if not isinstance(raw, Side | pd.DataFrame | pd.Series):
         raise TypeError(
             f"Expected features of new {what}s as a DataFrame with their labels as index, got "
@@ -238,7 +237,22 @@ def of_new(
     at = reading.positions_of(known, labels)
     found = np.flatnonzero(at >= 0)
     rows = raw[at[found]] if sp.issparse(raw) else raw.iloc[at[found]]
-    return found, encoding.design(rows, labels[found], what, mean_first=True)
+    return found, encoding.encoded(rows, labels[found], what)
+
+
+def to_predict(parts: list[Any]) -> Features:
+    """The design of encoded features, one below the other, below a row of means, for `Query`."""
+    width = parts[0].shape[1]
+    if any(map(sp.issparse, parts)):
+        return _sparse_design(sp.vstack([sp.csr_matrix((1, width)), *parts], format="csr"))
+    return Design(reading.real(np.concatenate([np.zeros((1, width)), *parts])))
+
+
+def _sparse_design(table: sp.csr_matrix) -> SparseDesign:
+    coo = sp.coo_matrix(table)
+    cells = Cells(coo.row.astype(np.int32), coo.col.astype(np.int32), coo.shape)
+    squares = np.bincount(coo.col, coo.data**2, minlength=table.shape[1])
+    return SparseDesign(cells, reading.real(coo.data), reading.real(squares))
 
 
 def _with_labels(raw: Any, labels: pd.Index, what: str) -> tuple[pd.Index, Any]:

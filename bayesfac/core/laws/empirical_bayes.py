@@ -13,7 +13,9 @@ Of several matrices that share factors, the cells of a row are those of all its 
 Where rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode given
 the second moment of B; the uncertainty of B adds F Lambda^-1 to the moments from which Lambda comes.
 
-The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken.
+The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken. From
+random factors the first sweeps draw the rows from their normals, as Gibbs does: at random factors, which
+explain nothing, the means of the rows are near zero, and sweeps over means stay there for long.
 
 A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
 that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
@@ -33,6 +35,8 @@ from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
+DRAWS = 60  # sweeps with draws of the rows, before the others, from a random start
+SHARE = 0.8  # of a cell's own weight in its prediction, at most
 FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
 RIDGE = 5.0  # cells: the weight of the prior of a bias
 
@@ -67,31 +71,37 @@ def estimated(
 ) -> tuple[list[Side], Any]:
     """The sides, one for each axis of the cells, with scales for a point fit, and the method's own unknowns.
 
-    The sweeps run from each of the `starts`; that with the largest lower bound of the evidence counts, among
-    those whose factors did not vanish: with few cells the bound prefers no factors to biases that predict.
+    The sweeps run from each of the `starts`, the first of which is random. The end with the largest lower
+    bound of the evidence counts, among those whose factors did not vanish: with few cells the bound prefers
+    no factors to biases that predict.
     `observe(own, x, variance)` is called with mean and variance of the products at the cells. It returns the
     method's own unknowns (noise, thresholds) anew, target and weight of every cell, and the expected log
     likelihood.
     """
 
-    def run(sides: list[Side]) -> tuple:
-        def sweep(_: int, state: tuple) -> tuple:
+    def run(begin: tuple[list[Side], jax.Array]) -> tuple:
+        sides, draws = begin
+
+        def sweep(number: int, state: tuple) -> tuple:
             count, sides, own, target, weight, _ = state
             for m, rows in enumerate(cells.modes):
                 side = _prior(sides[m], x[m], h, count)
                 mean = others([s.mean for s in sides], m, cells)
                 square = others([half(_second(s)) for s in sides], m, cells)
                 new = _rows(rows, target, weight, mean, square, side, x[m])
+                key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), number), m)
+                new = jax.lax.cond(number < draws, _drawn, lambda _, new: new, key, new)
                 sides = [*sides[:m], new, *sides[m + 1 :]]
             return count + 1, sides, *observe(own, *moments(sides, cells))
 
         first = (0, list(sides), *observe(own, *moments(sides, cells)))
-        _, sides, new, target, weight, fit = jax.lax.fori_loop(0, SWEEPS, sweep, first)
+        _, sides, new, target, weight, fit = jax.lax.fori_loop(0, draws + SWEEPS, sweep, first)
         alive = jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target)
         bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
         return jnp.where(alive, bound, -jnp.inf), sides, new, weight
 
-    ends = jax.lax.map(run, jax.tree.map(lambda *tables: jnp.stack(tables), *starts))
+    draws = jnp.asarray([DRAWS] + [0] * (len(starts) - 1))
+    ends = jax.lax.map(run, (jax.tree.map(lambda *tables: jnp.stack(tables), *starts), draws))
     best = jnp.argmax(ends[0])
     _, sides, own, weight = jax.tree.map(lambda table: table[best], ends)
     doubts = [_doubt(m, sides, weight, cells) for m in range(len(sides))]
@@ -101,7 +111,7 @@ def estimated(
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
     """`observe` of normal values y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
-    the precision, and the mean variance of the products."""
+    the precision, and the mean variance of the products at cells that are left out."""
 
     def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
         misfit = 0.5 * jnp.sum((y - x) ** 2 + variance)
@@ -109,9 +119,14 @@ def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) ->
         fit = 0.5 * len(y) * jnp.log(new) - new * misfit
         if alpha is None:
             fit += (shape - 1) * jnp.log(new) - rate * new
-        return (new, jnp.mean(variance)), y, jnp.full_like(y, new), fit
+        return (new, left_out(variance, new)), y, jnp.full_like(y, new), fit
 
     return observe
+
+
+def left_out(variance: jax.Array, weight: Any) -> jax.Array:
+    """The mean variance of the products at cells of this variance and weight, if each were left out."""
+    return jnp.mean(variance / (1 - jnp.minimum(weight * variance, SHARE)))
 
 
 def fitted(side: Side, h: Any) -> Side:
@@ -179,6 +194,13 @@ def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
 def _even(table: jax.Array) -> jax.Array:
     """The symmetric part, without the rounding of an inverse."""
     return (table + jnp.swapaxes(table, -1, -2)) / 2
+
+
+def _drawn(key: jax.Array, side: Side) -> Side:
+    """The side at a draw of its rows."""
+    e = jax.random.normal(key, side.mean.shape, side.mean.dtype)
+    root = jnp.linalg.cholesky(side.cov)
+    return certain(side.mean + jnp.einsum("nkl,nl->nk", root, e), *side[2:])
 
 
 def _second(side: Side) -> jax.Array:

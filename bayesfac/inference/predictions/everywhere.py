@@ -20,7 +20,7 @@ from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
-from bayesfac.inference.predictions.predict import param_blocks
+from bayesfac.inference.predictions.predict import Prediction, param_blocks
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table
@@ -73,17 +73,16 @@ class Everywhere:
     def blocks(self) -> Iterator[pd.DataFrame]:
         """Long tables of some rows each, in order: labels, mean, sd, sd_mean, flagged."""
         n, m = self.data.shape
-        labels, seen = _column_labels(self.data), self.data.col_counts > 0
-        axis = COLUMNS[self.data.kind][0]
+        labels, axis = _column_labels(self.data), COLUMNS[self.data.kind][0]
         height = max(1, TABLE // m)
         for first in range(0, n, height):
             rows = np.arange(first, min(first + height, n))
-            found = moments(self.method, self.hyper, self.draws, rows, m, self.memory)
+            found = self._moments(rows)
             names = self.data.coords[axis][np.repeat(rows, m)]
             every = {name: np.tile(index, len(rows)) for name, index in labels.items()}
-            known = (self.data.row_counts[rows] > 0)[:, None] & (seen | (axis != "user"))
             numbers = {name: value.ravel() for name, value in found._asdict().items()}
-            yield pd.DataFrame({axis: names, **every, **numbers, "flagged": ~known.ravel()})
+            new = self._new(rows).ravel()
+            yield pd.DataFrame({axis: names, **every, **numbers, "flagged": new})
 
     def frame(self) -> pd.DataFrame:
         """The long table of all cells."""
@@ -122,10 +121,29 @@ class Everywhere:
 
     def _all(self) -> Moments:
         if "all" not in self._kept:
-            n, m = self.data.shape
-            rows = np.arange(n)
-            self._kept["all"] = moments(self.method, self.hyper, self.draws, rows, m, self.memory)
+            self._kept["all"] = self._moments(np.arange(self.data.shape[0]))
         return self._kept["all"]
+
+    def _new(self, rows: np.ndarray) -> np.ndarray:
+        """Which cells of these rows only the prior can predict."""
+        if self.data.kind != "Ratings":
+            return np.repeat((self.data.row_counts[rows] == 0)[:, None], self.data.shape[1], 1)
+        return (self.data.cells("user")[rows] == 0)[:, None] | (self.data.cells("item") == 0)
+
+    def _moments(self, rows: np.ndarray) -> Moments:
+        """Of a point, cells that only the prior can predict have the spread of the prior, as in `predict`."""
+        found = moments(self.method, self.hyper, self.draws, rows, self.data.shape[1], self.memory)
+        new = self._new(rows)
+        draws = np.prod(next(iter(self.draws.values())).shape[:2])
+        if self.data.kind != "Ratings" or draws > 1 or not new.any():
+            return found
+        row, col = np.nonzero(new)
+        pairs = {"user": self.data.coords["user"][rows[row]], "item": self.data.coords["item"][col]}
+        located = self.data.locate(pd.DataFrame(pairs))
+        asked = Prediction(self.method, self.hyper, self.draws, *located, memory=self.memory)
+        for table in Moments._fields:
+            getattr(found, table)[new] = getattr(asked, table)
+        return found
 
 
 def moments(

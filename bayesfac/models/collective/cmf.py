@@ -325,42 +325,49 @@ def thresholds(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Para
 
 
 def swell(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
-    """Metropolis steps along u -> u + (e^t - 1) (u.q) q for kinds of which all matrices are probit, with z
-    integrated out and q a random direction.
+    """`swollen` for each kind of which all matrices are probit.
+
+    Where factors separate levels, the posterior reaches as far as the prior, but given z the scale of the
+    factors moves little.
+    """
+    for number, kind in enumerate(p.U):
+        own = [m for m in matrices(hyper) if kind in (m.row, m.col)]
+        if all(m.levels is not None for m in own):
+            p = swollen(jax.random.fold_in(key, number), p, data, hyper, kind, own)
+    return p
+
+
+def swollen(
+    key: jax.Array, p: Params, data: Relations, hyper: Hyper, kind: str, own: list[Matrix]
+) -> Params:
+    """Metropolis steps along u -> u + (e^t - 1) (u.q) q for rows u of a kind and a random direction q, with z
+    integrated out.
 
     Rows and means keep their densities, with Jacobians; Lambda, which shrinks along q, leaves
-    -K t - rate/2 q'Lambda q e^-2t. Where factors separate levels, the posterior reaches as far as the prior,
-    but given z the scale of the factors moves little.
+    -K t - rate/2 q'Lambda q e^-2t.
     """
-    own = matrices(hyper)
-    for number, kind in enumerate(p.U):
-        mine = [m for m in own if kind in (m.row, m.col)]
-        if any(m.levels is None for m in mine):
-            continue
-        direction, width, walk = jax.random.split(jax.random.fold_in(key, number), 3)
-        q = jax.random.normal(direction, p.mu[kind].shape, p.mu[kind].dtype)
-        q /= jnp.linalg.norm(q)
-        along = jnp.outer(p.U[kind] @ q, q)
-        x, w = seen(p, data), seen(p._replace(U={**p.U, kind: along}), data)
-        held = q @ p.Lambda[kind] @ q
+    direction, width, walk = jax.random.split(key, 3)
+    q = jax.random.normal(direction, p.mu[kind].shape, p.mu[kind].dtype)
+    q /= jnp.linalg.norm(q)
+    along, precise = jnp.outer(p.U[kind] @ q, q), q @ p.Lambda[kind] @ q
+    x, part = seen(p, data), seen(p._replace(U={**p.U, kind: along}), data)
 
-        def density(t: jax.Array, mine: Any = mine, x: Any = x, w: Any = w, a: Any = held) -> Any:
-            c = jnp.exp(t[0, 0])
-            total = -len(q) * t[0] - hyper.rate / 2 * a * c**-2
-            for m in mine:
-                grown = x[m.name] + (c - 1) * w[m.name]
-                total += jnp.sum(cuts.log_levels(p.cuts[m.name], grown, coded(data, m)))
-            return total
+    def density(t: jax.Array) -> jax.Array:
+        c = jnp.exp(t[0, 0])
+        total = -len(q) * t[0] - hyper.rate / 2 * precise * c**-2
+        for m in own:
+            grown = x[m.name] + (c - 1) * part[m.name]
+            total += jnp.sum(cuts.log_levels(p.cuts[m.name], grown, coded(data, m)))
+        return total
 
-        step = 10 ** (-2 * jax.random.uniform(width, (), q.dtype))
-        c = jnp.exp(metropolis(walk, jnp.zeros((1, 1), q.dtype), step, density, times=4)[0, 0])
-        T = jnp.eye(len(q), dtype=q.dtype) + (1 / c - 1) * jnp.outer(q, q)
-        p = p._replace(
-            U={**p.U, kind: p.U[kind] + (c - 1) * along},
-            mu={**p.mu, kind: p.mu[kind] + (c - 1) * (p.mu[kind] @ q) * q},
-            Lambda={**p.Lambda, kind: T @ p.Lambda[kind] @ T},
-        )
-    return p
+    step = 10 ** (-2 * jax.random.uniform(width, (), q.dtype))
+    c = jnp.exp(metropolis(walk, jnp.zeros((1, 1), q.dtype), step, density, times=4)[0, 0])
+    T = jnp.eye(len(q), dtype=q.dtype) + (1 / c - 1) * jnp.outer(q, q)
+    return p._replace(
+        U={**p.U, kind: p.U[kind] + (c - 1) * along},
+        mu={**p.mu, kind: p.mu[kind] + (c - 1) * (p.mu[kind] @ q) * q},
+        Lambda={**p.Lambda, kind: T @ p.Lambda[kind] @ T},
+    )
 
 
 def rescale(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
@@ -430,7 +437,8 @@ METHOD = register(Method(
     name="cmf", cite="singh2008cmf", data=Relations, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, augment=augment,
-    conditionals=CONDITIONALS, moves={"thresholds": thresholds, "swell": swell, "rescale": rescale}, gauge=gauge,
+    conditionals=CONDITIONALS, gauge=gauge,
+    moves={"thresholds": thresholds, "swell": swell, "rescale": rescale},
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": (), "cuts": ("{key}_threshold",)},
     traits={"no_fold_in": "a new row may have cells in several matrices"},

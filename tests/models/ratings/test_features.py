@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.features import Encoding
+from bayesfac.core.data.features import Encoding, Side
 from bayesfac.core.laws.links import Links
 from bayesfac.core.method import REGISTRY
 from bayesfac.testing import CHECKS
@@ -61,7 +61,7 @@ def test_the_law_of_a_link_matrix_is_that_of_a_ridge_regression(sparse):
     L = root @ root.T + np.eye(2)
     raw = sp.csr_matrix(X) if sparse else pd.DataFrame(X)
     known = Encoding((0, 1, 2, 3), ("number",) * 4, np.zeros(4), np.ones(4))
-    design = known.design(raw, pd.RangeIndex(9), "user")
+    design = Side(pd.RangeIndex(9), raw, known, "user").design()
     law = Links(design, jnp.asarray(R), 0.7, jnp.asarray(L))
     A = X.T @ X + 0.7 * np.eye(4)
     np.testing.assert_allclose(law.mean, np.linalg.solve(A, X.T @ R), rtol=1e-9)

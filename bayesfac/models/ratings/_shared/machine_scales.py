@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.empirical_bayes import biases
+from bayesfac.core.laws.empirical_bayes import biases, left_out
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
@@ -40,7 +40,7 @@ def estimated(
     p: Any, data: Any, hyper: Any, own: Any, observe: Observe
 ) -> tuple[Any, Any, jax.Array]:
     """Params with the sites of both sides for a point fit; the method's own unknowns; the mean variance of
-    scores.
+    scores at cells that are left out.
 
     `observe(own, x, variance)` gives the method's own unknowns anew, the target and the weight of each cell.
     """
@@ -64,7 +64,7 @@ def estimated(
     tau = dict(p.tau)
     for number, side in enumerate(ROWS):
         tau[side] = tau[side] + ridge_of_doubt(data, side, weight, both[1 - number])
-    return p._replace(tau=tau), own, jnp.mean(variance)
+    return p._replace(tau=tau), own, left_out(variance, weight)
 
 
 def from_biases(p: Any, data: Any, hyper: Any) -> Any:
