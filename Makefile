@@ -10,7 +10,7 @@ QUICK  := not slow and not long and not notebook
 
 export MPLBACKEND = Agg
 
-.PHONY: help setup demo test test-long test-all long lint format coverage notebooks nbmake readme docs bench clean
+.PHONY: help setup setup-docs demo test test-long test-all long lint format coverage notebooks nbmake readme docs bench clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -97,6 +97,8 @@ readme: $(READY)  ## update the methods in README.md, its badge and docs/choosin
 $(DOCS): $(READY)
 	$(call install,.[dev$(,)docs])
 	@touch $@
+
+setup-docs: $(DOCS)  ## install Sphinx too
 
 NOTEBOOKS ?=
 docs: $(DOCS)  ## build the site in build/site; NOTEBOOKS=1 runs the notebooks first

@@ -191,6 +191,7 @@ def test_predictions_are_near_those_of_gibbs(fits) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_same_draws_after_an_interruption(tmp_path) -> None:
     ratings, folder = data(), str(tmp_path)
     kept = bf.Blocks(2, 2, 40, 60, 2, folder=folder)

@@ -90,6 +90,7 @@ def test_every_method_with_a_law_runs(name):
     assert all(-5 < factor < 100 for factor in factors)
 
 
+@pytest.mark.slow
 def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
     data = bf.datasets.make_ratings(30, 20, 2, seed=0, density=0.4)
     fit = bf.fit("ordinal_mf", data, bf.VB(draws=40), **QUIET)

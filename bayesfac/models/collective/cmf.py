@@ -50,16 +50,17 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.relations import RATINGS, Relations, few_relations
 from bayesfac.core.laws import cuts
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.ordinal import Between, Levels, averaged, level_codes
-from bayesfac.core.math import bilinear, inner, metropolis, products
+from bayesfac.core.laws.ordinal import Between, Levels, averaged
+from bayesfac.core.math import bilinear, products
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.core.multilinear import multiplied
+from bayesfac.models.collective._matrices import Matrix, coded, matrices, probits, seen, standard
+from bayesfac.models.collective._moves import rescale, swell, thresholds
 
 SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
 
@@ -70,17 +71,6 @@ class Params(NamedTuple):
     Lambda: dict[str, jax.Array]
     alpha: dict[str, jax.Array] | None = None
     cuts: dict[str, jax.Array] | None = None
-
-
-class Matrix(NamedTuple):
-    """What predictions need to know of a matrix; `levels` are None where its law is Gaussian."""
-
-    name: str
-    row: str
-    col: str
-    offset: float
-    scale: float
-    levels: tuple[float, ...] | None
 
 
 class Hyper(NamedTuple):
@@ -120,20 +110,6 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
     if [(m[0], m[1], m[2], m[5]) for m in given] != shape:
         raise ValueError(f"Expected the matrices of the data, {own}, got {given}")
     return hyper._replace(probit=probit, matrices=given)
-
-
-def matrices(hyper: Hyper) -> list[Matrix]:
-    """All matrices, the ratings first; those of a loaded fit are plain tuples."""
-    return [Matrix(*m) for m in hyper.matrices or ()]
-
-
-def coded(data: Relations, m: Matrix) -> jax.Array:
-    """The numbers of the levels of a matrix, counted from 0."""
-    return level_codes(data.observed(m.name), m.levels)
-
-
-def standard(data: Relations, m: Matrix) -> jax.Array:
-    return (data.observed(m.name) - m.offset) / m.scale
 
 
 def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
@@ -207,15 +183,6 @@ def held(hyper: Hyper) -> tuple[str, ...]:
     return () if hyper.scales == "joint" else ("mu", "Lambda", "alpha", "cuts")
 
 
-def seen(p: Params, data: Relations) -> dict[str, jax.Array]:
-    """u.v at the cells of every matrix."""
-    x = multiplied([p.U[kind] for kind in data.axes], data.links)
-    parts = {name: x[at] for name, at in data.spans.items()}
-    if not isinstance(data.cells, Cells):  # a sample of the ratings, with the other matrices whole
-        parts[RATINGS] = inner(p.U["user"], p.U["item"], data.cells)
-    return parts
-
-
 def objective(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
     every, fit = seen(p, data), jnp.zeros(())
     for m in matrices(hyper):
@@ -233,13 +200,6 @@ def objective(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
 
 
 # -- blocks given z, the latent normals of all cells of probit matrices, matrix by matrix ------------
-def probits(p: Params, data: Relations, hyper: Hyper) -> list[tuple[Matrix, jax.Array, jax.Array]]:
-    """The matrices of levels, with u.v and the codes of their cells."""
-    every = seen(p, data)
-    own = [m for m in matrices(hyper) if m.levels is not None]
-    return [(m, every[m.name], coded(data, m)) for m in own]
-
-
 def augment(p: Params, data: Relations, hyper: Hyper) -> Between:
     parts = [
         jnp.stack([x, *cuts.limits(p.cuts[m.name], code)]) for m, x, code in probits(p, data, hyper)
@@ -312,71 +272,6 @@ def update(p: Params, data: Relations, hyper: Hyper) -> Params:
         return p
     parts = probits(p, data, hyper)
     return p._replace(cuts={m.name: cuts.lowered(p.cuts[m.name], x, c) for m, x, c in parts})
-
-
-def thresholds(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
-    """Metropolis steps of the thresholds, with z integrated out."""
-    if p.cuts is None:
-        return p
-    new = {}
-    for number, (m, x, code) in enumerate(probits(p, data, hyper)):
-        new[m.name] = cuts.walked(jax.random.fold_in(key, number), p.cuts[m.name], x, code)
-    return p._replace(cuts=new)
-
-
-def swell(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
-    """`swollen` for each kind of which all matrices are probit.
-
-    Where factors separate levels, the posterior reaches as far as the prior, but given z the scale of the
-    factors moves little.
-    """
-    for number, kind in enumerate(p.U):
-        own = [m for m in matrices(hyper) if kind in (m.row, m.col)]
-        if all(m.levels is not None for m in own):
-            p = swollen(jax.random.fold_in(key, number), p, data, hyper, kind, own)
-    return p
-
-
-def swollen(
-    key: jax.Array, p: Params, data: Relations, hyper: Hyper, kind: str, own: list[Matrix]
-) -> Params:
-    """Metropolis steps along u -> u + (e^t - 1) (u.q) q for rows u of a kind and a random direction q, with z
-    integrated out.
-
-    Rows and means keep their densities, with Jacobians; Lambda, which shrinks along q, leaves
-    -K t - rate/2 q'Lambda q e^-2t.
-    """
-    direction, width, walk = jax.random.split(key, 3)
-    q = jax.random.normal(direction, p.mu[kind].shape, p.mu[kind].dtype)
-    q /= jnp.linalg.norm(q)
-    along, precise = jnp.outer(p.U[kind] @ q, q), q @ p.Lambda[kind] @ q
-    x, part = seen(p, data), seen(p._replace(U={**p.U, kind: along}), data)
-
-    def density(t: jax.Array) -> jax.Array:
-        c = jnp.exp(t[0, 0])
-        total = -len(q) * t[0] - hyper.rate / 2 * precise * c**-2
-        for m in own:
-            grown = x[m.name] + (c - 1) * part[m.name]
-            total += jnp.sum(cuts.log_levels(p.cuts[m.name], grown, coded(data, m)))
-        return total
-
-    step = 10 ** (-2 * jax.random.uniform(width, (), q.dtype))
-    c = jnp.exp(metropolis(walk, jnp.zeros((1, 1), q.dtype), step, density, times=4)[0, 0])
-    T = jnp.eye(len(q), dtype=q.dtype) + (1 / c - 1) * jnp.outer(q, q)
-    return p._replace(
-        U={**p.U, kind: p.U[kind] + (c - 1) * along},
-        mu={**p.mu, kind: p.mu[kind] + (c - 1) * (p.mu[kind] @ q) * q},
-        Lambda={**p.Lambda, kind: T @ p.Lambda[kind] @ T},
-    )
-
-
-def rescale(key: jax.Array, p: Params, data: Relations, hyper: Hyper) -> Params:
-    """Draw the scales of kinds of one colour against those of the other, exactly: see `bpmf`."""
-    colours = data.colours
-    if not colours:
-        return p
-    U, mu, Lambda = wishart.rescaled(key, p.U, p.mu, p.Lambda, hyper.rate, colours)
-    return p._replace(U=U, mu=mu, Lambda=Lambda)
 
 
 def model(data: Relations, hyper: Hyper) -> None:

@@ -91,6 +91,7 @@ def planted(n=300, groups=3, size=5, seed=0):
     return x, y[:, order], order // size
 
 
+@pytest.mark.slow
 def test_columns_are_switched_off_for_whole_groups():
     """Figure 6.1: every group ends with two columns of its own; without the penalty all serve all."""
     x, y, truth = planted()
