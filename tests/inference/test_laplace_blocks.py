@@ -61,7 +61,7 @@ def test_draws_lie_about_the_point_with_finite_widths(tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "why"),
     [
-        ("gibbs_mmmf", {"cost": 1.0}, "loss bends sharply"),
+        ("gibbs_mmmf", {"cost": 0.5}, "loss bends sharply"),
         ("bpmf", {"scales": "joint"}, "numbers have bounds"),
     ],
 )

@@ -109,10 +109,20 @@ def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> An
     """Every site that is not held at the mode of its conditional, in turn."""
     for site, law in laws_in(conditionals, p).items():
         if site not in held:
-            name, dot, key = site.partition(".")
-            new = mode(law(p, *given))
-            p = p._replace(**{name: {**getattr(p, name), key: new} if dot else new})
+            p = _with(p, site, mode(law(p, *given)))
     return p
+
+
+def drawn(key: jax.Array, p: Any, conditionals: Any, *given: Any) -> Any:
+    """Every site at a draw from its conditional, in turn."""
+    for number, (site, law) in enumerate(laws_in(conditionals, p).items()):
+        p = _with(p, site, law(p, *given).sample(jax.random.fold_in(key, number)))
+    return p
+
+
+def _with(p: Any, site: str, value: Any) -> Any:
+    name, dot, key = site.partition(".")
+    return p._replace(**{name: {**getattr(p, name), key: value} if dot else value})
 
 
 def balance(key: jax.Array, a: jax.Array, b: jax.Array, tilt: float = 0.0) -> jax.Array:

@@ -64,7 +64,10 @@ def _fold(
     part = again(data=train, engine=engine)
     code = data.user.astype(np.int64) * data.n_items + data.item
     at = np.isin(code, test.user.astype(np.int64) * data.n_items + test.item)
-    cells = pointwise.told(part.method, data, Query(*query), part.data.levels)
+    # a label that has no rating outside the fold is predicted from the prior; where there are features, only
+    # its draws know them
+    located = Query(*query) if part.data.encodings else part.data.locate(data)[0]
+    cells = pointwise.told(part.method, data, located, part.data.levels)
     return at, _log_means(part, cells.take(at))
 
 

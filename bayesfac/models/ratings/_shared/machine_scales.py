@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.empirical_bayes import biases, left_out
+from bayesfac.core.laws.empirical_bayes import DRAWS, biases, left_out
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
@@ -46,19 +46,22 @@ def estimated(
     """
     p = from_biases(p, data, hyper)
     both: Any = tuple(certain(p, side) for side in ROWS)
+    at = {side: free(side, both[0].mean.shape[1])[0] for side in ROWS}
 
     def sweep(count: jax.Array, state: tuple) -> tuple:
         p, both, own = state
         own, target, weight, *_ = observe(own, *moments(both[0], both[1], data.cells))
         for number, side in enumerate(ROWS):
             new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
+            key = jax.random.fold_in(jax.random.key(number), count)
+            new = jax.lax.cond(count < DRAWS, drawn, lambda key, new, at: new, key, new, at[side])
             both = (new, both[1]) if number == 0 else (both[0], new)
             p = with_rows(p, side, new, L)
             better = with_prior(p, data, hyper, side, new, doubt)
             p = jax.tree.map(lambda old, new: jnp.where(count < FIRST, old, new), p, better)
         return p, both, own
 
-    p, both, own = jax.lax.fori_loop(0, SWEEPS, sweep, (p, both, own))
+    p, both, own = jax.lax.fori_loop(0, DRAWS + SWEEPS, sweep, (p, both, own))
     x, variance = moments(both[0], both[1], data.cells)
     weight = observe(own, x, variance)[2]
     tau = dict(p.tau)
@@ -73,6 +76,13 @@ def from_biases(p: Any, data: Any, hyper: Any) -> Any:
     unit = jnp.std(data.y) if p.level is None else 1.0
     b, c = biases(data.cells, y / unit)
     return p._replace(bias_user=b, bias_item=c)
+
+
+def drawn(key: jax.Array, rows: Belief, at: jax.Array) -> Belief:
+    """Rows that are certain, at a draw of their free entries: see `core/laws/empirical_bayes.py`."""
+    e = jax.random.normal(key, rows.cov.shape[:2], rows.mean.dtype)
+    moved = jnp.einsum("nkl,nl->nk", jnp.linalg.cholesky(rows.cov), e)
+    return Belief(rows.mean.at[:, at].add(moved), jnp.zeros_like(rows.cov))
 
 
 def free(side: str, K: int) -> tuple[jax.Array, int]:
