@@ -36,7 +36,8 @@ which touches it at the present x: as log P bends by at most 1, J never rises.
 With `scales="estimated"` a point fit sets mu, Lambda, alpha and cuts once, by empirical Bayes
 (`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. A Gibbs sweep also draws
 the scale of the rows of one colour against the other, if kinds have two colours such that no matrix joins
-two kinds of one colour.
+two kinds of one colour; and it lets the factors of a kind that stands in probit matrices alone grow or
+shrink along a direction (`_moves.py`).
 
 Length: more than 300 lines, for two laws of the data, each with its solver, sampler and prediction.
 """

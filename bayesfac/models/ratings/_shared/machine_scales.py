@@ -6,7 +6,7 @@ product of (b_i, 1, u_i) and (1, c_j, v_j), so that one table of second moments 
 the row i sees sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is
 taken from the target. With features, links and means of rows are solved together (`machine_moves.System`).
 The prior is then set to its mode given the second moments; of the links, the inverse of the diagonal of
-their precision stands for the variance, which is a lower bound.
+their precision stands for the variance, which is a lower bound. The first sweeps draw the rows.
 """
 
 from collections.abc import Callable
