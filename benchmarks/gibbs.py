@@ -16,6 +16,9 @@ Ratings are centred for all. The noise precision is fixed at 2 (the paper's) in 
 myFM must learn it. SMURFF and bayesfac have full Normal-Wishart priors, myFM's are diagonal. SMURFF
 and myFM compute in double precision: bayesfac is timed in both. myFM's sampler has one thread,
 whatever it is given. A sweep of SMURFF is what its own clock says, test predictions not counted.
+
+With `--features` the ratings have MovieLens' features of users and films: SMURFF runs Macau on the same
+encoded tables, and myFM is left out (`features.py` compares the predictions of all three).
 """
 
 import contextlib
@@ -42,6 +45,7 @@ from common import (
 )
 
 ALPHA = 2.0
+FEATURES = ("user_features", "item_features")
 LIBRARIES = ("bayesfac", "bayesfac float64", "SMURFF", "myFM")
 Numbers = dict[str, Any]
 
@@ -49,7 +53,8 @@ Numbers = dict[str, Any]
 def run_bayesfac(task: Numbers, data: Numbers) -> Numbers:
     import bayesfac as bf
 
-    ratings = bf.Ratings(data["user"], data["item"], data["value"])
+    tables = {name: data[name] for name in FEATURES if name in data}
+    ratings = bf.Ratings(data["user"], data["item"], data["value"], **tables)
     train, test = ratings.take(~data["held_out"]), ratings.take(data["held_out"])
     hyper = {"n_components": task["components"], "alpha": ALPHA}
 
@@ -80,11 +85,14 @@ def run_smurff(task: Numbers, data: Numbers) -> Numbers:
     plain, kept = [], []
     with tempfile.TemporaryDirectory() as folder:
         session = smurff.TrainSession(
-            ["normal", "normal"], task["components"], task["threads"], task["warmup"],
+            ["macau" if name in data else "normal" for name in FEATURES], task["components"], task["threads"], task["warmup"],
             task["draws"], task["seed"], verbose=0, save_freq=1, save_name=f"{folder}/draws.hdf5",
         )  # fmt: skip
         session.setTrain(train, smurff.FixedNoise(ALPHA))
         session.setTest(test)
+        for mode, name in enumerate(FEATURES):
+            if name in data:
+                session.addSideInfo(mode, data[name], direct=True)
         session.init()
         for _ in range(task["warmup"] + task["draws"]):
             begun = time.perf_counter()
@@ -186,7 +194,7 @@ def rows(components: int, found: dict[str, Numbers], missing: list[str]) -> list
     """One line a library; ratios to SMURFF where it ran."""
     base = found.get("SMURFF", found["bayesfac"])["sweep"]
     lines = []
-    for name in LIBRARIES:
+    for name in [*found, *missing]:
         line: Numbers = {"K": components, "library": name}
         if name in missing:
             lines.append(line | {"ms a sweep": "not installed"})
@@ -208,18 +216,20 @@ def load(args: Any) -> tuple[str, Numbers]:
     if args.quick:
         ratings = bf.datasets.make_gaussian(400, 300, rank=5, density=0.2)[0]
     else:
-        ratings = bf.datasets.load(args.data)
+        ratings = bf.datasets.load(args.data, features=args.features)
     order = np.random.default_rng(0).permutation(len(ratings))
     held_out = np.isin(np.arange(len(ratings)), order[: len(ratings) // 10])
     name = "generated" if args.quick else args.data
     numbers = {"user": ratings.user, "item": ratings.item, "value": ratings.value}
-    return f"{name}: {ratings!r}", numbers | {"held_out": held_out}
+    tables = {f"{side}_features": np.asarray(x.table, float) for side, x in ratings.x.items()}
+    return f"{name}: {ratings!r}", numbers | tables | {"held_out": held_out}
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--data", default="movielens-1m", metavar="NAME", help="a set of ratings")
     parser.add_argument("--components", type=int, nargs="+", default=[32, 100], metavar="K")
+    parser.add_argument("--features", action="store_true", help="of users and films")
     parser.add_argument("--warmup", type=int, default=20, metavar="N", help="sweeps not kept (20)")
     parser.add_argument("--draws", type=int, default=20, metavar="N", help="sweeps kept (20)")
     parser.add_argument("--chains", type=int, default=4, metavar="N", help="of bayesfac (4)")
@@ -233,6 +243,7 @@ def main() -> None:
     name, arrays = load(args)
     missing = [name for name in ("SMURFF", "myFM") if installed(name.lower()) is None]
     present = [name for name in LIBRARIES if name not in missing]
+    present = [name for name in present if name != "myFM" or not args.features]
     found, lines, first = {}, [], {}
     with shared_arrays(**arrays) as data:
         for K in args.components:
@@ -250,7 +261,8 @@ def main() -> None:
     settings = {"data": name, "alpha": ALPHA, "warmup": args.warmup, "draws": args.draws}
     settings |= {"repeats": args.repeats, "threads": args.threads, "chains": args.chains}
     record = {"where": where, "settings": settings, "first call": first, "results": found}
-    report("gibbs", args, record | {"not installed": missing}, text)
+    name = "gibbs_features" if args.features else "gibbs"
+    report(name, args, record | {"not installed": missing}, text)
 
 
 if __name__ == "__main__":
