@@ -135,8 +135,8 @@ def bilinear(
     if isinstance(query, Grid):
         return inner(U, V, query), jnp.zeros((), U.dtype)
     new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
-    u = jnp.where(new_user[:, None], prior_mean(user[0], query.row), U[query.row])
-    v = jnp.where(new_item[:, None], prior_mean(item[0], query.col), V[query.col])
+    u = jnp.where(new_user[:, None], prior_mean(user[0], query.row), jnp.asarray(U)[query.row])
+    v = jnp.where(new_item[:, None], prior_mean(item[0], query.col), jnp.asarray(V)[query.col])
 
     def variance(_: None) -> jax.Array:
         by_user = jnp.where(new_user, jnp.sum((v @ user[1]) * v, -1), 0)
@@ -157,15 +157,15 @@ def prior_mean(mean: jax.Array, code: Any) -> jax.Array:
 
 def products(
     U: jax.Array, V: jax.Array, query: Query | Grid, user: tuple, item: tuple
-) -> tuple[jax.Array, Any, Callable[[jax.Array], jax.Array]]:
-    """u . v at the query; which cells have a new user or item; and draws of u . v there.
+) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
+    """u . v at the query, and draws of it.
 
     `user` and `item` are as in `bilinear`. The draw for a standard normal point of 1 + K coordinates is that
     of the prior: u . v is normal where one side is new, and normal given u where both are.
     """
     mean, variance = bilinear(U, V, query, user, item)
     if isinstance(query, Grid):
-        return mean, None, lambda point: mean
+        return mean, lambda point: mean
     new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
 
     def at(point: jax.Array) -> jax.Array:
@@ -177,7 +177,7 @@ def products(
             both = jnp.sum(u * other, -1) + jnp.sqrt(jnp.sum(u @ item[1] * u, -1)) * point[0]
         return jnp.where(new_user & new_item, both, mean + jnp.sqrt(variance) * point[0])
 
-    return mean, new_user | new_item, at
+    return mean, at
 
 
 def metropolis(

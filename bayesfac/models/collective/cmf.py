@@ -304,12 +304,15 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
         mean, variance = bilinear(U, V, query, row, col)
         sd = jnp.sqrt(1 / jnp.asarray(p.alpha[m.name], mean.dtype) + variance)
         return dist.Normal(m.offset + m.scale * mean, m.scale * sd)
-    mean, new, at = products(U, V, query, row, col)
 
-    def law(x: jax.Array) -> Levels:
+    def levels(x: jax.Array) -> Levels:
         return cuts.levels(p.cuts[m.name], x, m.levels)
 
-    return averaged(law(mean), lambda point: law(at(point)), hyper.n_components + 1, new)
+    def law(cells: Query | Grid) -> tuple:
+        mean, at = products(U, V, cells, row, col)
+        return levels(mean), lambda point: levels(at(point))
+
+    return averaged(law, hyper.n_components + 1, query)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

@@ -106,22 +106,24 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors."""
-    exact = Levels(hyper.levels, jnp.moveaxis(scores(p, query), 0, -1))
-    if isinstance(query, Grid):
-        return exact
-    row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     K, R = hyper.n_components, len(hyper.levels)
 
-    def at(point: jax.Array) -> Levels:
-        a, c, b = jnp.split(point, [K, K + R])
-        A = jnp.where(row[:, None] < 0, a, p.A[row])
-        habit = jnp.where(row[:, None] < 0, hyper.scale_bias * c, p.bias_user[:, row].T)
-        known = p.bias[:, col].T + jnp.einsum("ck,rck->cr", A, p.B[:, col])
-        # of a new item, b_r + a.B_r is normal and independent from level to level
-        sd = jnp.sqrt(hyper.scale_bias**2 + hyper.scale**2 * jnp.sum(A**2, 1))
-        return Levels(hyper.levels, habit + jnp.where(col[:, None] < 0, sd[:, None] * b, known))
+    def law(cells: Query | Grid) -> tuple:
+        exact = Levels(hyper.levels, jnp.moveaxis(scores(p, cells), 0, -1))
+        row, col = jnp.asarray(cells.row), jnp.asarray(cells.col)
 
-    return averaged(exact, at, K + 2 * R, (row < 0) | (col < 0))
+        def at(point: jax.Array) -> Levels:
+            a, c, b = jnp.split(point, [K, K + R])
+            A = jnp.where(row[:, None] < 0, a, jnp.asarray(p.A)[row])
+            habit = jnp.where(row[:, None] < 0, hyper.scale_bias * c, p.bias_user[:, row].T)
+            known = p.bias[:, col].T + jnp.einsum("ck,rck->cr", A, p.B[:, col])
+            # of a new item, b_r + a.B_r is normal and independent from level to level
+            sd = jnp.sqrt(hyper.scale_bias**2 + hyper.scale**2 * jnp.sum(A**2, 1))
+            return Levels(hyper.levels, habit + jnp.where(col[:, None] < 0, sd[:, None] * b, known))
+
+        return exact, at
+
+    return averaged(law, K + 2 * R, query)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

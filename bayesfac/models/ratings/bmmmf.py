@@ -80,14 +80,14 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The higher level where x >= cut (eq. 3.4); new users and items are draws from their priors."""
-    mean, new, at = margins.products(p.U, p.V, query, hyper.penalty)
+
+    def law(cells: Query | Grid) -> tuple:
+        mean, at = margins.products(p.U, p.V, cells, hyper.penalty)
+        return likelihood(mean, hyper).levels(), lambda point: likelihood(at(point), hyper).levels()
+
+    mean, _ = margins.products(p.U, p.V, query, hyper.penalty)
     liked = jnp.where(mean >= hyper.cut, 1, 0)
-
-    def levels(point: jax.Array) -> Levels:
-        return likelihood(at(point), hyper).levels()
-
-    exact = likelihood(mean, hyper).levels()
-    return averaged(exact, levels, 1 + hyper.n_components, new, liked)
+    return averaged(law, 1 + hyper.n_components, query, liked)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -107,7 +107,10 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The mean of the members' levels; new users and items are draws from their priors."""
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
-        x, K = margins.products(p.U, p.V, query, hyper.penalty), hyper.n_components
+        K = hyper.n_components
+
+        def x(cells: Query | Grid) -> tuple:
+            return margins.products(p.U, p.V, cells, hyper.penalty)
 
         def known(x: jax.Array, theta: jax.Array) -> Levels:
             return margins.Margins(hyper.levels, x, theta, hyper.loss).levels()

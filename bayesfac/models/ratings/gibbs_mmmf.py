@@ -298,7 +298,10 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
-    x, K = products(p.U, p.V, query, *wishart.new_rows(p, query)), hyper.n_components
+    K = hyper.n_components
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(p.U, p.V, cells, *wishart.new_rows(p, cells))
 
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()

@@ -100,17 +100,25 @@ def cascade(x: jax.Array, cut: float) -> jax.Array:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels with the cascade's choice; new users and items are draws from their priors."""
-    each = zip(p.U, p.V, hyper.penalty, strict=True)
-    stages = [margins.products(U, V, query, penalty) for U, V, penalty in each]
-    mean = jnp.stack([stage[0] for stage in stages], -1)
 
-    def levels(point: jax.Array) -> Levels:
-        own = jnp.split(point, len(stages))  # the stages are independent
-        x = [at(part) for (_, _, at), part in zip(stages, own, strict=True)]
+    def stages(cells: Query | Grid) -> list:
+        each = zip(p.U, p.V, hyper.penalty, strict=True)
+        return [margins.products(U, V, cells, penalty) for U, V, penalty in each]
+
+    def levels(x: list) -> Levels:
         return likelihood(jnp.stack(x, -1), hyper).levels()
 
-    exact, dim = likelihood(mean, hyper).levels(), len(stages) * (1 + hyper.n_components)
-    return averaged(exact, levels, dim, stages[0][1], cascade(mean, hyper.cut))
+    def law(cells: Query | Grid) -> tuple:
+        every = stages(cells)
+
+        def at(point: jax.Array) -> Levels:
+            own = jnp.split(point, len(every))  # the stages are independent
+            return levels([draw(part) for (_, draw), part in zip(every, own, strict=True)])
+
+        return levels([mean for mean, _ in every]), at
+
+    mean, dim = jnp.stack([mean for mean, _ in stages(query)], -1), len(hyper.penalty)
+    return averaged(law, dim * (1 + hyper.n_components), query, cascade(mean, hyper.cut))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

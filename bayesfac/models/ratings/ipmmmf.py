@@ -283,19 +283,23 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     K, dtype = hyper.n_components, p.V.dtype
     item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))
     user = (prior.mean, jnp.diag(prior.variance))
-    mean, new, normal = products(p.Z, p.V, query, user, item)
 
-    def at(point: jax.Array) -> jax.Array:
-        u = prior.icdf(jax.scipy.stats.norm.cdf(point[1:]))
-        row, col = jnp.asarray(query.row), jnp.asarray(query.col)
-        both = hyper.scale_item * jnp.linalg.norm(u) * point[0]
-        of_new_user = jnp.where(col < 0, both, p.V[col] @ u)
-        return jnp.where(row < 0, of_new_user, normal(point))
+    def x(cells: Query | Grid) -> tuple:
+        mean, normal = products(p.Z, p.V, cells, user, item)
+
+        def at(point: jax.Array) -> jax.Array:
+            u = prior.icdf(jax.scipy.stats.norm.cdf(point[1:]))
+            row, col = jnp.asarray(cells.row), jnp.asarray(cells.col)
+            both = hyper.scale_item * jnp.linalg.norm(u) * point[0]
+            of_new_user = jnp.where(col < 0, both, jnp.asarray(p.V)[col] @ u)
+            return jnp.where(row < 0, of_new_user, normal(point))
+
+        return mean, at
 
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()
 
-    return margins.predicted(known, (mean, new, at), K, p.theta, query, hyper.scale_theta)
+    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -87,7 +87,10 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors."""
-    x, K = margins.products(p.U, p.V, query, hyper.penalty), hyper.n_components
+    K = hyper.n_components
+
+    def x(cells: Query | Grid) -> tuple:
+        return margins.products(p.U, p.V, cells, hyper.penalty)
 
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()

@@ -31,7 +31,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import metropolis
+from bayesfac.core.math import metropolis, products
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.models.ratings._shared import thresholds as cuts
@@ -164,7 +164,11 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-    return cuts.predicted(p, query, hyper, *machine.extended(p, query))
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(*machine.extended(p, cells))
+
+    return cuts.predicted(p, query, hyper, x, hyper.n_components + 2)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

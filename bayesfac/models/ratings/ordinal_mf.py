@@ -40,7 +40,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import inner, row_sums
+from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import normal_wishart as wishart
@@ -200,7 +200,11 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-    return cuts.predicted(p, query, hyper, p.U, p.V, query, *wishart.new_rows(p, query))
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(p.U, p.V, cells, *wishart.new_rows(p, cells))
+
+    return cuts.predicted(p, query, hyper, x, hyper.n_components)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

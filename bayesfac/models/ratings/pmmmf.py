@@ -116,19 +116,21 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice has x between its cuts. New users and items are draws from their priors."""
-    mean, new, at = margins.products(p.U, p.V, query, hyper.penalty)
     R = len(hyper.levels)
-    theta = thresholds_at(p.theta, query, jnp.arange(R) - (R - 1) / 2)
+
+    def law(cells: Query | Grid) -> tuple:
+        mean, at = margins.products(p.U, p.V, cells, hyper.penalty)
+        theta = thresholds_at(p.theta, cells, jnp.arange(R) - (R - 1) / 2)
+
+        def levels(x: jax.Array) -> Levels:
+            costs = [proximal(x, theta, jnp.full(x.shape, r), jnp.ones(R, bool)) for r in range(R)]
+            return Levels(hyper.levels, -jnp.stack(costs, -1))
+
+        return levels(mean), lambda point: levels(at(point))
+
+    mean, _ = margins.products(p.U, p.V, query, hyper.penalty)
     chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
-
-    def known(x: jax.Array) -> Levels:
-        costs = [proximal(x, theta, jnp.full(x.shape, r), jnp.ones(R, bool)) for r in range(R)]
-        return Levels(hyper.levels, -jnp.stack(costs, -1))
-
-    def levels(point: jax.Array) -> Levels:
-        return known(at(point))
-
-    return averaged(known(mean), levels, 1 + hyper.n_components, new, chosen)
+    return averaged(law, 1 + hyper.n_components, query, chosen)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -149,19 +149,23 @@ def drawn_thresholds(theta: jax.Array, query: Any, scale: float, point: jax.Arra
 
 
 def predicted(
-    known: Any, x: tuple, K: int, theta: jax.Array, query: Query | Grid, scale: float
+    known: Any, x: Any, K: int, theta: jax.Array, query: Query | Grid, scale: float
 ) -> Levels:
     """The levels `known(x, theta)`, averaged over the priors of new users and items.
 
-    `x` is what `products` returns, for K components; `scale` is the sd of thresholds about their centres.
+    `x(cells)` is what `products` returns, for K components; `scale` is the sd of thresholds about their
+    centres.
     """
-    mean, new, at = x
 
-    def levels(point: jax.Array) -> Levels:
-        return known(at(point[: K + 1]), drawn_thresholds(theta, query, scale, point[K + 1 :]))
+    def law(cells: Query | Grid) -> tuple:
+        mean, at = x(cells)
 
-    exact = known(mean, thresholds_at(theta, query))
-    return averaged(exact, levels, 1 + K + theta.shape[-1], new)
+        def levels(point: jax.Array) -> Levels:
+            return known(at(point[: K + 1]), drawn_thresholds(theta, cells, scale, point[K + 1 :]))
+
+        return known(mean, thresholds_at(theta, cells)), levels
+
+    return averaged(law, 1 + K + theta.shape[-1], query)
 
 
 def threshold_energy(theta: jax.Array, scale: float) -> jax.Array | float:

@@ -8,6 +8,7 @@ Params has `centre` and `theta`, which is None where thresholds are shared; `hyp
 levels, scale_shift and scale_gap.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
-from bayesfac.core.math import metropolis, products, row_sums
+from bayesfac.core.math import metropolis, row_sums
 
 DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
 
@@ -181,22 +182,25 @@ def sample(x: jax.Array, data: Ratings, hyper: Any) -> None:
         numpyro.sample("rating", likelihood(x, theta, hyper), obs=data.y)
 
 
-def predicted(p: Any, query: Query | Grid, hyper: Any, *parts: Any) -> Levels:
-    """The levels of x = u.v, for the arguments of `products`; the choice is the median. New users, their
-    thresholds and new items are prior draws."""
-    mean, new, at = products(*parts)
-    K, sd = parts[0].shape[1], population(hyper)[1]
+def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple], K: int) -> Levels:
+    """The levels at `x(cells)`, which is what `products` returns, for rows of K numbers; the choice is the
+    median. New users, their thresholds and new items are prior draws."""
+    sd = population(hyper)[1]
 
-    def theta(shift: jax.Array | float) -> jax.Array:
-        if p.theta is None:
-            return rising(p.centre)
-        return ordinal.thresholds_at(p.theta, query, rising(p.centre + sd * shift))
+    def law(cells: Query | Grid) -> tuple:
+        mean, at = x(cells)
 
-    def levels(point: jax.Array) -> Levels:
-        return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+        def theta(shift: jax.Array | float) -> jax.Array:
+            if p.theta is None:
+                return rising(p.centre)
+            return ordinal.thresholds_at(p.theta, cells, rising(p.centre + sd * shift))
 
-    exact = likelihood(mean, theta(0.0), hyper)
-    return averaged(exact, levels, K + len(hyper.levels), new)
+        def levels(point: jax.Array) -> Levels:
+            return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+
+        return likelihood(mean, theta(0.0), hyper), levels
+
+    return averaged(law, K + len(hyper.levels), query)
 
 
 def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Between:
