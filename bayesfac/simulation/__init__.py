@@ -29,11 +29,12 @@ from bayesfac.simulation.results import Calibration as Calibration
 from bayesfac.simulation.samplers import SAMPLERS, Length
 
 BLOCK = 100  # replications at a time
-USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1)}  # warm-up, and steps for each draw
+USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1)}  # warm-up; steps for each draw
 SETTINGS = {  # of the engines, those that `sbc` accepts
     "Gibbs": (),
     "NUTS": ("target_accept", "max_tree_depth", "jitter"),
     "SVI": ("guide", "steps", "learning_rate"),
+    "VB": ("max_iter", "widen"),
 }
 
 
@@ -56,13 +57,13 @@ def sbc(
 
     For each replication the parameters are drawn from the method's joint, and the data given the parameters;
     the engine then draws from the posterior, and the true value of every identified quantity is ranked among
-    its draws. The ranks are uniform if the sampler is correct. For SVI, an approximation, they measure the
-    error. Replications run in blocks of at most 100, each in one compiled program, in float64.
+    its draws. The ranks are uniform if the sampler is correct. For SVI and VB, approximations, they measure
+    the error. Replications run in blocks of at most 100, each in one compiled program, in float64.
 
     Parameters
     ----------
     method : str or Method
-    engine : {"Gibbs", "NUTS", "SVI"}
+    engine : {"Gibbs", "NUTS", "SVI", "VB"}
     replications : int
     draws : int
         Draws of each replication; bins are even if `draws` + 1 has many divisors.
@@ -78,7 +79,7 @@ def sbc(
         it `joblib.parallel_config` decides. Results do not depend on it.
     settings
         Settings of the engine: `target_accept`, `max_tree_depth`, `jitter` (NUTS), `guide`, `steps`,
-        `learning_rate` (SVI).
+        `learning_rate` (SVI), `max_iter`, `widen` (VB).
 
     Examples
     --------
@@ -204,7 +205,7 @@ def _judged(
     rng = np.random.default_rng(empty.settings["seed"])
     ranks = pd.DataFrame({q: ranked(true[q][fine], drawn[q][fine], rng) for q in true})
     ess = pd.Series(dict.fromkeys(true, float(length.draws)))
-    if not empty.engine.startswith("SVI"):
+    if not empty.engine.startswith(("SVI", "VB")):
         ess = pd.Series({q: effective(drawn[q][fine]) for q in true})
     notes = [f"interrupted after {len(fine)} replications"] if partial else []
     if truths.pool:

@@ -12,6 +12,7 @@ from bayesfac.inference.gibbs import Gibbs, sweep
 from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
 from bayesfac.inference.result import Job
 from bayesfac.inference.variational.svi import SVI, settings_of, variational
+from bayesfac.inference.variational.vb import VB, drawn
 
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 
@@ -77,6 +78,29 @@ def svi(job: Job, engine: SVI, length: Length) -> Posterior:
     return posterior
 
 
+def vb(job: Job, engine: VB, length: Length) -> Posterior:
+    """Independent draws of the law of all sites, after `max_iter` sweeps of coordinate ascent."""
+    method, example, hyper, law = job.method, job.data, job.hyper, job.method.variational
+    like = method.init(jax.random.key(0), example, hyper)
+
+    def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        begin, walk, draw = jax.random.split(key, 3)
+        p = method.init(begin, example, hyper)
+        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+
+        def once(number: jax.Array, p: Any) -> Any:
+            return sweep(method, hyper, p, data, jax.random.fold_in(walk, number))
+
+        if method.conditionals:
+            p = jax.lax.fori_loop(0, length.warmup, once, p)
+        q = law.begin(p, data, hyper)  # type: ignore[union-attr]
+        q = jax.lax.fori_loop(0, engine.max_iter, lambda _, q: law.update(q, data, hyper), q)  # type: ignore[union-attr]
+        found, _ = drawn(method, hyper, length.draws, engine.widen, q, draw, data)
+        return from_sites(method, found), {}
+
+    return posterior
+
+
 def kept(
     step: Callable[[Any, jax.Array], Any],
     state: Any,
@@ -100,4 +124,5 @@ SAMPLERS: dict[str, Callable[[Job, Any, Length], Posterior]] = {
     "Gibbs": gibbs,
     "NUTS": nuts,
     "SVI": svi,
+    "VB": vb,
 }

@@ -78,6 +78,14 @@ def test_mean_field_is_measured():
     assert found.table["the draws are"].str.contains("too").any()
 
 
+def test_vb_is_measured_and_its_unseen_predictions_are_too_narrow():
+    found = bf.sbc("bpmf", "VB", replications=100, max_iter=200, progress=False)
+    assert found.ok is False and (found.ess == 99).all()
+    asked = ("prediction (0, 0), seen", "prediction (3, 4), unseen")
+    seen, unseen = found.table.loc[list(asked), "90 % covers"]
+    assert unseen < 0.8 < seen
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", HYPER)

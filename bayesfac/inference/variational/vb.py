@@ -69,7 +69,7 @@ class VB:
         climb = FixedPoint(self.max_iter, self.tol, accelerate=False, every=self.every)
         point = Checkpoint(self.folder, job.identity, self.save_every)
         found = climb.descend(replace(job, method=ascent(job.method)), q, point)
-        many = program(_draws, job.data, job.method, job.hyper, self.draws, self.widen)
+        many = program(drawn, job.data, job.method, job.hyper, self.draws, self.widen)
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         check_number(float(factor), "factor of standard deviations", "by linear response")
         notes = [WIDER.format(float(factor) - 1)] if factor != 1 else []
@@ -101,9 +101,10 @@ def _begin(method: Method, hyper: Any, p: Any, data: Any) -> Any:
     return method.variational.begin(p, data, hyper)  # type: ignore[union-attr]
 
 
-def _draws(
+def drawn(
     method: Method, hyper: Any, count: int, widen: bool, q: Any, key: jax.Array, data: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
+    """{site: draws} of the law q, wider if `widen`, and the factor of standard deviations."""
     law: Any = method.variational
     factor, (probe, *keys) = jnp.ones(()), jax.random.split(key, 1 + len(sites(q)))
     if widen and law.widened:
