@@ -6,7 +6,7 @@ ratings   MovieLens-100K, random 90/10: BPMF, K = 10
 labels    emotions, half of the rows without labels: HERES, 10 components
 levels    made-up levels (400 x 300, rank 3): ordinal_mf, K = 3, and in "attitudes" urp with as many
 tensor    made-up values of known truth (60 x 50 x 20, rank 3, 1 in 10 cells seen): CP, K = 3
-films     MovieLens-100K, random 90/10: ordinal_mf, K = 10 (takes an hour)
+films     MovieLens-100K, random 90/10: ordinal_mf, K = 10 (20 minutes)
 margins   made-up levels (30 x 20): mmmf, Laplace by blocks and the mean-field guide beside NUTS
 guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
           what the check of widths says when the guide is fitted

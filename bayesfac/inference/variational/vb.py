@@ -73,8 +73,8 @@ class VB:
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         check_number(float(factor), "factor of standard deviations", "by linear response")
         notes = [WIDER.format(float(factor) - 1)] if factor != 1 else []
-        drawn = {site: np.asarray(x)[None] for site, x in draws.items()}
-        return replace(found, params=None, draws=drawn, notes=[*found.notes, *notes])
+        kept = {site: np.asarray(x)[None] for site, x in draws.items()}
+        return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
     def _start(self, job: Job) -> Any:
         """The state of one chain of Gibbs after some sweeps from the method's `init`."""
