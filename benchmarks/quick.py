@@ -7,6 +7,7 @@ labels    emotions, half of the rows without labels: HERES, 10 components
 levels    made-up levels (400 x 300, rank 3): ordinal_mf, K = 3, and in "attitudes" urp with as many
 tensor    made-up values of known truth (60 x 50 x 20, rank 3, 1 in 10 cells seen): CP, K = 3
 films     MovieLens-100K, random 90/10: ordinal_mf, K = 10 (20 minutes)
+million   MovieLens-1M, random 90/10: bpmf, K = 32 (shorter long run)
 margins   made-up levels (30 x 20): mmmf, Laplace by blocks and the mean-field guide beside NUTS
 guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
           what the check of widths says when the guide is fitted
@@ -28,7 +29,8 @@ import bayesfac as bf
 from bayesfac.datasets.fetch import folders
 
 PARTS = (
-    "made up", "ratings", "labels", "levels", "attitudes", "tensor", "films", "margins", "guides",
+    "made up", "ratings", "labels", "levels", "attitudes", "tensor", "films", "million", "margins",
+    "guides",
 )  # fmt: skip
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 Numbers = dict[str, Any]
@@ -43,11 +45,11 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
         users = truth.U[np.asarray(test.users)[test.user]]
         items = truth.V[np.asarray(test.items)[test.item]]
         return "bpmf", {"n_components": shape[2]}, train, test, np.sum(users * items, 1)
-    if part in ("ratings", "films"):
-        name = "ratings" if quick else "movielens-100k"
+    if part in ("ratings", "films", "million"):
+        name = "ratings" if quick else "movielens-1m" if part == "million" else "movielens-100k"
         train, test = bf.split.holdout(bf.datasets.load(name), 0.1, seed=seed)
-        method = "bpmf" if part == "ratings" else "ordinal_mf"
-        return method, {"n_components": 3 if quick else 10}, train, test, None
+        method, K = "ordinal_mf" if part == "films" else "bpmf", 32 if part == "million" else 10
+        return method, {"n_components": 3 if quick else K}, train, test, None
     if part in ("levels", "attitudes"):
         train, test, truth = levelled(
             (40, 30) if quick else (400, 300), 0.3 if quick else 0.1, seed
@@ -125,7 +127,8 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
     law, least = None, np.nan
     if "VB" in point.method.engines:
         law, least = timed(method, train, bf.VB(), settings)
-    length = (50, 100) if quick else (500, 500) if part == "labels" else (500, 2000)
+    long_enough = {"labels": (500, 500), "million": (300, 500)}
+    length = (50, 100) if quick else long_enough.get(part, (500, 2000))
     long = bf.fit(method, train, bf.Gibbs(*length, 2, thin=2), progress=False, **settings)
 
     def beside(fit: bf.Fit) -> Numbers:
