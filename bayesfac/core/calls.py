@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from itertools import islice
 from typing import Any
 
@@ -86,7 +87,7 @@ def _elsewhere(calls: Iterable[tuple], jobs: int | None) -> Iterator[Any]:
                 ledger.close(number)
                 yield result
             return
-        except TerminatedWorkerError as died:
+        except (TerminatedWorkerError, CancelledError) as died:  # of loky; of Dask, whose worker is gone
             ledger.lost(died)
 
 

@@ -126,6 +126,7 @@ def of_a_dask_worker(times: int, folder: Path, seed: int = 0, **how: Any) -> Num
         return {"kills": 0, "left out": f"pip install 'bayesfac[dask]': {error}"}
     from joblib import parallel_config
 
+    how = {"sweeps": 250 * times} | how  # long enough to be struck so often
     whole, pick, over = evaluated(**how), random.Random(seed), threading.Event()
     struck: list[int] = []
     quiet = {"dashboard_address": None, "threads_per_worker": 1, "local_directory": str(folder)}

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ from joblib import parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import ThreadingBackend
 
+from bayesfac.core import calls
 from bayesfac.core.calls import Ledger, Shared, finished_calls, workers
 from bayesfac.core.errors import BayesfacError
 
@@ -56,9 +58,25 @@ def test_two_processes_compute_what_one_does_in_the_same_precision():
 
 
 def test_a_call_whose_process_was_killed_is_done_again(tmp_path):
-    calls = [(dies_once, str(tmp_path), n) for n in range(4)]
-    assert sorted(finished_calls(calls, 2)) == [0, 1, 2, 3]
+    each = [(dies_once, str(tmp_path), n) for n in range(4)]
+    assert sorted(finished_calls(each, 2)) == [0, 1, 2, 3]
     assert (tmp_path / "died").exists()
+
+
+def test_a_call_that_dask_forgot_with_its_worker_is_done_again(monkeypatch):
+    """Dask may cancel a call whose worker died while its result was on the way."""
+    handed_out = []
+
+    def finished(handed, jobs):
+        handed_out.append([number for _, (number, *_), _ in handed])
+        for number in handed_out[-1]:
+            if number == 1 and len(handed_out) == 1:
+                raise CancelledError("_run: already forgotten")
+            yield number, 2**number
+
+    monkeypatch.setattr(calls, "_finished", finished)
+    assert list(finished_calls([(pow, 2, n) for n in range(4)], 2)) == [1, 2, 4, 8]
+    assert handed_out == [[0, 1, 2, 3], [1, 2, 3]]
 
 
 def test_the_same_calls_are_not_lost_for_ever():
@@ -83,13 +101,13 @@ class NoGenerators(ThreadingBackend):
 def test_a_backend_without_generators_gets_waves():
     asked = []
 
-    def calls():
+    def each():
         for n in range(5):
             asked.append(n)
             yield pow, 2, n
 
     with parallel_config(NoGenerators(), n_jobs=2):
-        results = finished_calls(calls(), None)
+        results = finished_calls(each(), None)
         assert next(results) == 1 and asked == [0, 1], "a call is asked for when it can begin"
         assert list(results) == [2, 4, 8, 16]
 
