@@ -196,8 +196,9 @@ def averaged(
     """
     exact, _ = law(query)
     choice = exact.choice if choice is None else choice
-    if isinstance(query, Grid):  # all users and items are known
+    if isinstance(query, Grid) or not len(query.row):  # all users and items are known
         return Levels(exact.values, exact.log_p, choice)
+    features = [getattr(query, side, None) for side in ("user", "item")]  # cells of training have none
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     new = (row < 0) | (col < 0)
     n, every = len(row), jnp.asarray(points(dim), exact.log_p.dtype)
@@ -207,7 +208,7 @@ def averaged(
     places = jnp.nonzero(new, size=parts * size, fill_value=n)[0].reshape(parts, size)
 
     def average(at: jax.Array) -> jax.Array:
-        _, levels = law(query._replace(row=row[at], col=col[at]))
+        _, levels = law(Query(row[at], col[at], *features))
 
         def add(total: jax.Array, point: jax.Array) -> tuple[jax.Array, None]:
             return total + levels(point).probs, None

@@ -25,7 +25,7 @@ def law(cells):
     return at(jnp.zeros(1)), at
 
 
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 300])
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 300])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_only_new_cells_are_averaged_however_many_there_are(n, share):
     rng = np.random.default_rng(0)
