@@ -71,10 +71,10 @@ How to read the tables:
   has two tests: a chi-square test of the histogram of ranks, and a test of the whole distribution function
   (Sailynoja, Buerkner & Vehtari 2022). A p below .01 means that something is wrong. With as many rows as
   here, one p of a few percent is expected.
-- **worst** is the quantity with the smallest p (of VB and SVI: the one whose 90 % intervals are farthest off);
-  **50 %** and **90 %** are the percentages of central intervals of that level that hold the true value. **its
-  draws are** says in which direction the draws are off ("fine": in no direction). **Predictions** is the
-  90 % coverage of the prediction that is farthest off.
+- **worst** is the quantity with the smallest p (of VB and SVI: the one whose 90 % intervals are farthest
+  off). **50 %** and **90 %** are the percentages of central intervals of that level that hold the true
+  value. **its draws are** says in which direction the draws are off ("fine": in no direction).
+  **Predictions** is the 90 % coverage of the prediction that is farthest off.
 - **effective** is the number of independent draws that the ranked draws of a replication are worth, for the
   quantity that mixes worst. Correlated draws give false alarms: if the number is below half of the draws, a
   small p may mean that the sampler is slow, not wrong.

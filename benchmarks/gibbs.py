@@ -85,8 +85,9 @@ def run_smurff(task: Numbers, data: Numbers) -> Numbers:
     plain, kept = [], []
     with tempfile.TemporaryDirectory() as folder:
         session = smurff.TrainSession(
-            ["macau" if name in data else "normal" for name in FEATURES], task["components"], task["threads"], task["warmup"],
-            task["draws"], task["seed"], verbose=0, save_freq=1, save_name=f"{folder}/draws.hdf5",
+            ["macau" if name in data else "normal" for name in FEATURES], task["components"], task["threads"],
+            task["warmup"], task["draws"], task["seed"], verbose=0, save_freq=1,
+            save_name=f"{folder}/draws.hdf5",
         )  # fmt: skip
         session.setTrain(train, smurff.FixedNoise(ALPHA))
         session.setTest(test)

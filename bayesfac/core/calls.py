@@ -87,7 +87,10 @@ def _elsewhere(calls: Iterable[tuple], jobs: int | None) -> Iterator[Any]:
                 ledger.close(number)
                 yield result
             return
-        except (TerminatedWorkerError, CancelledError) as died:  # of loky; of Dask, whose worker is gone
+        except (
+            TerminatedWorkerError,
+            CancelledError,
+        ) as died:  # of loky; of Dask, whose worker is gone
             ledger.lost(died)
 
 

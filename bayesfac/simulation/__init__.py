@@ -29,7 +29,8 @@ from bayesfac.simulation.results import Calibration as Calibration
 from bayesfac.simulation.samplers import SAMPLERS, Length
 
 BLOCK = 100  # replications at a time
-USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1)}  # warm-up; steps for each draw
+# For each engine: warm-up, and steps for each draw.
+USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1)}
 SETTINGS = {  # of the engines, those that `sbc` accepts
     "Gibbs": (),
     "NUTS": ("target_accept", "max_tree_depth", "jitter"),

@@ -198,7 +198,8 @@ def averaged(
     choice = exact.choice if choice is None else choice
     if isinstance(query, Grid) or not len(query.row):  # all users and items are known
         return Levels(exact.values, exact.log_p, choice)
-    features = [getattr(query, side, None) for side in ("user", "item")]  # cells of training have none
+    # Cells of training have no features.
+    features = [getattr(query, side, None) for side in ("user", "item")]
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     new = (row < 0) | (col < 0)
     n, every = len(row), jnp.asarray(points(dim), exact.log_p.dtype)
