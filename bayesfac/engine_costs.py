@@ -79,11 +79,8 @@ def engines(method: str, data: Any, **hyper: Any) -> Costs:
     settled = settle(known, data, hyper)
     data = known.ready(data, settled)
     p = known.init(jax.random.key(0), data, settled)
-    refused = {"VB"} if getattr(data, "x", None) else set()  # VB takes no features of rows
     seconds = {
-        name: SECONDS * (FIXED + _work(name, known, data, settled, p))
-        for name in known.engines
-        if name not in refused
+        name: SECONDS * (FIXED + _work(name, known, data, settled, p)) for name in known.engines
     }
     advice = _advice(known.solver, seconds)
     rows = [

@@ -7,8 +7,8 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
@@ -24,6 +24,20 @@ QUIET = {"n_components": 2, "progress": False}
 def small():
     """Ratings of users and items that are seen some ten times each."""
     return bf.datasets.make_gaussian(30, 20, 2, density=0.4, seed=0)[0]
+
+
+@cache
+def with_features_of(sparse: bool):
+    """Ratings whose rows follow from features but for a little; four users and an item have none."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(40, 2)), rng.normal(size=(20, 2))
+    U = x @ rng.normal(size=(2, 2)) + 0.2 * rng.normal(size=(40, 2))
+    V = z @ rng.normal(size=(2, 2)) + 0.2 * rng.normal(size=(20, 2))
+    y = U @ V.T + 0.4 * rng.normal(size=(40, 20))
+    seen = rng.random((40, 20)) < 0.4
+    seen[:4], seen[:, 0] = False, False
+    x, z = (sp.csr_matrix(x), sp.csr_matrix(z)) if sparse else (x, z)
+    return bf.Ratings(np.where(seen, y, np.nan), user_features=x, item_features=z)
 
 
 def fitted(name: str, sweeps: int, **settings):
@@ -105,10 +119,27 @@ def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
 def test_what_cannot_run_says_why():
     with pytest.raises(BayesfacError, match="mmmf cannot run with VB: it declares no VB step"):
         bf.fit("mmmf", small(), bf.VB())
-    table = pd.DataFrame({"x": [1.0, 0.0, 1.0]}, index=[0, 1, 2])
-    data = bf.Ratings([0, 1, 2, 0], [0, 1, 2, 1], [1.0, 2.0, 3.0, 2.0], user_features=table)
-    with pytest.raises(BayesfacError, match="VB takes no features"):
-        bf.fit("bpmf", data, bf.VB(), n_components=1)
+
+
+@pytest.mark.parametrize(("name", "sparse"), [("bpmf", True), ("pmf", False)])
+def test_features_say_of_new_users_what_they_say_in_gibbs(name, sparse):
+    """Predictions of users without ratings, and of an item that nobody rated."""
+    data = with_features_of(sparse)
+    long = bf.fit(name, data, bf.Gibbs(300, 1000, 2), n_components=2, progress=False)
+    fit = bf.fit(name, data, bf.VB(draws=1000), progress=False, **long.hyper._asdict())
+    assert {"B.user", "ridge.item"} <= set(fit.draws)
+    new = {"user": np.repeat(np.arange(4), 20), "item": np.tile(np.arange(20), 4)}
+    truth, found = long.predict(new), fit.predict(new)
+    assert truth.flagged.all()
+    print(
+        np.corrcoef(truth.mean, found.mean)[0, 1],
+        np.median(found.sd_mean / truth.sd_mean),
+        np.median(found.sd / truth.sd),
+    )
+    assert np.corrcoef(truth.mean, found.mean)[0, 1] > 0.995
+    # the law of B alone lacks what B shares with the rows, which linear response does not add
+    assert 0.8 < np.median(found.sd_mean / truth.sd_mean) < 1
+    assert 0.97 < np.median(found.sd / truth.sd) < 1.03
 
 
 # -- by brute force ----------------------------------------------------------------------------------

@@ -307,7 +307,7 @@ def expected_observed(
     return q._replace(alpha={**q.alpha, "rate": rate}), y, q.alpha["shape"] / rate
 
 
-def prior(q: Any, side: str, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
     tau = beliefs.gamma(q.tau).mean
     return jnp.diag(tau), tau * (q.mu_U if side == "user" else q.mu_V)["mean"]
 
@@ -322,7 +322,7 @@ def rate_of_tau(q: Any, hyper: Hyper) -> jax.Array:
     return rate
 
 
-def settle(q: Any, hyper: Hyper) -> Any:
+def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
     """The laws of mu and tau given the rows."""
     tau = beliefs.gamma(q.tau).mean
     for site, own in (("mu_U", q.U), ("mu_V", q.V)):

@@ -169,7 +169,7 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 # -- the variational law: alpha is Gamma -------------------------------------------------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    sides = bound.wishart_begin(p)
+    sides = bound.wishart_begin(p, data, hyper)
     if p.alpha is None:
         return sides
     shape = jnp.asarray(hyper.alpha_shape + 0.5 * len(data.y), p.U.dtype)
@@ -199,7 +199,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     fit = 0.5 * (len(data.y) * log - alpha * misfit(x, variance, data, hyper))
     if noise is not None:
         fit += (hyper.alpha_shape - 1) * log - hyper.alpha_rate * alpha
-    return fit - bound.wishart_energy(q, hyper)
+    return fit - bound.wishart_energy(q, data, hyper)
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:

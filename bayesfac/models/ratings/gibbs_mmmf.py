@@ -250,7 +250,8 @@ def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.
 
 # -- the variational law: g at 1 / sqrt(E z^2), thresholds independent normals ---------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    return bound.wishart_begin(p) | {"theta": {"mean": p.theta, "var": jnp.zeros_like(p.theta)}}
+    sides = bound.wishart_begin(p, data, hyper)
+    return sides | {"theta": {"mean": p.theta, "var": jnp.zeros_like(p.theta)}}
 
 
 def squared(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
@@ -276,7 +277,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     z, root = squared(q, x, variance, data, hyper)
     wide = 0.5 * jnp.sum(q.theta["var"]) / hyper.scale_theta**2
     prior = margins.threshold_energy(q.theta["mean"], hyper.scale_theta) + wide
-    return -jnp.sum(z + root) - prior - bound.wishart_energy(q, hyper)
+    return -jnp.sum(z + root) - prior - bound.wishart_energy(q, data, hyper)
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:

@@ -143,7 +143,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 # -- the variational law: see `_shared/threshold_law.py`; log gaps (shared: all thresholds) are points -----
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
-    return bound.wishart_begin(p) | law.begin(p.U, p.centre, free)
+    return bound.wishart_begin(p, data, hyper) | law.begin(p.U, p.centre, free)
 
 
 def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
@@ -174,7 +174,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     """A bound on minus the expected objective: with z at its best, or by `cuts.bending`."""
     fit = jnp.sum(cuts.log_likelihood(law.at(q, law.points(q)), x, data, hyper))
     fit -= 0.5 * cuts.bending(hyper) * jnp.sum(variance)
-    return fit - bound.wishart_energy(q, hyper) - law.energy(q, *cuts.population(hyper))
+    return fit - bound.wishart_energy(q, data, hyper) - law.energy(q, *cuts.population(hyper))
 
 
 def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -185,10 +185,17 @@ def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hype
     return sum(each, jnp.zeros(())) / (2 * np.pi) ** 0.5
 
 
+def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    return law.prior(q, side, data, hyper, cuts.population(hyper)[1])
+
+
+def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
+    return law.settle(bound.wishart_settle(q, data, hyper), *cuts.population(hyper))
+
+
 VARIATIONAL = bound.record(
     begin, expected_observed, expected, law.laws, fitted=fitted,
-    prior=lambda q, side, hyper: law.prior(q, side, hyper, cuts.population(hyper)[1]),
-    settle=lambda q, hyper: law.settle(bound.wishart_settle(q, hyper), *cuts.population(hyper)),
+    prior=prior, settle=settle,
     split=law.split, below=True,
 )  # fmt: skip
 

@@ -35,12 +35,13 @@ from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws import beliefs
+from bayesfac.core.laws import link_beliefs as link
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, pick, total
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import links
+from bayesfac.models.ratings._shared import pmf_features as features
 from bayesfac.models.ratings._shared import variational as bound
 
 SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
@@ -152,57 +153,10 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     U, V = links.rest(p, data, "user"), links.rest(p, data, "item")
     ridge = jnp.sum(U**2) / hyper.scale_user**2 + jnp.sum(V**2) / hyper.scale_item**2
     if hyper.biases:
-        b, c = lone_bias(p, data, "user"), lone_bias(p, data, "item")
+        b, c = features.lone_bias(p, data, "user"), features.lone_bias(p, data, "item")
         ridge += (jnp.sum(b**2) + jnp.sum(c**2)) / hyper.scale_bias**2
     cost = 0.5 * (fit + ridge)
-    return cost if p.B is None else cost + link_energy(p, hyper)
-
-
-# -- features: None and nothing without them -------------------------------------------------------
-def bias_centre(p: Params, data: Ratings, side: str) -> jax.Array | float:
-    """What features say of the biases of a side."""
-    return data.x[side].times(p.C[side])[:, 0] if links.linked(p, side) else 0.0
-
-
-def lone_bias(p: Params, data: Ratings, side: str) -> jax.Array:
-    """The biases of a side, less what features explain."""
-    bias = p.bias_user if side == "user" else p.bias_item
-    return bias - bias_centre(p, data, side) if links.linked(p, side) else bias
-
-
-def precisions(side: str, hyper: Hyper, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """The precision of a row of a side, and of its bias."""
-    scale = hyper.scale_user if side == "user" else hyper.scale_item
-    eye = jnp.eye(hyper.n_components, dtype=dtype)
-    return eye / scale**2, eye[:1, :1] / hyper.scale_bias**2
-
-
-def of_side(p: Params, side: str, hyper: Hyper) -> list[tuple[jax.Array, jax.Array]]:
-    """The matrices B and C of a side with the precisions of their columns."""
-    row, bias = precisions(side, hyper, p.U.dtype)
-    return [(p.B[side], row), *([(p.C[side], bias)] if hyper.biases else [])]
-
-
-def link_energy(p: Params, hyper: Hyper) -> jax.Array | float:
-    total: Any = 0.0
-    for side in p.B or ():
-        total += ridge_energy(p.ridge[side], hyper)
-        total += sum(energy_of_link(B, p.ridge[side], L) for B, L in of_side(p, side, hyper))
-    return total
-
-
-def conditional_B(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
-    rows = p.U if side == "user" else p.V
-    return Links(data.x[side], rows, p.ridge[side], precisions(side, hyper, p.U.dtype)[0])
-
-
-def conditional_C(p: Params, data: Ratings, hyper: Hyper, side: str) -> Links:
-    bias = p.bias_user if side == "user" else p.bias_item
-    return Links(data.x[side], bias[:, None], p.ridge[side], precisions(side, hyper, p.U.dtype)[1])
-
-
-def conditional_ridge(p: Params, data: Ratings, hyper: Hyper, side: str) -> dist.Gamma:
-    return links.of_ridge(hyper, *of_side(p, side, hyper))
+    return cost if p.B is None else cost + features.link_energy(p, hyper)
 
 
 # -- rows and biases -------------------------------------------------------------------------------
@@ -233,12 +187,12 @@ def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
 def conditional_bias_user(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
     """b_i | rest: a ridge on the constant 1."""
     rest = data.y - hyper.offset - p.bias_item[data.cells.col] - inner(p.U, p.V, data.cells)
-    return bias_rows(data.cells.by_row, rest, p.V, hyper, bias_centre(p, data, "user"))
+    return bias_rows(data.cells.by_row, rest, p.V, hyper, features.bias_centre(p, data, "user"))
 
 
 def conditional_bias_item(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
     rest = data.y - hyper.offset - p.bias_user[data.cells.row] - inner(p.U, p.V, data.cells)
-    return bias_rows(data.cells.by_col, rest, p.U, hyper, bias_centre(p, data, "item"))
+    return bias_rows(data.cells.by_col, rest, p.U, hyper, features.bias_centre(p, data, "item"))
 
 
 def bias_rows(
@@ -252,10 +206,14 @@ def bias_rows(
     return dist.Normal(mean, precision**-0.5).to_event(1)
 
 
-BIASES = ("bias_user", "bias_item")
+BIASES, LINKS = ("bias_user", "bias_item"), ("B", "C", "ridge")
 CONDITIONALS: dict[str, Any] = {"U": conditional_U, "V": conditional_V}
 CONDITIONALS |= {"bias_user": conditional_bias_user, "bias_item": conditional_bias_item}
-CONDITIONALS |= {"B": conditional_B, "C": conditional_C, "ridge": conditional_ridge}
+CONDITIONALS |= {
+    "B": features.conditional_B,
+    "C": features.conditional_C,
+    "ridge": features.conditional_ridge,
+}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
@@ -263,17 +221,31 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     return settled(p, CONDITIONALS, (), data, hyper)
 
 
-# -- the variational law: biases are independent normals ---------------------------------------------
+# -- the variational law: biases are independent normals, B and C as in `core/laws/link_beliefs.py` ---------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    found = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
+    found: dict[str, Any] = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
     for site in BIASES if hyper.biases else ():
         bias = getattr(p, site)
         found[site] = {"mean": bias, "var": jnp.zeros_like(bias)}
-    return found
+    for number, name in enumerate(("B", "C")):
+        if tables := getattr(p, name):
+            L = {side: features.precisions(side, hyper, p.U.dtype)[number] for side in tables}
+            found[name] = {s: link.begin(B, L[s], data.x[s]) for s, B in tables.items()}
+    if p.B is None:
+        return found
+    sizes = {side: sum(B.size for B, _ in features.of_side(p, side, hyper)) for side in p.B}
+    return found | {"ridge": {s: link.begin_ridge(r, hyper, sizes[s]) for s, r in p.ridge.items()}}
 
 
 def means(q: Any) -> Params:
-    return Params(*(site and site["mean"] for site in q))
+    """Params at the means of all laws."""
+
+    def each(site: Any) -> Any:
+        return site and {side: belief["mean"] for side, belief in site.items()}
+
+    U, V, b, c = (site and site["mean"] for site in (q.U, q.V, q.bias_user, q.bias_item))
+    ridge = q.ridge and {side: beliefs.gamma(belief).mean for side, belief in q.ridge.items()}
+    return Params(U, V, b, c, each(q.B), each(q.C), ridge)
 
 
 def expected_observed(
@@ -288,29 +260,61 @@ def expected_observed(
     return q, data.y - offsets(p, data.cells, hyper), hyper.noise**-2
 
 
+def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    precision = features.precisions(side, hyper, q.U["mean"].dtype)[0]
+    centre = links.explained(means(q), data, side)
+    return precision, jnp.zeros(()) if centre is None else centre @ precision
+
+
+def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
+    """The laws of B, C and ridge given rows and biases."""
+    for side in q.B or ():
+        x, ridge, p = data.x[side], q.ridge[side], means(q)
+        row, bias = features.precisions(side, hyper, p.U.dtype)
+        found = [(link.settled(x, p.U if side == "user" else p.V, ridge, row), row)]
+        q = q._replace(B={**q.B, side: found[0][0]})
+        if hyper.biases:
+            own = p.bias_user if side == "user" else p.bias_item
+            found.append((link.settled(x, own[:, None], ridge, bias), bias))
+            q = q._replace(C={**q.C, side: found[1][0]})
+        q = q._replace(ridge={**q.ridge, side: link.settled_ridge(ridge, hyper, *found)})
+    return q
+
+
 def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """Minus the expected objective."""
     p, cells = means(q), data.cells
-    square, cost = (data.y - offsets(p, cells, hyper) - x) ** 2 + variance, jnp.zeros(())
+    square = (data.y - offsets(p, cells, hyper) - x) ** 2 + variance
     if hyper.biases:
         square += q.bias_user["var"][cells.row] + q.bias_item["var"][cells.col]
-        for site in BIASES:
-            bias = getattr(q, site)
-            cost += jnp.sum(bias["mean"] ** 2 + bias["var"]) / hyper.scale_bias**2
-    for rows, scale in ((q.U, hyper.scale_user), (q.V, hyper.scale_item)):
-        cost += (jnp.sum(rows["mean"] ** 2) + jnp.einsum("nkk->", rows["cov"])) / scale**2
-    return -0.5 * (jnp.sum(square) / hyper.noise**2 + cost)
+    cost = 0.5 * jnp.sum(square) / hyper.noise**2
+    for side in ("user", "item"):
+        row, bias = features.precisions(side, hyper, p.U.dtype)
+        own = (q.U if side == "user" else q.V)["cov"].sum(0)
+        parts = [(links.rest(p, data, side), own, row, q.B)]
+        if hyper.biases:
+            var = jnp.sum((q.bias_user if side == "user" else q.bias_item)["var"])[None, None]
+            parts.append((features.lone_bias(p, data, side)[:, None], var, bias, q.C))
+        for rest, wide, L, tables in parts:
+            table = rest.T @ rest + wide
+            if side in (tables or ()):
+                B, ridge = tables[side], p.ridge[side]
+                table += link.spread(data.x[side], B) + ridge * link.second(B)
+                cost -= 0.5 * len(B["mean"]) * jnp.linalg.slogdet(L)[1]
+            cost += 0.5 * jnp.sum(table * L)
+    for side, ridge in (q.ridge or {}).items():
+        sizes = [B.size for B, _ in features.of_side(p, side, hyper)]
+        cost += link.expected_ridge_energy(ridge, hyper, sum(sizes))
+    return -cost
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    return {site: beliefs.normal(belief) for site, belief in q._asdict().items() if belief}
+    plain = {n: beliefs.normal(b) for n, b in q._asdict().items() if b and n not in LINKS}
+    more = {f"C.{side}": link.law(C) for side, C in (q.C or {}).items()}
+    return plain | more | bound.link_laws(q)
 
 
-VARIATIONAL = bound.record(
-    begin, expected_observed, expected, laws,
-    prior=lambda q, side, hyper: (precisions(side, hyper, q.U["mean"].dtype)[0], jnp.zeros(())),
-    settle=lambda q, hyper: q,
-)  # fmt: skip
+VARIATIONAL = bound.record(begin, expected_observed, expected, laws, prior=prior, settle=settle)
 
 
 def sample_side(side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array | None]:

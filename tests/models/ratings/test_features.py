@@ -26,8 +26,6 @@ def cases():
     """All checks of every method; the quick tests have all but the costly ones of bpmf, and few of others."""
     for name in (*METHODS, "bpmf, sparse"):
         for check in CHECKS:
-            if check == "variational":  # VB refuses features: tests/inference/test_vb.py
-                continue
             quick = check in FAST or (name == "bpmf" and check not in COSTLY)
             yield (name, check) if quick else pytest.param(name, check, marks=pytest.mark.slow)
 

@@ -3,7 +3,7 @@
 Each side has the laws of `core/laws/normal_wishart.py`. This file has the sites, the energy and the
 conditionals of both sides, and moves along the scales of U against V. `hyper` has `beta0` and `rate`.
 
-Features of users and items shift mu from row to row (`_links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
+Features of users and items shift mu from row to row (`links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
 """
 
 from functools import partial

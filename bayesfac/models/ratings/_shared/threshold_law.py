@@ -103,14 +103,15 @@ def energy(q: Any, c: jax.Array, s: jax.Array) -> jax.Array:
     return 0.5 * (wide + away) + jnp.sum(q.theta["gaps"])
 
 
-def prior(q: Any, side: str, hyper: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+def prior(q: Any, side: str, data: Any, hyper: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Of rows; those of users have the first threshold too."""
-    precision, shift = bound.wishart_prior(q, side, hyper)
+    precision, shift = bound.wishart_prior(q, side, data, hyper)
     if side == "item" or q.theta is None:
         return precision, shift
     tau = s[:1, None] ** -2.0
     both = jax.scipy.linalg.block_diag(precision, tau.astype(precision.dtype))
-    return both, jnp.append(shift, tau * q.centre["mean"][0])
+    level = jnp.broadcast_to(tau[0] * q.centre["mean"][0], (*shift.shape[:-1], 1))
+    return both, jnp.concatenate([shift, level], -1)
 
 
 def settle(q: Any, c: jax.Array, s: jax.Array) -> Any:

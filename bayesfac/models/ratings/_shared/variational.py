@@ -21,12 +21,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import beliefs, response
+from bayesfac.core.laws import link_beliefs as link
 from bayesfac.core.laws.beliefs import Belief, half, inverse, second, square, times_rows, whole
 from bayesfac.core.math import inner
 from bayesfac.core.method import Variational
+from bayesfac.models.ratings._shared.links import linked
 
 NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}  # rows, mu, Lambda
 
@@ -67,44 +68,70 @@ def rows(
     return {"mean": times_rows(cov, shift + b), "cov": cov}
 
 
-# -- Normal-Wishart sides ---------------------------------------------------------------------------------
-def wishart_begin(p: Any) -> dict[str, Belief]:
+# -- Normal-Wishart sides, with features in `core/laws/link_beliefs.py` -------------------------------------
+def wishart_begin(p: Any, data: Any, h: Any) -> dict[str, Any]:
     """Laws of both sides at a point."""
-    found: dict[str, Belief] = {}
-    for names in NAMES.values():
-        laws = beliefs.wishart_begin(*(getattr(p, name) for name in names))
+    found: dict[str, Any] = {}
+    for side, names in NAMES.items():
+        rows, mu, precision = (getattr(p, name) for name in names)
+        extra = data.x[side].width if linked(p, side) else 0
+        laws = beliefs.wishart_begin(rows, mu, precision, extra)
         found |= dict(zip(names, laws, strict=True))
-    return found
+    if p.B is None:
+        return found
+    found["B"] = {s: link.begin(B, getattr(p, NAMES[s][2]), data.x[s]) for s, B in p.B.items()}
+    ridge = {s: link.begin_ridge(r, h, p.B[s].size) for s, r in p.ridge.items()}
+    return found | {"ridge": ridge}
 
 
-def wishart_sides(q: Any) -> list[tuple[Belief, Belief, Belief]]:
-    """Rows, mu and Lambda of both sides; rows without levels."""
-    found = []
-    for name, mean, scale in NAMES.values():
-        mu = getattr(q, mean)
-        found.append((beliefs.front(getattr(q, name), len(mu["mean"])), mu, getattr(q, scale)))
-    return found
+def without_features(q: Any, side: str, data: Any) -> tuple[Belief, Any]:
+    """The rows of a side without levels, less what features explain; what B adds to the rate of Lambda."""
+    name, mean, _ = NAMES[side]
+    own = beliefs.front(getattr(q, name), len(getattr(q, mean)["mean"]))
+    if not linked(q, side):
+        return own, 0.0
+    x, B = data.x[side], q.B[side]
+    added = link.spread(x, B) + beliefs.gamma(q.ridge[side]).mean * link.second(B)
+    return {**own, "mean": own["mean"] - x.times(B["mean"])}, added
 
 
-def wishart_prior(q: Any, side: str, h: Any) -> tuple[jax.Array, jax.Array]:
-    """E Lambda and E Lambda mu."""
+def wishart_prior(q: Any, side: str, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
+    """E Lambda, and E Lambda times the prior mean of the rows."""
     _, mean, scale = NAMES[side]
-    precision = beliefs.expected_precision(getattr(q, scale))
-    return precision, precision @ getattr(q, mean)["mean"]
+    precision, centre = beliefs.expected_precision(getattr(q, scale)), getattr(q, mean)["mean"]
+    if linked(q, side):
+        centre = centre + data.x[side].times(q.B[side]["mean"])
+    return precision, centre @ precision
 
 
-def wishart_settle(q: Any, h: Any) -> Any:
-    """The laws of mu and Lambda given the rows."""
-    for (_, mean, scale), (own, _, wide) in zip(NAMES.values(), wishart_sides(q), strict=True):
-        mu, new = beliefs.wishart_settle(own, wide, h)
-        q = q._replace(**{mean: mu, scale: new})
+def wishart_settle(q: Any, data: Any, h: Any) -> Any:
+    """The laws of B, mu, Lambda and ridge given the rows."""
+    for side, (name, mean, scale) in NAMES.items():
+        if linked(q, side):
+            mu, precision = getattr(q, mean), beliefs.expected_precision(getattr(q, scale))
+            rows = getattr(q, name)["mean"][:, : len(precision)] - mu["mean"]
+            new = link.settled(data.x[side], rows, q.ridge[side], precision)
+            q = q._replace(B={**q.B, side: new})
+        own, added = without_features(q, side, data)
+        mu, wide = beliefs.wishart_settle(own, getattr(q, scale), h, added)
+        q = q._replace(**{mean: mu, scale: wide})
+        if linked(q, side):
+            pair = q.B[side], beliefs.expected_precision(wide)
+            ridge = link.settled_ridge(q.ridge[side], h, pair)
+            q = q._replace(ridge={**q.ridge, side: ridge})
     return q
 
 
-def wishart_energy(q: Any, h: Any) -> jax.Array:
+def wishart_energy(q: Any, data: Any, h: Any) -> jax.Array:
     """The expectation of `normal_wishart.energy`."""
-    user, item = (beliefs.wishart_energy(*side, h) for side in wishart_sides(q))
-    return user + item
+    total = jnp.zeros(())
+    for side, (_, mean, scale) in NAMES.items():
+        own, added = without_features(q, side, data)
+        extra = data.x[side].width if linked(q, side) else 0
+        total += beliefs.wishart_energy(own, getattr(q, mean), getattr(q, scale), h, added, extra)
+        if extra:
+            total += link.expected_ridge_energy(q.ridge[side], h, q.B[side]["mean"].size)
+    return total
 
 
 def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
@@ -113,7 +140,13 @@ def wishart_laws(q: Any) -> dict[str, dist.Distribution]:
     for name, mean, scale in NAMES.values():
         found |= {site: beliefs.normal(getattr(q, site)) for site in (name, mean)}
         found[scale] = beliefs.wishart(getattr(q, scale))
-    return found
+    return found | link_laws(q)
+
+
+def link_laws(q: Any) -> dict[str, dist.Distribution]:
+    """The laws of B and ridge."""
+    found: dict[str, dist.Distribution] = {f"B.{s}": link.law(B) for s, B in (q.B or {}).items()}
+    return found | {f"ridge.{s}": beliefs.gamma(r) for s, r in (q.ridge or {}).items()}
 
 
 # -- the whole -----------------------------------------------------------------------------------------------
@@ -133,7 +166,8 @@ def record(
     observed(q, x, variance, data, hyper)       q with the method's own sites anew; target, weight of cells
     expected(q, x, variance, data, hyper)       minus the expected objective, or a lower bound of it
     laws(q)                                     {site: Distribution}
-    prior(q, side, hyper), settle(q, hyper)     of the rows; the laws of the prior's sites anew
+    prior(q, side, data, hyper)                 precision of the rows, and precision times mean
+    settle(q, data, hyper)                      the laws of the prior's sites anew
     fitted(q, x, variance, data, hyper)         the expected log likelihood, whose curvature widens rows where
                                                 `expected` has a bound that bends more
 
@@ -144,15 +178,11 @@ def record(
         cells = data.cells
         q, target, weight = observed(q, *moments(q.U, q.V, cells), data, hyper)
         other = facing(q.U, q.V)
-        q = q._replace(U=rows(cells.by_row, target, weight, other, *prior(q, "user", hyper)))
-        q = q._replace(V=rows(cells.by_col, target, weight, q.U, *prior(q, "item", hyper)))
-        return settle(q, hyper)
+        q = q._replace(U=rows(cells.by_row, target, weight, other, *prior(q, "user", data, hyper)))
+        q = q._replace(V=rows(cells.by_col, target, weight, q.U, *prior(q, "item", data, hyper)))
+        return settle(q, data, hyper)
 
     def start(p: Any, data: Any, hyper: Any) -> Any:
-        if data.x:
-            raise BayesfacError(
-                "VB takes no features of users and items: fit without them, or with bf.Gibbs()"
-            )
         return update(p._replace(**begin(p, data, hyper)), data, hyper)
 
     def all_of(q: Any, data: Any, hyper: Any) -> jax.Array:
