@@ -94,13 +94,22 @@ def affordable(engine: Quick, job: Job, point: Result) -> int:
     """
     method, data, hyper, key = job.method, job.data, job.hyper, job.key
     p, looks = point.params, len(point.trace) - 1
-    price = FIXED + looks * look_work(method, data, hyper, p)
-    price += work(lambda data: (method.start or method.init)(key, data, hyper), data)
+    price = FIXED + looks * look_work(method, data, hyper, p) + start_work(job, p)
     left = (engine.times - 1) * price / engine.chains
     one = sweep_work(method, data, hyper, p, OVER)
     kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
     every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
     return int(min(MOST, max(FEWEST, every, (left - kept * engine.draws) / one)))
+
+
+def start_work(job: Job, p: Any) -> float:
+    """The work of the solver's start."""
+    method, hyper = job.method, job.hyper
+    if method.start_sweeps is None or method.update is None:
+        begin = method.start or method.init
+        return work(lambda data: begin(job.key, data, hyper), job.data)
+    update, sweeps = method.update, method.start_sweeps(job.data, hyper)
+    return sweeps * work(lambda p, data: update(p, data, hyper), p, job.data)
 
 
 def look_work(method: Method, data: Any, hyper: Any, p: Any) -> float:

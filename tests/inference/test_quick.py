@@ -14,7 +14,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY, settle, sites
 from bayesfac.inference.gibbs import spread
-from bayesfac.inference.quick import Quick, affordable
+from bayesfac.inference.quick import Quick, affordable, start_work
 from bayesfac.inference.result import Job, Result
 from bayesfac.inference.widths import against_conditionals, shortness
 from bayesfac.inference.work import work
@@ -161,6 +161,27 @@ def test_sweeps_follow_from_counted_work(monkeypatch):
     monkeypatch.setattr("bayesfac.inference.quick.MOST", 10**9)
     n = [affordable(Quick(times=t, draws=1), job, point) for t in (101, 201, 201)]
     assert n[1] == n[2] == pytest.approx(2 * n[0], rel=0.02)
+
+
+def starts():
+    """Every method with conditionals, and each start of those that can choose one."""
+    for name in sorted(name for name, method in REGISTRY.items() if method.conditionals):
+        chooses = "start" in REGISTRY[name].Hyper._fields
+        yield from (
+            (name, start) for start in (("best", "kmeans", "random") if chooses else (None,))
+        )
+
+
+@pytest.mark.parametrize(("name", "start"), list(starts()))
+def test_the_work_of_every_start_is_counted(name, start):
+    """Also of starts that are no program which could be traced: those of topic models."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    hyper = hyper if start is None else hyper._replace(start=start)
+    found = start_work(
+        Job(method, data, hyper, jax.random.key(0)), method.init(jax.random.key(0), data, hyper)
+    )
+    assert found >= 0 if start == "random" else found > 0
 
 
 def test_an_interrupted_solver_gives_its_point(monkeypatch):

@@ -9,6 +9,7 @@ n_c. With z of each cell at its best given the laws of the tables, its shares ar
 The expected counts are exp E log A times the slopes of sum_c n_c log P_c there.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import polygamma
 
+from bayesfac.core.kernels.simplex import tilted_rows
 from bayesfac.core.laws import beliefs, response
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Variational, flattened
@@ -74,9 +76,24 @@ def typical(belief: beliefs.Belief) -> jax.Array:
     return jnp.exp(beliefs.expected_log(belief))
 
 
+class DirichletRows(dist.Dirichlet):
+    """Dirichlet rows whose draws come from the loops for rows of probabilities, far faster than JAX's own."""
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        flat = self.concentration.reshape(-1, self.event_shape[0])
+
+        def one(key: jax.Array) -> jax.Array:
+            return tilted_rows(key, flat, jnp.zeros_like(flat)).reshape(self.concentration.shape)
+
+        if not sample_shape:
+            return one(key)
+        drawn = jax.lax.map(one, jax.random.split(key, math.prod(sample_shape)))
+        return drawn.reshape(*sample_shape, *self.concentration.shape)
+
+
 def laws(q: Any) -> dict[str, dist.Distribution]:
     """The Dirichlet laws of all sites."""
-    return flattened(each(q, lambda belief: dist.Dirichlet(belief["conc"]))._asdict())
+    return flattened(each(q, lambda belief: DirichletRows(belief["conc"]))._asdict())
 
 
 def flatter(belief: beliefs.Belief, factor: jax.Array) -> beliefs.Belief:

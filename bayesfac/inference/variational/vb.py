@@ -110,5 +110,10 @@ def drawn(
     if widen and law.widened:
         q, factor = law.widened(probe, q, data, hyper)
     laws = law.laws(q).items()
-    found = {s: own.sample(k, (count,)) for k, (s, own) in zip(keys, laws, strict=False)}
+
+    def each(key: jax.Array, own: Any) -> jax.Array:
+        # one draw at a time: gamma numbers are drawn by rejection, all again until the last is accepted
+        return jax.lax.map(own.sample, jax.random.split(key, count))
+
+    found = {s: each(k, own) for k, (s, own) in zip(keys, laws, strict=False)}
     return law.split(found, hyper), factor
