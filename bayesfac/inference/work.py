@@ -27,7 +27,13 @@ def work(function: Callable, *args: Any) -> float:
 
 
 def _of(program: Jaxpr) -> float:
-    return sum(_equation(eqn) for eqn in program.eqns)
+    """The work of the equations whose results are used; XLA leaves out the others."""
+    used, total = set(map(id, program.outvars)), 0.0
+    for eqn in reversed(program.eqns):
+        if eqn.effects or any(id(out) in used for out in eqn.outvars):
+            used.update(map(id, eqn.invars))
+            total += _equation(eqn)
+    return total
 
 
 def _equation(eqn: Any) -> float:

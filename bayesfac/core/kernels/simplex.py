@@ -22,7 +22,7 @@ def gammas(key: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
     from bayesfac.core.kernels import bridge, simplex_loops  # not at import: loads Numba
 
     args = seed_of(key), shape, rate
-    return bridge.call(simplex_loops.gammas, rate.dtype, [rate.shape], *args, cost=100 * len(rate))[
+    return bridge.call(simplex_loops.gammas, rate.dtype, [rate.shape], *args, cost=450 * len(rate))[
         0
     ]
 
@@ -42,7 +42,7 @@ def tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array:
     from bayesfac.core.kernels import bridge, simplex_loops  # not at import: loads Numba
 
     args = seed_of(key), shape, tilt.astype(shape.dtype)
-    cost = 150 * shape.size
+    cost = 450 * shape.size
     return bridge.call(simplex_loops.tilted_rows, shape.dtype, [shape.shape], *args, cost=cost)[0]
 
 
