@@ -226,7 +226,7 @@ def _sbc_options(parser: Parser) -> None:
     parser.add_argument(
         "--engine",
         metavar="ENGINE",
-        help="gibbs, nuts, vb or svi (default: gibbs if the method has a Gibbs sampler)",
+        help="gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)",
     )
     parser.add_argument(
         "--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)"

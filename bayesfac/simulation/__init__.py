@@ -30,12 +30,13 @@ from bayesfac.simulation.samplers import SAMPLERS, Length
 
 BLOCK = 100  # replications at a time
 # For each engine: warm-up, and steps for each draw.
-USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1)}
+USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1), "Quick": (0, 1)}
 SETTINGS = {  # of the engines, those that `sbc` accepts
     "Gibbs": (),
     "NUTS": ("target_accept", "max_tree_depth", "jitter"),
     "SVI": ("guide", "steps", "learning_rate"),
     "VB": ("max_iter", "widen"),
+    "Quick": ("sweeps", "chains", "pairs"),
 }
 
 
@@ -58,13 +59,13 @@ def sbc(
 
     For each replication the parameters are drawn from the method's joint, and the data given the parameters;
     the engine then draws from the posterior, and the true value of every identified quantity is ranked among
-    its draws. The ranks are uniform if the sampler is correct. For SVI and VB, approximations, they measure
-    the error. Replications run in blocks of at most 100, each in one compiled program, in float64.
+    its draws. The ranks are uniform if the sampler is correct. For SVI, VB and Quick, approximations, they
+    measure the error. Replications run in blocks of at most 100, each in one compiled program, in float64.
 
     Parameters
     ----------
     method : str or Method
-    engine : {"Gibbs", "NUTS", "SVI", "VB"}
+    engine : {"Gibbs", "NUTS", "SVI", "VB", "Quick"}
     replications : int
     draws : int
         Draws of each replication; bins are even if `draws` + 1 has many divisors.
@@ -80,7 +81,7 @@ def sbc(
         it `joblib.parallel_config` decides. Results do not depend on it.
     settings
         Settings of the engine: `target_accept`, `max_tree_depth`, `jitter` (NUTS), `guide`, `steps`,
-        `learning_rate` (SVI), `max_iter`, `widen` (VB).
+        `learning_rate` (SVI), `max_iter`, `widen` (VB), `sweeps`, `chains`, `pairs` (Quick).
 
     Examples
     --------
@@ -206,7 +207,7 @@ def _judged(
     rng = np.random.default_rng(empty.settings["seed"])
     ranks = pd.DataFrame({q: ranked(true[q][fine], drawn[q][fine], rng) for q in true})
     ess = pd.Series(dict.fromkeys(true, float(length.draws)))
-    if not empty.engine.startswith(("SVI", "VB")):
+    if not empty.engine.startswith(("SVI", "VB", "Quick")):
         ess = pd.Series({q: effective(drawn[q][fine]) for q in true})
     notes = [f"interrupted after {len(fine)} replications"] if partial else []
     if truths.pool:

@@ -6,14 +6,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.scipy.optimize import minimize
 
-from bayesfac.core.method import from_sites, sites
-from bayesfac.inference.gibbs import Gibbs, sweep
+from bayesfac.core.method import Method, from_sites, sites
+from bayesfac.inference.gibbs import Gibbs, spread, sweep
 from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
+from bayesfac.inference.quick import FEWEST, JITTER, OVER, WARMUP, Quick
 from bayesfac.inference.result import Job
+from bayesfac.inference.unconstrained import constrain, scattered, supports, unconstrain
 from bayesfac.inference.variational.svi import SVI, settings_of, variational
 from bayesfac.inference.variational.vb import VB, drawn
 
+POINT = 300  # sweeps of the solver, more than the tiny examples need
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 
 
@@ -101,6 +106,65 @@ def vb(job: Job, engine: VB, length: Length) -> Posterior:
     return posterior
 
 
+def quick(job: Job, engine: Quick, length: Length) -> Posterior:
+    """The solver's point from the method's `init`, then the chains of Quick from turned copies of it.
+
+    Of all draws of all chains, `length.draws` are taken at random.
+    """
+    method, example, hyper = job.method, job.data, job.hyper
+    like = method.init(jax.random.key(0), example, hyper)
+    sweeps = engine.sweeps or FEWEST
+
+    def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
+        begin, chains, pick = jax.random.split(key, 3)
+        p = method.init(begin, example, hyper)
+        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+        p = point(method, hyper, p, data)
+
+        def chain(key: jax.Array) -> dict[str, jax.Array]:
+            turn, walk, more = jax.random.split(key, 3)
+            first = scattered(method, data, hyper, p, turn, JITTER)
+            first = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), first, like)
+
+            def step(p: Any, key: jax.Array) -> Any:
+                return sweep(method, hyper, p, data, key, OVER)
+
+            def several(state: Any) -> dict[str, jax.Array]:
+                p, number = state
+                return spread(
+                    method, hyper, p, data, jax.random.fold_in(more, number), engine.pairs
+                )
+
+            def counted(state: Any, key: jax.Array) -> Any:
+                return step(state[0], key), state[1] + 1
+
+            half = Length(sweeps // WARMUP, sweeps - sweeps // WARMUP, 1)
+            found = kept(counted, (first, jnp.zeros((), int)), walk, half, several)
+            return {s: x.reshape(-1, *x.shape[2:]) for s, x in found.items()}
+
+        many = jax.lax.map(chain, jax.random.split(chains, engine.chains))
+        flat = {s: x.reshape(-1, *x.shape[2:]) for s, x in many.items()}
+        size = len(next(iter(flat.values())))
+        at = jax.random.choice(pick, size, (length.draws,), replace=size < length.draws)
+        return from_sites(method, {s: x[at] for s, x in flat.items()}), {}
+
+    return posterior
+
+
+def point(method: Method, hyper: Any, p: Any, data: Any) -> Any:
+    """The solver's point as one program: `POINT` sweeps, or BFGS where the method has no sweep."""
+    if method.update is not None:
+        update = method.update
+        return jax.lax.fori_loop(0, POINT, lambda _, p: update(p, data, hyper), p)
+    transforms = supports(method, data, hyper, p)
+    start, back = ravel_pytree(unconstrain(transforms, p))
+
+    def objective(z: jax.Array) -> jax.Array:
+        return method.objective(constrain(method, transforms, back(z)), data, hyper)
+
+    return constrain(method, transforms, back(minimize(objective, start, method="BFGS").x))
+
+
 def kept(
     step: Callable[[Any, jax.Array], Any],
     state: Any,
@@ -125,4 +189,5 @@ SAMPLERS: dict[str, Callable[[Job, Any, Length], Posterior]] = {
     "NUTS": nuts,
     "SVI": svi,
     "VB": vb,
+    "Quick": quick,
 }

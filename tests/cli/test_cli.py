@@ -264,10 +264,10 @@ def test_the_demo_writes_its_page(capsys, here):
     assert code == 0
     assert all(line.startswith("bayesfac: warning: ") for line in err.splitlines())
     assert "report: page.html" in out
-    check_page(here / "page.html", ["point", "Gibbs"])
+    check_page(here / "page.html", ["point", "Quick", "Gibbs"])
 
 
-def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
+def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
     """The same without the work: what is asked of the library, in which order."""
     calls = []
 
@@ -282,11 +282,12 @@ def test_the_demo_fits_both_and_compares_them(capsys, here, monkeypatch):
     monkeypatch.setattr(bf, "fit", fit)
     monkeypatch.setattr(bf, "compare", compare)
     assert run(capsys, "demo", "--fast")[0] == 0
-    point, draws, compared = calls
+    point, quick, draws, compared = calls
     assert point[:3] == ("bpmf", 4001, None)
+    assert quick[2] == bf.Quick() and quick[3] is None
     assert draws[2] == bf.Gibbs(warmup=100, draws=100, chains=4)
     assert draws[3] is not None, "the draws start from the point"
-    assert compared == ("point", "Gibbs", 1000)
+    assert compared == ("point", "Quick", "Gibbs", 1000)
     assert (here / "report.html").is_file()
 
 

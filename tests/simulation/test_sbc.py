@@ -86,6 +86,16 @@ def test_vb_is_measured_and_its_unseen_predictions_are_too_narrow():
     assert unseen < 0.8 < seen
 
 
+def test_quick_is_measured_and_its_intervals_of_predictions_hold_what_they_say():
+    found = bf.sbc("pmf", "Quick", replications=100, sweeps=100, progress=False)
+    assert (found.ess == 99).all()
+    predictions = found.table.loc[found.table.index.str.startswith("prediction"), "90 % covers"]
+    # 100 data sets: a standard error of .03
+    assert len(predictions) > 1 and (predictions > 0.8).all()
+    long = bf.sbc("ordinal_mf", "Quick", replications=20, sweeps=20, progress=False)
+    assert long.ok is False  # so short a run stays near its point
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", HYPER)
