@@ -22,15 +22,17 @@ that their uncertainty adds: `estimated` adds the mean of this ridge over the ce
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.cells import Cells, LinkedCells, Rows, TensorCells
+from bayesfac.core.data.cells import Cells, LinkedCells, TensorCells
 from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import half, square, whole
+from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
@@ -84,17 +86,17 @@ def estimated(
 
         def sweep(number: int, state: tuple) -> tuple:
             count, sides, own, target, weight, _ = state
-            for m, rows in enumerate(cells.modes):
-                side = _prior(sides[m], x[m], h, count)
-                mean = others([s.mean for s in sides], m, cells)
-                square = others([half(_second(s)) for s in sides], m, cells)
-                new = _rows(rows, target, weight, mean, square, side, x[m])
-                key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), number), m)
-                new = jax.lax.cond(number < draws, _drawn, lambda _, new: new, key, new)
+            key = jax.random.fold_in(jax.random.key(0), number)
+            for m in range(len(sides)):
+                sides = [*sides[:m], _prior(sides[m], x[m], h, count), *sides[m + 1 :]]
+                args = jax.random.fold_in(key, m), sides, target, weight
+                draw, fit = (partial(each, m, x[m], cells) for each in (_drawn, _rows))
+                new = jax.lax.cond(number < draws, draw, fit, *args)
                 sides = [*sides[:m], new, *sides[m + 1 :]]
-            return count + 1, sides, *observe(own, *moments(sides, cells))
+            seen = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
+            return count + 1, sides, *observe(own, *seen)
 
-        first = (0, list(sides), *observe(own, *moments(sides, cells)))
+        first = (0, list(sides), *observe(own, *_certain_moments(sides, cells)))
         _, sides, new, target, weight, fit = jax.lax.fori_loop(0, draws + SWEEPS, sweep, first)
         alive = jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target)
         bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
@@ -196,11 +198,30 @@ def _even(table: jax.Array) -> jax.Array:
     return (table + jnp.swapaxes(table, -1, -2)) / 2
 
 
-def _drawn(key: jax.Array, side: Side) -> Side:
-    """The side at a draw of its rows."""
-    e = jax.random.normal(key, side.mean.shape, side.mean.dtype)
-    root = jnp.linalg.cholesky(side.cov)
-    return certain(side.mean + jnp.einsum("nkl,nl->nk", root, e), *side[2:])
+def _drawn(
+    m: int,
+    x: Features | None,
+    cells: Any,
+    key: jax.Array,
+    sides: list[Side],
+    target: Any,
+    weight: Any,
+) -> Side:
+    """The side of mode m at a draw of its rows given the means of the others, as in a sweep of Gibbs."""
+    side, table, centre = sides[m], others([s.mean for s in sides], m, cells), None
+    if x is not None and side.B is not None:
+        centre = x.times(side.B)
+        pair = (centre, table) if m == 0 else (table, centre)
+        target = target - multiplied(pair, cells)
+    shift = side.precision @ side.mu
+    law = GaussianRows(cells.modes[m], target, table, weight, side.precision, shift, centre)
+    return certain(law.sample(key), *side[2:])
+
+
+def _certain_moments(sides: Sequence[Side], cells: Any) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the products of rows that are certain."""
+    mean = multiplied([s.mean for s in sides], cells)
+    return mean, jnp.zeros_like(mean)
 
 
 def _second(side: Side) -> jax.Array:
@@ -228,15 +249,12 @@ def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Si
 
 
 def _rows(
-    rows: Rows,
-    target: jax.Array,
-    weight: jax.Array,
-    mean: jax.Array,
-    square: jax.Array,
-    side: Side,
-    x: Features | None,
+    m: int, x: Features | None, cells: Any, _: Any, sides: list[Side], target: Any, weight: Any
 ) -> Side:
-    """The rows' normals given the means and the second moments of what they multiply."""
+    """The normals of the rows of mode m given the means and the second moments of what they multiply."""
+    rows, side = cells.modes[m], sides[m]
+    mean = others([s.mean for s in sides], m, cells)
+    square = others([half(_second(s)) for s in sides], m, cells)
     precision = side.precision + whole(sparse.spread(rows, weight, square), side.mean.shape[1])
     shift = side.precision @ side.mu + sparse.spread(rows, weight * target, mean)
     if x is not None and side.B is not None:
