@@ -20,7 +20,7 @@ from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
-from bayesfac.core.programs import keep_programs
+from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
 from bayesfac.inference import alone, collapse, engine_for
 from bayesfac.inference.predictions import related
@@ -348,6 +348,7 @@ def fit(
     (1,)
     """
     keep_programs()
+    make_room()
     method = lookup(method)
     engine = engine_for(engine, method)
     data = contain(method, data)

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them
 QUIET = "3"  # the level of TF_CPP_MIN_LOG_LEVEL at which XLA logs no warning when it reads a kept program
 
 
@@ -46,6 +47,20 @@ def keep_programs() -> None:
     kept = place / f"jax-{jax.__version__}-{_processor()}"
     settings.update("jax_compilation_cache_dir", str(kept))
     settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # reading is quicker
+
+
+def make_room() -> None:
+    """Forget compiled programs where they fill `ROOM` of the memory maps that Linux gives a process.
+
+    A fit of data of a new size takes some thousand maps. When none is left, LLVM ends the process.
+    """
+    limit = Path("/proc/sys/vm/max_map_count")
+    if not limit.exists():  # other systems have no such limit
+        return
+    with Path("/proc/self/maps").open("rb") as maps:
+        taken = sum(1 for _ in maps)
+    if taken > ROOM * int(limit.read_text()):
+        jax.clear_caches()
 
 
 def _processor() -> str:
