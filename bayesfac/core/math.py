@@ -124,7 +124,30 @@ def safe_log(x: jax.Array) -> jax.Array:
     return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
-TOGETHER = 512  # cells with a new user or item that are computed at a time
+def apart(new: jax.Array, compute: Callable[[jax.Array], Any], known: Any, together: int) -> Any:
+    """`known`, a tree of tables with one row for each cell, where rows of `new` cells come from `compute`.
+
+    `compute` takes the places of so many new cells at a time, as work on them may be far more than on known
+    cells, and they are few as a rule. Places after the last new cell are `len(new)`, which is no cell.
+    """
+    if not (n := len(new)):
+        return known
+    size = min(together, n)
+    parts = -(-n // size)
+
+    def replaced() -> Any:
+        places = jnp.nonzero(new, size=parts * size, fill_value=n)[0].reshape(parts, size)
+
+        def nothing(_: jax.Array) -> Any:
+            return jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), known)
+
+        found = jax.lax.map(lambda at: jax.lax.cond(at[0] < n, compute, nothing, at), places)
+        return jax.tree.map(lambda x, own: x.at[places].set(own, mode="drop"), known, found)
+
+    return jax.lax.cond(jnp.any(new), replaced, lambda: known)
+
+
+TOGETHER = 512  # cells with a new user or item, of which `bilinear` computes so many at a time
 
 
 def bilinear(
@@ -133,15 +156,12 @@ def bilinear(
     """Mean and variance of u . v; a user or item without training data is a draw from its prior.
 
     `user` and `item` are (mean, covariance) of the priors, where a mean may be a table with one row for each
-    label without training data (`Query`). The variance of a known pair is zero. New users and items are few
-    as a rule, and their rows are copied, so that they are taken out.
+    label without training data (`Query`). The variance of a known pair is zero.
     """
     if isinstance(query, Grid):
         return inner(U, V, query), jnp.zeros((), U.dtype)
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
-    codes = jnp.stack([jnp.maximum(row, 0), len(U) + jnp.maximum(col, 0)], -1)
-    mean = listed_dots(codes.astype(jnp.int32), jnp.concatenate([U, V]))
-    new, n = (row < 0) | (col < 0), len(row)
+    mean = jnp.sum(jnp.asarray(U)[row] * jnp.asarray(V)[col], -1)
 
     def of_new(at: jax.Array) -> tuple[jax.Array, jax.Array]:
         i, j = row[at], col[at]
@@ -150,44 +170,10 @@ def bilinear(
         by_user = jnp.where(i < 0, jnp.sum((v @ user[1]) * v, -1), 0)
         by_item = jnp.where(j < 0, jnp.sum((u @ item[1]) * u, -1), 0)
         both = jnp.where((i < 0) & (j < 0), jnp.sum(user[1] * item[1]), 0)
-        return jnp.sum(u * v, -1), (by_user + by_item + both).astype(mean.dtype)
+        variance = by_user + by_item + both
+        return jnp.sum(u * v, -1).astype(mean.dtype), variance.astype(mean.dtype)
 
-    def some_new() -> tuple[jax.Array, jax.Array]:
-        # the places of the new cells, then n, which is no cell
-        size = min(TOGETHER, n)
-        parts = -(-n // size)
-        places = jnp.nonzero(new, size=parts * size, fill_value=n)[0].reshape(parts, size)
-        nothing = jnp.zeros(size, mean.dtype), jnp.zeros(size, mean.dtype)
-        found = jax.lax.map(
-            lambda at: jax.lax.cond(at[0] < n, of_new, lambda _: nothing, at), places
-        )
-        own, variance = (x.astype(mean.dtype) for x in found)
-        return mean.at[places].set(own, mode="drop"), jnp.zeros_like(mean).at[places].set(
-            variance, mode="drop"
-        )
-
-    if not n:
-        return mean, jnp.zeros_like(mean)
-    return jax.lax.cond(jnp.any(new), some_new, lambda: (mean, jnp.zeros_like(mean)))
-
-
-@jax.custom_vjp
-def listed_dots(codes: jax.Array, table: jax.Array) -> jax.Array:
-    """The products of pairs of rows of a table, by a loop over the list that makes no copies of rows."""
-    return sparse.product_dots(codes, table)
-
-
-def _listed_forward(codes: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple]:
-    return sparse.product_dots(codes, table), (codes, table)
-
-
-def _listed_backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array]:
-    codes, table = kept
-    by_left, by_right = slope[:, None] * table[codes[:, 1]], slope[:, None] * table[codes[:, 0]]
-    return None, jnp.zeros_like(table).at[codes[:, 0]].add(by_left).at[codes[:, 1]].add(by_right)
-
-
-listed_dots.defvjp(_listed_forward, _listed_backward)
+    return apart((row < 0) | (col < 0), of_new, (mean, jnp.zeros_like(mean)), TOGETHER)
 
 
 def prior_mean(mean: jax.Array, code: Any) -> jax.Array:

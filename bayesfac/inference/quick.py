@@ -66,7 +66,7 @@ class Quick:
         if point.partial:
             return point
         n = self.sweeps or affordable(self, job, point)
-        gibbs = self._chains(n)
+        gibbs = self.chains_of(n)
         start = dict(sites(point.params))
         found = gibbs.run(replace(job, start=start, identity=f"{job.identity} {n} sweeps"))
         if point.converged is False:
@@ -74,7 +74,8 @@ class Quick:
         found.engine = replace(self, sweeps=n)
         return found
 
-    def _chains(self, sweeps: int) -> Gibbs:
+    def chains_of(self, sweeps: int) -> Gibbs:
+        """The run that begins at the point."""
         thin = max(1, -(-(sweeps - sweeps // WARMUP) // self.draws))
         kept = (sweeps - sweeps // WARMUP) // thin
         warmup = sweeps - kept * thin

@@ -12,7 +12,7 @@ from jax.scipy.optimize import minimize
 from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.gibbs import Gibbs, spread, sweep
 from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
-from bayesfac.inference.quick import FEWEST, JITTER, OVER, WARMUP, Quick
+from bayesfac.inference.quick import FEWEST, Quick
 from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import constrain, scattered, supports, unconstrain
 from bayesfac.inference.variational.svi import SVI, settings_of, variational
@@ -33,13 +33,11 @@ class Length:
 
 def gibbs(job: Job, engine: Gibbs, length: Length) -> Posterior:
     """Gibbs sweeps from the method's own start."""
-    method, example, hyper = job.method, job.data, job.hyper
-    like = method.init(jax.random.key(0), example, hyper)
+    method, hyper, fresh = job.method, job.hyper, starts(job)
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, walk = jax.random.split(key)
-        p = method.init(begin, example, hyper)
-        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+        p = fresh(begin)
         return kept(lambda p, key: sweep(method, hyper, p, data, key), p, walk, length), {}
 
     return posterior
@@ -85,13 +83,11 @@ def svi(job: Job, engine: SVI, length: Length) -> Posterior:
 
 def vb(job: Job, engine: VB, length: Length) -> Posterior:
     """Independent draws of the law of all sites, after `max_iter` sweeps of coordinate ascent."""
-    method, example, hyper, law = job.method, job.data, job.hyper, job.method.variational
-    like = method.init(jax.random.key(0), example, hyper)
+    method, hyper, fresh, law = job.method, job.hyper, starts(job), job.method.variational
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, walk, draw = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
-        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+        p = fresh(begin)
 
         def once(number: jax.Array, p: Any) -> Any:
             return sweep(method, hyper, p, data, jax.random.fold_in(walk, number))
@@ -107,48 +103,50 @@ def vb(job: Job, engine: VB, length: Length) -> Posterior:
 
 
 def quick(job: Job, engine: Quick, length: Length) -> Posterior:
-    """The solver's point from the method's `init`, then the chains of Quick from turned copies of it.
+    """The solver's point from the method's own start, then the chains of Quick from turned copies of it.
 
-    Of all draws of all chains, `length.draws` are taken at random.
+    Of the draws of all chains, `length.draws` are taken at random, with repetition if there are fewer.
     """
-    method, example, hyper = job.method, job.data, job.hyper
-    like = method.init(jax.random.key(0), example, hyper)
-    sweeps = engine.sweeps or FEWEST
+    method, hyper, fresh = job.method, job.hyper, starts(job)
+    run = engine.chains_of(engine.sweeps or FEWEST)
+    own = Length(run.warmup, run.draws, run.thin)
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
         begin, chains, pick = jax.random.split(key, 3)
-        p = method.init(begin, example, hyper)
-        p = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
-        p = point(method, hyper, p, data)
+        p = point(method, hyper, fresh(begin), data)
+
+        def step(state: Any, key: jax.Array) -> Any:
+            move, more = jax.random.split(key)
+            return sweep(method, hyper, state[0], data, move, run.over), more
+
+        def several(state: Any) -> dict[str, jax.Array]:
+            p, more = state
+            return spread(method, hyper, p, data, more, run.pairs)
 
         def chain(key: jax.Array) -> dict[str, jax.Array]:
-            turn, walk, more = jax.random.split(key, 3)
-            first = scattered(method, data, hyper, p, turn, JITTER)
-            first = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), first, like)
+            turn, walk = jax.random.split(key)
+            first = alike(scattered(method, data, hyper, p, turn, run.jitter), p)
+            return kept(step, (first, walk), walk, own, several)
 
-            def step(p: Any, key: jax.Array) -> Any:
-                return sweep(method, hyper, p, data, key, OVER)
-
-            def several(state: Any) -> dict[str, jax.Array]:
-                p, number = state
-                return spread(
-                    method, hyper, p, data, jax.random.fold_in(more, number), engine.pairs
-                )
-
-            def counted(state: Any, key: jax.Array) -> Any:
-                return step(state[0], key), state[1] + 1
-
-            half = Length(sweeps // WARMUP, sweeps - sweeps // WARMUP, 1)
-            found = kept(counted, (first, jnp.zeros((), int)), walk, half, several)
-            return {s: x.reshape(-1, *x.shape[2:]) for s, x in found.items()}
-
-        many = jax.lax.map(chain, jax.random.split(chains, engine.chains))
-        flat = {s: x.reshape(-1, *x.shape[2:]) for s, x in many.items()}
+        many = jax.lax.map(chain, jax.random.split(chains, run.chains))
+        # chains, kept sweeps and draws of one sweep, on one axis
+        flat = {site: x.reshape(-1, *x.shape[3:]) for site, x in many.items()}
         size = len(next(iter(flat.values())))
         at = jax.random.choice(pick, size, (length.draws,), replace=size < length.draws)
-        return from_sites(method, {s: x[at] for s, x in flat.items()}), {}
+        return from_sites(method, {site: x[at] for site, x in flat.items()}), {}
 
     return posterior
+
+
+def starts(job: Job) -> Callable[[jax.Array], Any]:
+    """key -> the method's own start, in the numbers that a start outside of a program has."""
+    like = job.method.init(jax.random.key(0), job.data, job.hyper)
+    return lambda key: alike(job.method.init(key, job.data, job.hyper), like)
+
+
+def alike(p: Any, like: Any) -> Any:
+    """Params in the types of numbers of others."""
+    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
 
 
 def point(method: Method, hyper: Any, p: Any, data: Any) -> Any:

@@ -175,13 +175,11 @@ def starts():
 @pytest.mark.parametrize(("name", "start"), list(starts()))
 def test_the_work_of_every_start_is_counted(name, start):
     """Also of starts that are no program which could be traced: those of topic models."""
-    method = REGISTRY[name]
-    data, hyper = method.example(jax.random.key(0))
+    method, key = REGISTRY[name], jax.random.key(0)
+    data, hyper = method.example(key)
     hyper = hyper if start is None else hyper._replace(start=start)
-    found = start_work(
-        Job(method, data, hyper, jax.random.key(0)), method.init(jax.random.key(0), data, hyper)
-    )
-    assert found >= 0 if start == "random" else found > 0
+    work_of_start = start_work(Job(method, data, hyper, key), method.init(key, data, hyper))
+    assert (work_of_start > 0) is (start != "random")
 
 
 def test_an_interrupted_solver_gives_its_point(monkeypatch):

@@ -131,11 +131,6 @@ def test_features_say_of_new_users_what_they_say_in_gibbs(name, sparse):
     new = {"user": np.repeat(np.arange(4), 20), "item": np.tile(np.arange(20), 4)}
     truth, found = long.predict(new), fit.predict(new)
     assert truth.flagged.all()
-    print(
-        np.corrcoef(truth.mean, found.mean)[0, 1],
-        np.median(found.sd_mean / truth.sd_mean),
-        np.median(found.sd / truth.sd),
-    )
     assert np.corrcoef(truth.mean, found.mean)[0, 1] > 0.995
     # the law of B alone lacks what B shares with the rows, which linear response does not add
     assert 0.8 < np.median(found.sd_mean / truth.sd_mean) < 1

@@ -29,21 +29,21 @@ class MatrixNormal(dist.Distribution):
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real_matrix
-    pytree_data_fields = ("mean_", "rows", "columns")
+    pytree_data_fields = ("centre", "rows", "columns")
 
     def __init__(self, mean: jax.Array, rows: jax.Array, columns: jax.Array) -> None:
-        self.mean_, self.rows, self.columns = mean, rows, columns
+        self.centre, self.rows, self.columns = mean, rows, columns
         super().__init__((), mean.shape)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.mean_.dtype)
+        noise = jax.random.normal(key, (*sample_shape, *self.event_shape), self.centre.dtype)
         noise = noise @ jnp.linalg.cholesky(self.columns).T
         if self.rows.ndim == 1:
-            return self.mean_ + jnp.sqrt(self.rows)[:, None] * noise
-        return self.mean_ + jnp.linalg.cholesky(self.rows) @ noise
+            return self.centre + jnp.sqrt(self.rows)[:, None] * noise
+        return self.centre + jnp.linalg.cholesky(self.rows) @ noise
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        away = value - self.mean_
+        away = value - self.centre
         if self.rows.ndim == 1:
             right = away / self.rows[:, None]
         else:
@@ -52,7 +52,7 @@ class MatrixNormal(dist.Distribution):
         return -0.5 * (square + self._logdet() + value.size * jnp.log(2 * jnp.pi))
 
     def entropy(self) -> jax.Array:
-        return 0.5 * (self._logdet() + self.mean_.size * (1 + jnp.log(2 * jnp.pi)))
+        return 0.5 * (self._logdet() + self.centre.size * (1 + jnp.log(2 * jnp.pi)))
 
     def _logdet(self) -> jax.Array:
         F, K = self.event_shape

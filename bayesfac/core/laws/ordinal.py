@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.math import uniforms
+from bayesfac.core.math import apart, uniforms
 
 POINTS = 256  # at which levels are averaged over the prior of a new user or item
 TOGETHER = 64  # cells with a new user or item that are averaged at a time
@@ -196,17 +196,13 @@ def averaged(
     """
     exact, _ = law(query)
     choice = exact.choice if choice is None else choice
-    if isinstance(query, Grid) or not len(query.row):  # all users and items are known
+    if isinstance(query, Grid):  # all users and items are known
         return Levels(exact.values, exact.log_p, choice)
     # Cells of training have no features.
     features = [getattr(query, side, None) for side in ("user", "item")]
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     new = (row < 0) | (col < 0)
-    n, every = len(row), jnp.asarray(points(dim), exact.log_p.dtype)
-    size = min(TOGETHER, n)
-    parts = -(-n // size)
-    # the places of the new cells, then n, which is no cell
-    places = jnp.nonzero(new, size=parts * size, fill_value=n)[0].reshape(parts, size)
+    every = jnp.asarray(points(dim), exact.log_p.dtype)
 
     def average(at: jax.Array) -> jax.Array:
         _, levels = law(Query(row[at], col[at], *features))
@@ -214,17 +210,9 @@ def averaged(
         def add(total: jax.Array, point: jax.Array) -> tuple[jax.Array, None]:
             return total + levels(point).probs, None
 
-        total = jax.lax.scan(add, jnp.zeros_like(exact.log_p[:size]), every)[0]
+        total = jax.lax.scan(add, jnp.zeros_like(exact.log_p[: len(at)]), every)[0]
         return jnp.log(total / POINTS)
 
-    def averages() -> jax.Array:
-        def part(at: jax.Array) -> jax.Array:
-            nothing = lambda at: jnp.zeros_like(exact.log_p[:size])  # noqa: E731
-            return jax.lax.cond(at[0] < n, average, nothing, at)
-
-        found = jax.lax.map(part, places)
-        return exact.log_p.at[places].set(found, mode="drop")
-
-    log_p = jax.lax.cond(jnp.any(new), averages, lambda: exact.log_p)
+    log_p = apart(new, average, exact.log_p, TOGETHER)
     choice = jnp.where(new, Levels(exact.values, log_p).choice, choice)
     return Levels(exact.values, log_p, choice)

@@ -294,21 +294,16 @@ def _predicted(
     # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
     seen = jax.lax.map(lambda args: one(*args), (params, jax.random.split(key, draws)))
     about = seen["mean"][0]  # near the mean, so that little is lost where draws hardly differ
-    mean = about + over_draws(seen["mean"] - about)
+    mean = about + jnp.mean(seen["mean"] - about, 0)
     nothing = jnp.zeros_like(mean)
-    averages = {k: over_draws(seen[k]) if k in seen else nothing for k in AVERAGES}
+    averages = {k: jnp.mean(seen[k], 0) if k in seen else nothing for k in AVERAGES}
     return averages | {
         "draws": draws,
         "mean": mean,
-        "spread": over_draws((seen["mean"] - mean) ** 2),
+        "spread": jnp.mean((seen["mean"] - mean) ** 2, 0),
         "log_mean": logsumexp(seen["log_prob"], 0) - np.log(draws) if scored else nothing,
         "outcome": jnp.reshape(seen["outcome"], (draws * repeat, len(mean))),
     }
-
-
-def over_draws(table: jax.Array) -> jax.Array:
-    """The mean of every column of draws x cells, as a product: XLA sums along a first axis slowly."""
-    return jnp.full(len(table), 1 / len(table), table.dtype) @ table
 
 
 @partial(jax.jit, static_argnums=(0, 1))
