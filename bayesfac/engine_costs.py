@@ -6,11 +6,13 @@ import jax
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.core.method import contain, lookup, settle
+from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import ENGINES
-from bayesfac.inference.quick import FIXED, gradient_work, look_work, sweep_work
+from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.work import SECONDS, work
 
+FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
+QUICK_SWEEPS = 160  # of Quick: their usual number, as it follows from the draws
 LOOKS = 60  # of a solver at its objective: its usual number is not known before the fit
 LEAPFROGS = 63  # of a transition of NUTS: trees of depth 6
 VB_SWEEPS = 60  # of coordinate ascent
@@ -21,7 +23,7 @@ GIVES = {
     "FixedPoint": "a point, by the paper's solver",
     "LBFGS": "a point, by gradients",
     "MAP": "a point, by Adam on the model",
-    "Quick": "draws after a short Gibbs run",
+    "Quick": "draws of a short Gibbs run",
     "Blocks": "draws of normal laws that blocks of the ratings found",
     "VB": "draws of independent laws, widened",
     "Gibbs": "draws of the posterior",
@@ -94,8 +96,10 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
     """The work of a run with default settings, in units of `inference.work`."""
     engine: Any = ENGINES[name]()
     known = (method, data, hyper, p)
-    if name in ("FixedPoint", "LBFGS", "Quick"):
-        return getattr(engine, "times", 1) * LOOKS * look_work(*known)
+    if name in ("FixedPoint", "LBFGS"):
+        return LOOKS * look_work(*known)
+    if name == "Quick":
+        return engine.chains * QUICK_SWEEPS * sweep_work(*known)
     if name == "Gibbs":
         return engine.chains * (engine.warmup + engine.draws * engine.thin) * sweep_work(*known)
     if name == "Blocks":  # each rating is in one block; rows are in several
@@ -113,6 +117,26 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
     if name == "SVI":
         return SVI_STEP * engine.steps * gradient_work(*known)
     return engine.steps * gradient_work(*known)
+
+
+def look_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of the solver between two looks at its objective: one step of L-BFGS, or three sweeps."""
+    if method.update is None:
+        return gradient_work(method, data, hyper, p)
+    sweeps = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
+    # the objective in double precision before and after the extrapolation
+    return sweeps + 4 * work(lambda p, data: method.objective(p, data, hyper), p, data)
+
+
+def gradient_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of the objective and its gradient."""
+    return work(jax.value_and_grad(lambda p, data: method.objective(p, data, hyper)), p, data)
+
+
+def sweep_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of a sweep of Gibbs."""
+    key = jax.random.key(0)
+    return work(lambda p, data: sweep(method, hyper, p, data, key), p, data)
 
 
 def _advice(solver: str, seconds: dict[str, float]) -> dict[str, str]:

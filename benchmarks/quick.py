@@ -1,4 +1,4 @@
-"""Quick and VB beside their point and a long Gibbs run: what they cost, and whether intervals are as wide.
+"""Quick and VB beside a point and a long Gibbs run: what they cost, and whether intervals are as wide.
 
 made up   ratings of known truth (400 x 300, rank 8, 1 in 10 cells seen): BPMF, K = 8. Besides the rest, how
           often intervals of the expected rating hold the true mean, for cells of rows seen much and little
@@ -11,6 +11,8 @@ million   MovieLens-1M, random 90/10: bpmf, K = 32 (shorter long run)
 features  MovieLens-100K with features, a tenth of the films without ratings in training: bpmf, K = 10
 documents Reuters (395 documents), a tenth of all words held out: plsa, 20 topics. The log score is that of a
           held-out word; sds are those of the probabilities of words
+table     MovieLens-1M, bpmf, K = 32: seconds by the clock of a new process, from its start to a table of
+          100,000 cells with mean, sd and 90 % interval, compilation included
 margins   made-up levels (30 x 20): mmmf, Laplace by blocks and the mean-field guide beside NUTS
 guides    PMF on made-up ratings (60 x 40, rank 3): sds of SVI at the probe cells over those of Gibbs, beside
           what the check of widths says when the guide is fitted
@@ -19,6 +21,8 @@ Time is CPU seconds of a second fit in the same process (so nothing is compiled)
 second fit. Standard deviations are of expected outcomes, cell by cell, over those of the long run.
 """
 
+import subprocess
+import sys
 import time
 import warnings
 from functools import partial
@@ -36,9 +40,16 @@ from bayesfac.datasets.fetch import folders
 
 PARTS = (
     "made up", "ratings", "labels", "levels", "attitudes", "tensor", "films", "million", "features",
-    "documents", "margins", "guides",
+    "documents", "table", "margins", "guides",
 )  # fmt: skip
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+TABLE = """
+import bayesfac as bf
+
+train, test = bf.split.holdout(bf.datasets.load("{data}"), 0.1, seed={seed})
+fit = bf.fit("bpmf", train, {engine}, n_components={K}, progress=False)
+print(len(fit.predict(test).frame()), getattr(fit.engine, "sweeps", 0))
+"""
 Numbers = dict[str, Any]
 
 
@@ -203,6 +214,19 @@ def compared(part: str, seed: int, quick: bool) -> Numbers:
     return found
 
 
+def new_process(seed: int, quick: bool) -> Numbers:
+    """Seconds by the clock to a table with intervals, and sweeps of Quick."""
+    known = {"data": "ratings" if quick else "movielens-1m", "K": 3 if quick else 32, "seed": seed}
+    found = {}
+    for engine in ("bf.Quick()", "bf.Quick(sweeps=40)", "bf.Gibbs()"):
+        begun = time.perf_counter()
+        run = [sys.executable, "-c", TABLE.format(engine=engine, **known)]
+        told = subprocess.run(run, capture_output=True, check=True, text=True).stdout.split()
+        seconds = time.perf_counter() - begun
+        found[engine] = {"seconds": seconds, "cells": int(told[0]), "sweeps": int(told[1])}
+    return found
+
+
 def guides(seed: int, quick: bool) -> Numbers:
     """Root mean square sds of two guides over those of a long run, and the ratio that the check says."""
     data, _ = bf.datasets.make_gaussian(60, 40, 3, density=0.5, seed=seed)
@@ -246,7 +270,7 @@ def shown(found: dict[str, Numbers]) -> list[Numbers]:
     """Rows of the table."""
     rows = []
     for key, value in found.items():
-        if key.startswith(("guides", "margins")):
+        if "quick" not in value["value"]:
             continue
         one, sd = value["value"], value["value"]["sd beside the long run"]
         truth = one.get("truth in 90 %", {"quick": {"all": np.nan}, "long": {"all": np.nan}})
@@ -293,6 +317,16 @@ def bounds(found: dict[str, Numbers]) -> list[Numbers]:
     return rows
 
 
+def tables(found: dict[str, Numbers]) -> list[Numbers]:
+    """Rows of the table of seconds to a table."""
+    return [
+        {"data": key, "engine": engine, "sweeps": one["sweeps"], "seconds": f"{one['seconds']:.0f}"}
+        for key, value in found.items()
+        if key.startswith("table")
+        for engine, one in value["value"].items()
+    ]
+
+
 def widths(found: dict[str, Numbers]) -> list[Numbers]:
     """Rows of the table of guides."""
     return [
@@ -314,12 +348,12 @@ def main() -> None:
     cells = Cells(args.out or (None if args.quick else RESULTS / "quick.json"))
     for part in args.parts:
         for seed in range(args.seeds):
-            own = {"guides": guides, "margins": margins}
+            own = {"guides": guides, "margins": margins, "table": new_process}
             make = own.get(part) or partial(compared, part)
             cells.get(f"{part} {seed}", partial(make, seed, args.quick))
     text = [
         table(rows)
-        for rows in (shown(cells.found), bounds(cells.found), widths(cells.found))
+        for rows in (each(cells.found) for each in (shown, bounds, tables, widths))
         if rows
     ]
     report("quick", args, {"where": where, "results": cells.found}, "\n\n".join(text))

@@ -40,7 +40,7 @@ def demo(args: argparse.Namespace) -> int:
     common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 4}
     _tell(args, f"{train}\nfitting bpmf as a point (FixedPoint)")
     point = bf.fit("bpmf", train, **common)
-    _tell(args, f"fitting bpmf as draws for the price of some points ({bf.Quick()})")
+    _tell(args, f"fitting bpmf as draws of a short run ({bf.Quick()})")
     quick = bf.fit("bpmf", train, bf.Quick(), **common)
     _tell(args, f"fitting bpmf as draws ({engine})")
     draws = bf.fit("bpmf", train, engine, init=point, **common)

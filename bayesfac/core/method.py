@@ -150,8 +150,6 @@ class Method:
     prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
-    start_sweeps(data, hyper)         -> how many sweeps the work of `start` is worth, for methods whose start
-                                      is no program that could be traced; Quick counts with it
     held(hyper)                       -> sites that these engines leave as `start` set them
     choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
@@ -194,7 +192,6 @@ class Method:
     fold_in: Callable[..., Any] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
     start: Callable[..., Any] | None = None
-    start_sweeps: Callable[..., int] | None = None
     held: Callable[..., tuple[str, ...]] = lambda hyper: ()
     choices: Callable[..., Any] | None = None
     ready: Callable[..., Any] = lambda data, hyper: data

@@ -78,17 +78,20 @@ class Gibbs:
         require(0 <= self.over < 1, f"Expected Gibbs(over=...) in [0, 1), got {self.over!r}")
         require(self.jitter >= 0, f"Expected Gibbs(jitter=...) of at least 0, got {self.jitter!r}")
 
-    def run(self, job: Job) -> Result:
-        """All chains side by side in one compiled program, which returns after about half a second."""
+    def run(self, job: Job, past: tuple[int, Any] | None = None) -> Result:
+        """All chains side by side in one compiled program, which returns after about half a second.
+
+        With `past`, `Result.last` of a shorter run, the chains go on from there.
+        """
         place = (Together if self.shares else Alone)(job, self.folder, program)
         p, walks = self._starts(job)
-        each = _draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
+        each = draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
         one = each * sum(x.nbytes for x in jax.tree.leaves(p))
         # a power of two, so that one program serves runs of several lengths
         size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(one, 1)))
         writer = Writer(self.folder, (self.chains, each * self.draws), place.idle)
         lp = np.full((self.chains, each * self.draws), np.nan)
-        total, done, pace = self.warmup + self.draws * self.thin, 0, 1
+        total, pace, (done, p) = self.warmup + self.draws * self.thin, 1, past or (0, p)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         if saved := point.load():
             done, lp = int(saved.pop("done")), saved.pop("lp")
@@ -112,9 +115,7 @@ class Gibbs:
                     kept = {site: np.asarray(x)[:, :count] for site, x in draws.items()}
                     _check(kept, done, sweeps)
                     if done >= self.warmup:
-                        for chain in range(self.chains):
-                            rows = {s: x[chain].reshape(-1, *x.shape[3:]) for s, x in kept.items()}
-                            writer.write(chain, first, rows)
+                        _write(writer, first, kept)
                         lp[:, first : first + count * each] = np.repeat(
                             np.asarray(values)[:, :count], each, 1
                         )
@@ -127,7 +128,8 @@ class Gibbs:
                 return self._partial(place, writer, lp, (done - self.warmup) // self.thin * each)
         point.save({"done": done, "lp": lp, **sites(p)})
         place.finished()
-        return Result(draws=writer.view(*lp.shape), trace=-lp.ravel(), stats={"lp": lp})
+        draws = writer.view(*lp.shape)
+        return Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp}, last=(total, p))
 
     def _starts(self, job: Job) -> tuple[Any, jax.Array]:
         """Params of all chains, and the keys of their walks."""
@@ -151,6 +153,13 @@ class Gibbs:
         note = f"interrupted: {self.chains} chain(s) of {draws} draws"
         kept, stats = writer.view(self.chains, draws), {"lp": lp}
         return Result(draws=kept, trace=-lp.ravel(), stats=stats, notes=[note], partial=True)
+
+
+def _write(writer: Writer, first: int, kept: dict[str, np.ndarray]) -> None:
+    """Write the draws of all chains, from number `first` on."""
+    for chain in range(len(next(iter(kept.values())))):
+        rows = {site: x[chain].reshape(-1, *x.shape[3:]) for site, x in kept.items()}
+        writer.write(chain, first, rows)
 
 
 def _check(draws: dict[str, np.ndarray], done: int, sweeps: int) -> None:
@@ -224,7 +233,7 @@ def continued(
     return {site: np.asarray(x).reshape(len(walks), -1, *x.shape[3:]) for site, x in new.items()}
 
 
-def _draws_of_a_sweep(job: Job, p: Any, pairs: int) -> int:
+def draws_of_a_sweep(job: Job, p: Any, pairs: int) -> int:
     """How many draws a kept sweep gives."""
     one = lambda p, data: spread(job.method, job.hyper, p, data, job.key, pairs)  # noqa: E731
     return len(next(iter(jax.eval_shape(one, p, job.data).values())))

@@ -1,133 +1,95 @@
-"""The solver's point, then a short Gibbs run from it: intervals for the price of a few points."""
+"""Gibbs sweeps until predictions are settled: intervals for about the price of a point."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-
 from bayesfac.core import checks
-from bayesfac.core.method import Method, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY
-from bayesfac.inference.fixed_point import FixedPoint
-from bayesfac.inference.gibbs import Gibbs, spread, sweep
-from bayesfac.inference.gradient import LBFGS
+from bayesfac.inference.gibbs import Gibbs, draws_of_a_sweep
 from bayesfac.inference.result import Job, Result, check_settings
-from bayesfac.inference.work import work
+from bayesfac.inference.widths import monte_carlo_error
 
-WARMUP = 2  # the first half of the sweeps is thrown away
-FEWEST, MOST = 40, 1000  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`
-FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
-JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the point
-SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
+FEWEST, MOST = 40, 640  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`
+STUCK = 0.85  # of the error before: twice as many independent draws have .71
+JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the start
+
+SHORT = (
+    "the Monte Carlo error of predictions is {:.2f} of their standard deviation after {} sweeps, not {:g}: "
+    "a long run of Gibbs may find more"
+)
 
 
 @dataclass(frozen=True)
 class Quick:
-    """The method's own solver, then a short Gibbs run from its point, with predictions averaged exactly.
+    """A Gibbs run that is as long as predictions need, with predictions averaged exactly.
 
-    Chains start at copies of the point, turned or relabelled as the method's gauge allows. A kept sweep gives
-    several draws, as `Gibbs(pairs=...)` describes.
+    The chains begin at the method's own start, or at turned copies of `init`. They make 40 sweeps, of which
+    the second half counts, and then 80, 160, 320 or 640, until the Monte Carlo error of predictions at the
+    probe cells is small enough, or hardly falls any more, as where chains stay in different modes. A kept
+    sweep gives several draws, as `Gibbs(pairs=...)` describes. The rule reads no clock, so that a seed is a
+    fit.
 
     Parameters
     ----------
-    times : float
-        What the fit may cost, in units of the solver's point. The sweeps that this pays for follow from
-        counted multiplications and never from a clock, so that a seed is a fit: see `affordable`.
+    error : float
+        The Monte Carlo error that ends the run, in units of the standard deviation of an expected outcome.
+        A fit that does not reach it says so.
     sweeps : int, optional
-        Gibbs sweeps of each chain instead, of which the first half is thrown away. `fit.engine.sweeps`
-        says how many there were.
+        Sweeps of each chain instead. `fit.engine.sweeps` says how many there were.
     chains : int
         Independent chains.
     draws : int
-        Sweeps of each chain that are kept, at most, evenly spaced.
+        Draws of each chain that are kept, at most, from evenly spaced sweeps.
     pairs : int
         Pairs of draws of each block of normal rows at a kept sweep.
     folder : str, optional
         Write draws and checkpoints there, as Gibbs does; a killed run resumes to the same draws.
     """
 
-    times: float = 3.0
+    error: float = 0.1
     sweeps: int | None = None
     chains: int = 2
-    draws: int = 30
-    pairs: int = 2
+    draws: int = 320
+    pairs: int = 1
     folder: str | None = None
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
         least = {"chains": 1, "draws": 1, "pairs": 0}
         check_settings(self, **least, **({} if self.sweeps is None else {"sweeps": 4}))
-        checks.positive(self, "times")
+        checks.positive(self, "error")
 
     def run(self, job: Job) -> Result:
-        """The point, and the chains that begin there. An interrupted solver gives its point so far."""
-        solver = SOLVERS[job.method.solver](**self._place("point"))
-        point = solver.run(replace(job, identity=f"{job.identity} point"))
-        if point.partial:
-            return point
-        n = self.sweeps or affordable(self, job, point)
-        gibbs = self.chains_of(n)
-        start = dict(sites(point.params))
-        found = gibbs.run(replace(job, start=start, identity=f"{job.identity} {n} sweeps"))
-        if point.converged is False:
-            found.notes.append("the solver did not converge: " + "; ".join(point.notes))
-        found.engine = replace(self, sweeps=n)
-        return found
+        """Chains that go on, each time to twice as many sweeps. An interrupted run gives the last draws."""
+        found: Result | None = None
+        n, before = self.sweeps or FEWEST, math.inf
+        each = draws_of_a_sweep(job, job.start_point(job.key), self.pairs)
+        while True:
+            longer = replace(job, identity=f"{job.identity} {n} sweeps")
+            try:
+                new = self.chains_of(n, each).run(longer, found.last if found else None)
+            except KeyboardInterrupt:
+                if found is None:
+                    raise
+                return replace(found, notes=[f"interrupted after {n // 2} sweeps"], partial=True)
+            new.engine = replace(self, sweeps=n)
+            if new.partial or self.sweeps is not None:
+                return new
+            error = monte_carlo_error(job, new.draws)
+            if error is None or error <= self.error:
+                return new
+            if n == MOST or error > STUCK * before:
+                new.notes.append(SHORT.format(error, n, self.error))
+                return new
+            found, n, before = new, 2 * n, error
 
-    def chains_of(self, sweeps: int) -> Gibbs:
-        """The run that begins at the point."""
-        thin = max(1, -(-(sweeps - sweeps // WARMUP) // self.draws))
-        kept = (sweeps - sweeps // WARMUP) // thin
+    def chains_of(self, sweeps: int, each: int) -> Gibbs:
+        """The run of so many sweeps, of which the second half counts; a kept one gives `each` draws."""
+        half, most = sweeps - sweeps // 2, max(1, self.draws // each)
+        thin = -(-half // most)
+        kept = half // thin
+        folder = None if self.folder is None else f"{self.folder}/{sweeps}"
+        place: dict[str, Any] = {"folder": folder, "save_every": self.save_every}
         warmup = sweeps - kept * thin
-        place = self._place("chains")
         return Gibbs(warmup, kept, self.chains, thin, JITTER, self.pairs, OVER, **place)
-
-    def _place(self, part: str) -> dict[str, Any]:
-        folder = None if self.folder is None else f"{self.folder}/{part}"
-        return {"folder": folder, "save_every": self.save_every}
-
-
-def affordable(engine: Quick, job: Job, point: Result) -> int:
-    """The sweeps of each chain that `times` points pay for: as many as cost what remains after the point.
-
-    Work is counted: of the solver its start, its sweeps and its looks at the objective; of the chains their
-    sweeps and the draws of kept ones. There are FEWEST sweeps at least, MOST at most.
-    """
-    method, data, hyper, key = job.method, job.data, job.hyper, job.key
-    p, looks = point.params, len(point.trace) - 1
-    price = FIXED + looks * look_work(method, data, hyper, p) + start_work(job, p)
-    left = (engine.times - 1) * price / engine.chains
-    one = sweep_work(method, data, hyper, p, OVER)
-    kept = work(lambda p, data: spread(method, hyper, p, data, key, engine.pairs), p, data)
-    every = left / (one + kept * (1 - 1 / WARMUP))  # all sweeps after the warm-up are kept
-    return int(min(MOST, max(FEWEST, every, (left - kept * engine.draws) / one)))
-
-
-def start_work(job: Job, p: Any) -> float:
-    """The work of the solver's start."""
-    method, hyper = job.method, job.hyper
-    if method.start_sweeps is None or method.update is None:
-        begin = method.start or method.init
-        return work(lambda data: begin(job.key, data, hyper), job.data)
-    update, sweeps = method.update, method.start_sweeps(job.data, hyper)
-    return sweeps * work(lambda p, data: update(p, data, hyper), p, job.data)
-
-
-def look_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
-    """The work of the solver between two looks at its objective: one step of L-BFGS, or three sweeps."""
-    if method.update is None:
-        return gradient_work(method, data, hyper, p)
-    sweeps = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
-    # the objective in double precision before and after the extrapolation
-    return sweeps + 4 * work(lambda p, data: method.objective(p, data, hyper), p, data)
-
-
-def gradient_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
-    """The work of the objective and its gradient."""
-    return work(jax.value_and_grad(lambda p, data: method.objective(p, data, hyper)), p, data)
-
-
-def sweep_work(method: Method, data: Any, hyper: Any, p: Any, over: float = 0.0) -> float:
-    """The work of a sweep of Gibbs."""
-    key = jax.random.key(0)
-    return work(lambda p, data: sweep(method, hyper, p, data, key, over), p, data)

@@ -111,6 +111,7 @@ class Result:
     notes      messages for the user: safeguards that fired, restarts, early stops
     partial    whether the run was interrupted
     engine     the engine with the settings that the run filled in; None: as it was given
+    last       sweeps that were made, and Params of all chains after them, for a longer run of Gibbs
     """
 
     params: Any = None
@@ -121,6 +122,7 @@ class Result:
     notes: list[str] = field(default_factory=list)
     partial: bool = False
     engine: Any = None
+    last: tuple[int, Any] | None = None
 
 
 def bar(progress: bool, total: int, what: str) -> Any:

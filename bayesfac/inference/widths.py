@@ -59,6 +59,25 @@ def _growth(before: np.ndarray, after: np.ndarray) -> float:
     return float(np.mean(new[old > 0] / old[old > 0])) if (old > 0).any() else np.nan
 
 
+def monte_carlo_error(job: Job, draws: Any) -> float | None:
+    """The Monte Carlo error of expected outcomes over their sd: a root mean square over the probe cells.
+
+    The means of the halves of all chains vary by this error and by what the chains have not forgotten.
+    None: no probe cell varies, or there are none.
+    """
+    if job.probe is None:
+        return None
+    chains, kept = next(iter(draws.values())).shape[:2]
+    half = kept // 2
+    x = _expected(job, draws, job.probe).reshape(chains, kept, -1)[:, : 2 * half]
+    means = x.reshape(2 * chains, half, -1).mean(1)
+    whole = x.reshape(2 * chains * half, -1).var(0)
+    moves = whole > 0
+    if not moves.any():
+        return None
+    return float(np.sqrt(np.mean(means.var(0, ddof=1)[moves] / (2 * chains) / whole[moves])))
+
+
 def shortness(probe: np.ndarray) -> float | None:
     """The share by which sds of a short run are too small, from its draws of predictions (chain, draw, cell).
 

@@ -6,19 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jax.scipy.optimize import minimize
 
-from bayesfac.core.method import Method, from_sites, sites
-from bayesfac.inference.gibbs import Gibbs, spread, sweep
+from bayesfac.core.method import from_sites, sites
+from bayesfac.inference.gibbs import Gibbs, draws_of_a_sweep, spread, sweep
 from bayesfac.inference.nuts import NUTS, Settings, free_start, transitions
 from bayesfac.inference.quick import FEWEST, Quick
 from bayesfac.inference.result import Job
-from bayesfac.inference.unconstrained import constrain, scattered, supports, unconstrain
 from bayesfac.inference.variational.svi import SVI, settings_of, variational
 from bayesfac.inference.variational.vb import VB, drawn
 
-POINT = 300  # sweeps of the solver, more than the tiny examples need
 Posterior = Callable[[jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 
 
@@ -103,17 +99,17 @@ def vb(job: Job, engine: VB, length: Length) -> Posterior:
 
 
 def quick(job: Job, engine: Quick, length: Length) -> Posterior:
-    """The solver's point from the method's own start, then the chains of Quick from turned copies of it.
+    """The chains of Quick from the method's own starts.
 
     Of the draws of all chains, `length.draws` are taken at random, with repetition if there are fewer.
     """
     method, hyper, fresh = job.method, job.hyper, starts(job)
-    run = engine.chains_of(engine.sweeps or FEWEST)
+    each = draws_of_a_sweep(job, fresh(job.key), engine.pairs)
+    run = engine.chains_of(engine.sweeps or FEWEST, each)
     own = Length(run.warmup, run.draws, run.thin)
 
     def posterior(key: jax.Array, data: Any) -> tuple[Any, dict[str, jax.Array]]:
-        begin, chains, pick = jax.random.split(key, 3)
-        p = point(method, hyper, fresh(begin), data)
+        chains, pick = jax.random.split(key)
 
         def step(state: Any, key: jax.Array) -> Any:
             move, more = jax.random.split(key)
@@ -124,9 +120,8 @@ def quick(job: Job, engine: Quick, length: Length) -> Posterior:
             return spread(method, hyper, p, data, more, run.pairs)
 
         def chain(key: jax.Array) -> dict[str, jax.Array]:
-            turn, walk = jax.random.split(key)
-            first = alike(scattered(method, data, hyper, p, turn, run.jitter), p)
-            return kept(step, (first, walk), walk, own, several)
+            begin, walk = jax.random.split(key)
+            return kept(step, (fresh(begin), walk), walk, own, several)
 
         many = jax.lax.map(chain, jax.random.split(chains, run.chains))
         # chains, kept sweeps and draws of one sweep, on one axis
@@ -147,20 +142,6 @@ def starts(job: Job) -> Callable[[jax.Array], Any]:
 def alike(p: Any, like: Any) -> Any:
     """Params in the types of numbers of others."""
     return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
-
-
-def point(method: Method, hyper: Any, p: Any, data: Any) -> Any:
-    """The solver's point as one program: `POINT` sweeps, or BFGS where the method has no sweep."""
-    if method.update is not None:
-        update = method.update
-        return jax.lax.fori_loop(0, POINT, lambda _, p: update(p, data, hyper), p)
-    transforms = supports(method, data, hyper, p)
-    start, back = ravel_pytree(unconstrain(transforms, p))
-
-    def objective(z: jax.Array) -> jax.Array:
-        return method.objective(constrain(method, transforms, back(z)), data, hyper)
-
-    return constrain(method, transforms, back(minimize(objective, start, method="BFGS").x))
 
 
 def kept(

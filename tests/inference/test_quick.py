@@ -1,4 +1,4 @@
-"""Balanced draws of rows, the short Gibbs run from a point, and the check of an approximation's widths."""
+"""Balanced draws of rows, the Gibbs run that ends by itself, and the check of an approximation's widths."""
 
 from dataclasses import replace
 from functools import cache
@@ -13,14 +13,14 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY, settle, sites
+from bayesfac.inference.checkpoint import Checkpoint
 from bayesfac.inference.gibbs import spread
-from bayesfac.inference.quick import Quick, affordable, start_work
-from bayesfac.inference.result import Job, Result
-from bayesfac.inference.widths import against_conditionals, shortness
-from bayesfac.inference.work import work
+from bayesfac.inference.quick import MOST
+from bayesfac.inference.result import Job
+from bayesfac.inference.widths import against_conditionals, monte_carlo_error, shortness
 from tests.kinds import quick_for
 
-QUICK = bf.Quick(sweeps=8, draws=4, pairs=1)
+QUICK = bf.Quick(sweeps=8, draws=32, pairs=1)
 
 
 @cache
@@ -131,66 +131,117 @@ def test_every_method_with_conditionals_runs(name):
     lengths = {value.shape[:2] for value in fit.draws.values()}
     blocks = {"pmf": 2, "heres": 1 + len(data.blocks) if name == "heres" else 0}.get(name)
     assert len(lengths) == 1 and fit.stats["lp"].shape in lengths
-    assert blocks is None or lengths == {(2, 4 * 2 * blocks)}
+    kept = 0 if blocks is None else min(4, 32 // (2 * blocks))
+    assert blocks is None or lengths == {(2, kept * 2 * blocks)}
     for site, value in fit.draws.items():
         assert np.isfinite(value).all(), site
     assert fit.diagnostics().narrow is not None
 
 
-def test_the_engine_of_a_fit_repeats_it():
+def fit(engine, **more):
     job, _ = problem()
-    first = bf.fit("pmf", job.data, bf.Quick(draws=5), **job.hyper._asdict(), progress=False)
-    assert first.engine.sweeps >= 40
-    again = bf.fit("pmf", job.data, first.engine, **job.hyper._asdict(), progress=False)
+    return bf.fit("pmf", job.data, engine, **job.hyper._asdict(), progress=False, **more)
+
+
+def same(a, b):
+    for site, value in a.draws.items():
+        np.testing.assert_array_equal(b.draws[site], value, err_msg=site)
+
+
+def errors(monkeypatch, *values):
+    """The Monte Carlo errors that runs have, one after the other."""
+    found = iter(values)
+    monkeypatch.setattr("bayesfac.inference.quick.monte_carlo_error", lambda *_: next(found))
+
+
+def test_the_engine_of_a_fit_repeats_it(monkeypatch):
+    """A run that goes on twice is one run of as many sweeps, also in its draws and its log joint."""
+    errors(monkeypatch, 0.4, 0.2, 0.09)
+    first = fit(bf.Quick())
+    assert first.engine.sweeps == 160 and not first.info["notes"]
+    again = fit(first.engine)
     assert again.engine == first.engine
-    for site, value in first.draws.items():
-        np.testing.assert_array_equal(again.draws[site], value)
+    same(first, again)
+    np.testing.assert_array_equal(first.stats["lp"], again.stats["lp"])
 
 
-def test_sweeps_follow_from_counted_work(monkeypatch):
-    """Twice the money after the point buys twice the sweeps; no clock is read."""
-    job, p = problem()
-    sweep = lambda p, data: job.method.update(p, data, job.hyper)  # noqa: E731
-    both = lambda p, data: sweep(sweep(p, data), data)  # noqa: E731
-    args = (p, job.data)
-    assert work(both, *args) == pytest.approx(2 * work(sweep, *args), rel=0.02)
-
-    point = Result(p, trace=np.zeros(200))
-    assert [affordable(Quick(times=t), job, point) for t in (1, 1e6)] == [40, 1000]
-    monkeypatch.setattr("bayesfac.inference.quick.FEWEST", 1)
-    monkeypatch.setattr("bayesfac.inference.quick.MOST", 10**9)
-    n = [affordable(Quick(times=t, draws=1), job, point) for t in (101, 201, 201)]
-    assert n[1] == n[2] == pytest.approx(2 * n[0], rel=0.02)
+def test_a_run_ends_where_its_error_is_small():
+    sweeps = [fit(bf.Quick(error)).engine.sweeps for error in (10.0, 0.1, 0.05)]
+    assert sweeps[0] == 40 < sweeps[1] < sweeps[2] <= MOST
 
 
-def starts():
-    """Every method with conditionals, and each start of those that can choose one."""
-    for name in sorted(name for name, method in REGISTRY.items() if method.conditionals):
-        chooses = "start" in REGISTRY[name].Hyper._fields
-        yield from (
-            (name, start) for start in (("best", "kmeans", "random") if chooses else (None,))
-        )
+def test_a_run_that_does_not_get_there_says_so(monkeypatch):
+    errors(monkeypatch, 0.5, 0.45)
+    stuck = fit(bf.Quick())
+    assert stuck.engine.sweeps == 80
+    assert "error of predictions is 0.45 of their standard deviation after 80" in str(
+        stuck.diagnostics()
+    )
+    errors(monkeypatch, *(0.5 * 0.8**k for k in range(9)))
+    longest = fit(bf.Quick(error=0.01))
+    assert longest.engine.sweeps == MOST and "not 0.01" in longest.info["notes"][0]
+    errors(monkeypatch, None)
+    assert fit(bf.Quick()).engine.sweeps == 40, "no prediction varies"
 
 
-@pytest.mark.parametrize(("name", "start"), list(starts()))
-def test_the_work_of_every_start_is_counted(name, start):
-    """Also of starts that are no program which could be traced: those of topic models."""
-    method, key = REGISTRY[name], jax.random.key(0)
-    data, hyper = method.example(key)
-    hyper = hyper if start is None else hyper._replace(start=start)
-    work_of_start = start_work(Job(method, data, hyper, key), method.init(key, data, hyper))
-    assert (work_of_start > 0) is (start != "random")
+def test_an_interrupted_run_gives_the_draws_that_are_there(monkeypatch):
+    errors(monkeypatch, 0.5)
+    run, calls = bf.Gibbs.run, []
+
+    def stop(self, job, past):
+        calls.append(past)
+        if past is not None:
+            raise KeyboardInterrupt
+        return run(self, job, past)
+
+    monkeypatch.setattr(bf.Gibbs, "run", stop)
+    found = fit(bf.Quick())
+    assert len(calls) == 2 and found.partial and "interrupted after 40" in found.info["notes"][0]
+    monkeypatch.undo()
+    same(found, fit(bf.Quick(sweeps=40)))
 
 
-def test_an_interrupted_solver_gives_its_point(monkeypatch):
+def test_a_run_killed_on_its_second_way_resumes_there(monkeypatch, tmp_path):
+    class Killed(Exception):
+        pass
+
+    def die(self, arrays):
+        save(self, arrays)
+        if str(self.path).find("/80/") >= 0:
+            raise Killed
+
+    engine, save = bf.Quick(error=0.01, folder=str(tmp_path), save_every=0.0), Checkpoint.save
+    errors(monkeypatch, 0.5, 0.001, 0.5, 0.001)
+    monkeypatch.setattr(Checkpoint, "save", die)
+    with pytest.raises(Killed):
+        fit(engine)
+    monkeypatch.setattr(Checkpoint, "save", save)
+    errors(monkeypatch, 0.5, 0.001)
+    same(fit(engine), fit(bf.Quick(sweeps=80)))
+
+
+@pytest.mark.parametrize("name", sorted(n for n, m in REGISTRY.items() if m.conditionals))
+def test_the_error_of_a_fit_is_known(name):
+    """Probe cells exist, and predictions vary there, for every method with conditionals."""
+    method = REGISTRY[name]
+    data, hyper = method.example(jax.random.key(0))
+    short = bf.fit(name, data, QUICK, **{**hyper._asdict(), "progress": False})
+    probe = short.data.locate(short.data.probe)[0]
+    job = Job(method, method.ready(data, hyper), hyper, jax.random.key(0), probe=probe)
+    draws = {site: np.asarray(x) for site, x in short.draws.items()}
+    assert 0 < monte_carlo_error(job, draws) < 1
+
+
+def test_the_error_of_independent_draws(monkeypatch):
+    x = np.random.default_rng(0).standard_normal((4, 50, 2000))
+    monkeypatch.setattr("bayesfac.inference.widths._expected", lambda *_: x.reshape(200, -1))
     job, _ = problem()
-
-    def stop(self, job):
-        return Result(problem()[1], trace=np.ones(2), converged=False, partial=True)
-
-    monkeypatch.setattr(bf.FixedPoint, "run", stop)
-    found = bf.Quick().run(job)
-    assert found.partial and found.draws is None
+    job = replace(job, probe=job.data.cells)
+    assert monte_carlo_error(job, {"x": x}) == pytest.approx(200**-0.5, rel=0.03)
+    chains = np.arange(4)[:, None, None] + 0.1 * x  # chains that do not agree
+    monkeypatch.setattr("bayesfac.inference.widths._expected", lambda *_: chains.reshape(200, -1))
+    assert monte_carlo_error(job, {"x": x}) > 0.3
+    assert monte_carlo_error(replace(job, probe=None), {"x": x}) is None
 
 
 # -- the check of widths --------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from bayesfac.core.errors import NumericalError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import response
 from bayesfac.core.method import Method, from_sites, site_dims, sites
-from bayesfac.inference.quick import SOLVERS
+from bayesfac.inference.fixed_point import FixedPoint
+from bayesfac.inference.gradient import LBFGS
 from bayesfac.inference.result import Job, Result, log_joints, program, require
 from bayesfac.inference.standstill import probed
 from bayesfac.inference.unconstrained import supports
@@ -33,6 +34,7 @@ STEEP = (
     0.1  # of a standard deviation: how far from the point its minimum may seem to be, on average
 )
 WIDER = "standard deviations of rows are {:.1%} wider than their blocks say, by linear response"
+SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 Tables = dict[str, jax.Array]
 
 

@@ -207,17 +207,6 @@ def chosen(
     return min(found)[2]
 
 
-def sweeps_of_start(data: Views, hyper: Any) -> int:
-    """How many sweeps the work of `chosen` is worth, roughly: runs of k-means, and short runs from them."""
-    if hyper.start == "random":
-        return 0
-    if hyper.start != "best":
-        return 10 * WORTH  # `kmeans_labels` takes the best of ten starts
-    graphs = 0 if data.graphs is None else len(data.graphs.names)
-    clusterings = 0 if not graphs else 10 * (1 if graphs == 1 else 4)
-    return MEANS * (WORTH + SHORT) + clusterings * WORTH
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _short_run(
     update: Callable[..., Any], objective: Callable[..., Any], hyper: Any, p: Any, data: Views

@@ -117,7 +117,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="concat_ltm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    start_sweeps=starts.sweeps_of_start,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     conditionals={"A": conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
     gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,

@@ -119,7 +119,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="ltm", cite="cai2009ltm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    start_sweeps=starts.sweeps_of_start,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     conditionals={"A": conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
     gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,

@@ -184,7 +184,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="mggm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    start_sweeps=starts.sweeps_of_start,
     update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
     conditionals=splitting.CONDITIONALS_OF_VIEWS | {"A": conditional_A, "alpha": conditional_alpha},
     augment=splitting.augment_views,

@@ -106,7 +106,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    start_sweeps=starts.sweeps_of_start,
     variational=_laws.VIEWS,
     update=update, divisible_update=True, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,

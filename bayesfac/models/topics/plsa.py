@@ -98,7 +98,6 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    start_sweeps=starts.sweeps_of_start,
     variational=_laws.ONE_VIEW,
     update=update, divisible_update=True, fold_in=topics.fold_in, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS, augment=splitting.augment,
