@@ -56,7 +56,7 @@ class Quick:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        least = {"chains": 1, "draws": 1, "pairs": 0}
+        least = {"chains": 1, "draws": 4, "pairs": 0}
         check_settings(self, **least, **({} if self.sweeps is None else {"sweeps": 4}))
         checks.positive(self, "error")
 
