@@ -12,9 +12,7 @@ from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.work import SECONDS, work
 
 FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
-QUICK_SWEEPS = (
-    140  # of Quick, which ends by a rule: usually 80, of which 60 are kept, which is as much again
-)
+QUICK_SWEEPS = 110  # of Quick: usually 80, and what it keeps of 60 of them costs as much as 30 more
 LOOKS = 60  # of a solver at its objective: its usual number is not known before the fit
 LEAPFROGS = 63  # of a transition of NUTS: trees of depth 6
 VB_SWEEPS = 60  # of coordinate ascent

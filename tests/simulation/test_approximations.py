@@ -27,4 +27,4 @@ def test_quick_is_measured_and_its_intervals_of_predictions_hold_what_they_say()
     # 100 data sets: a standard error of .03
     assert len(predictions) > 1 and (predictions > 0.8).all()
     short = bf.sbc("ordinal_mf", "Quick", replications=20, sweeps=20, progress=False)
-    assert short.ok is False, "so short a run stays near its point"
+    assert short.ok is False, "so short a run has not forgotten its start"

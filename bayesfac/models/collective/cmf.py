@@ -60,6 +60,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.ordinal import Between, Levels, averaged
 from bayesfac.core.math import bilinear, products
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.collective._matrices import Matrix, coded, matrices, probits, seen, standard
 from bayesfac.models.collective._moves import rescale, swell, thresholds
 
@@ -127,6 +128,7 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     return Params(U, *same, alpha or None, begun or None)
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda, alpha, cuts by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

@@ -54,6 +54,7 @@ from bayesfac.core.laws.empirical_bayes import DRAWS, FAINT, biases, left_out
 from bayesfac.core.laws.normal_wishart import drawn, normal_rows, normal_wishart_mean, settled
 from bayesfac.core.math import bilinear, inner, metropolis
 from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import variational as bound
 from bayesfac.models.ratings._shared.empirical_bayes import SMALL
 from bayesfac.models.ratings._shared.rank import above_noise
@@ -109,6 +110,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(U, V, jnp.zeros(K), jnp.zeros(K), tau, alpha)
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu, tau and alpha of the variational law, which the solver then holds.
 
@@ -208,8 +210,7 @@ def rows(side: str, p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
     mine, other, mu = (data.cells.by_row, p.V, p.mu_U)
     if side == "item":
         mine, other, mu = (data.cells.by_col, p.U, p.mu_V)
-    y, tau = data.y - hyper.offset, p.tau
-    return GaussianRows(mine, y, other, p.alpha, jnp.diag(tau), tau * mu)
+    return GaussianRows(mine, data.y - hyper.offset, other, p.alpha, jnp.diag(p.tau), p.tau * mu)
 
 
 def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
@@ -327,8 +328,7 @@ def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
     tau = beliefs.gamma(q.tau).mean
     for site, own in (("mu_U", q.U), ("mu_V", q.V)):
         weight = hyper.beta0 + len(own["mean"])
-        new = {"mean": own["mean"].sum(0) / weight, "var": 1 / (weight * tau)}
-        q = q._replace(**{site: new})
+        q = q._replace(**{site: {"mean": own["mean"].sum(0) / weight, "var": 1 / (weight * tau)}})
     return q._replace(tau={**q.tau, "rate": rate_of_tau(q, hyper)})
 
 

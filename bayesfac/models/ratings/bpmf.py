@@ -51,6 +51,7 @@ from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, total
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared import normal_wishart as wishart
@@ -110,6 +111,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(U, V, zero, precision, zero, precision, alpha, **links.start(data, K))
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

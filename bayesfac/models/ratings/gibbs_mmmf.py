@@ -55,6 +55,7 @@ from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import margins
 from bayesfac.models.ratings._shared import normal_wishart as wishart
@@ -129,6 +130,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
 

@@ -59,6 +59,7 @@ from bayesfac.core.laws.empirical_bayes import biases
 from bayesfac.core.laws.normal_wishart import mode, settled
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared.gplvm_features import (
     anywhere,
     features,
@@ -271,6 +272,7 @@ class Doubt(NamedTuple):
     bias: jax.Array
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: EM for all sites but W."""
     p = init(key, data, hyper)

@@ -42,6 +42,7 @@ from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import threshold_law as law
@@ -90,6 +91,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sides, **cuts.quantiles(data, hyper))
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

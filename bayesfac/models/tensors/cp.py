@@ -51,6 +51,7 @@ from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.multilinear import multilinear, multiplied, others
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors._cp_law import VARIATIONAL
 
 SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
@@ -111,6 +112,7 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     return Params(U, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
 
 
+@compiled_for(2)
 def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

@@ -38,7 +38,6 @@ STARTS = ("best", "spectral", "kmeans", "random")
 UNSURE = 0.1  # this share of every row's probability is spread evenly at the start
 MEANS = 4  # runs of k-means among the starts
 SHORT = 20  # sweeps from every start before one is chosen
-WORTH = 35  # sweeps of plsa that a run of k-means takes the time of, on a corpus of 400 documents
 RUNS, QUARTERS = 3, 6  # short runs one after another that judge a penalty; quarters at most
 ALIKE = 3.0  # counts of two views are left as they are up to this ratio of their mean totals
 DENSE = 0.5  # share of rows above 0 from which a feature is dense

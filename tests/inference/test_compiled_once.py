@@ -1,0 +1,37 @@
+"""A second fit of the same data runs programs that the first one compiled."""
+
+import jax
+import pytest
+
+import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+ESTIMATED = ("bpmf", "ordinal_mf", "gibbs_mmmf", "ard_mf", "gplvm", "cp", "cmf")
+
+
+@pytest.fixture
+def programs():
+    """Every program that XLA is asked for, from when the test begins."""
+    found = []
+
+    def listen(event, seconds, **_):
+        if event == COMPILED:
+            found.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_a_start_by_empirical_bayes_is_compiled_once(programs, name):
+    data, hyper = REGISTRY[name].example(jax.random.key(0))
+    settings = {**hyper._asdict(), "scales": "estimated", "progress": False}
+    bf.fit(name, data, **settings)
+    assert programs, "the listener hears of programs"
+    programs.clear()
+    bf.fit(name, data, **settings)
+    # of ordinal_mf a look at a descent of another length
+    assert len(programs) <= (name == "ordinal_mf")
