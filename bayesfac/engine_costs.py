@@ -106,7 +106,7 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
         sweeps = engine.chains * (engine.warmup + engine.draws)
         return max(engine.rows, engine.cols) * sweeps * sweep_work(*known)
     if name == "VB":
-        first = engine.warmup * sweep_work(*known) if method.conditionals else 0.0
+        first = engine.chains * engine.warmup * sweep_work(*known) if method.conditionals else 0.0
         # a law begins with a sweep
         return first + VB_SWEEPS * work(
             lambda p, data: method.variational.begin(p, data, hyper), p, data

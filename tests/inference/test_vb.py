@@ -116,6 +116,24 @@ def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
     assert "theta" not in shared.draws and shared.draws["centre"].shape == (1, 40, 4)
 
 
+def test_the_law_goes_on_from_the_best_of_several_chains(monkeypatch):
+    """A chain whose components have vanished ends in a law with a lower ELBO, and is not taken."""
+
+    def ending(*scales):
+        def states(self, job):
+            p = job.start_point(job.key)
+            return [p._replace(U=jax.tree.map(lambda x: s * x, p.U)) for s in scales]
+
+        monkeypatch.setattr(bf.VB, "_states", states)
+        return bf.fit("cp", data, bf.VB(draws=2, widen=False), n_components=3, progress=False)
+
+    data, _ = bf.datasets.make_tensor((15, 12, 6), 3, density=0.3, seed=0)
+    poor, good = ending(1e-6), ending(1.0)
+    assert poor.trace[-1] > good.trace[-1] + 10
+    for both in (ending(1e-6, 1.0), ending(1.0, 1e-6)):
+        assert both.trace[-1] == pytest.approx(good.trace[-1], abs=0.1)
+
+
 def test_what_cannot_run_says_why():
     with pytest.raises(BayesfacError, match="mmmf cannot run with VB: it declares no VB step"):
         bf.fit("mmmf", small(), bf.VB())

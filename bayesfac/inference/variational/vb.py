@@ -14,6 +14,7 @@ from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.gibbs import continued
 from bayesfac.inference.result import Job, Result, check_number, check_settings, program, require
 
+FEW = 10  # sweeps of coordinate ascent after which chains are compared
 WIDER = "standard deviations of rows are {:.1%} wider than in the fitted law, by linear response"
 
 
@@ -29,6 +30,9 @@ class VB:
     warmup : int
         Gibbs sweeps from the method's `init`, after which coordinate ascent begins. Where components have
         vanished, as in many points, coordinate ascent would leave them so; Gibbs lets them grow.
+    chains : int
+        Chains of these sweeps, each from a start of its own. Chains may end in modes of which some explain
+        little; the fit goes on from the chain whose law has the highest ELBO after a few sweeps.
     max_iter : int
         Sweeps at most.
     tol : float
@@ -49,6 +53,7 @@ class VB:
     """
 
     warmup: int = 50
+    chains: int = 4
     max_iter: int = 2000
     tol: float = 1e-5
     draws: int = 500
@@ -59,16 +64,14 @@ class VB:
     save_every: float = SAVE_EVERY
 
     def __post_init__(self) -> None:
-        check_settings(self, warmup=0, max_iter=1, draws=1, every=1)
+        check_settings(self, warmup=0, chains=1, max_iter=1, draws=1, every=1)
         require(0 <= self.tol < 1, f"Expected VB(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:
         """The law, and draws from it. A resumed run begins at the law of its checkpoint."""
-        p = self._start(job)
-        q = program(_begin, job.data, job.method, job.hyper)(p, job.data)
-        climb = FixedPoint(self.max_iter, self.tol, accelerate=False, every=self.every)
+        climbing = replace(job, method=ascent(job.method))
         point = Checkpoint(self.folder, job.identity, self.save_every)
-        found = climb.descend(replace(job, method=ascent(job.method)), q, point)
+        found = self._climb(self.max_iter).descend(climbing, self._start(job, climbing), point)
         many = program(drawn, job.data, job.method, job.hyper, self.draws, self.widen)
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         check_number(float(factor), "factor of standard deviations", "by linear response")
@@ -76,14 +79,35 @@ class VB:
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
-    def _start(self, job: Job) -> Any:
-        """The state of one chain of Gibbs after some sweeps from the method's `init`."""
-        p = job.start_point(job.key)
+    def _climb(self, sweeps: int) -> FixedPoint:
+        return FixedPoint(sweeps, self.tol, accelerate=False, every=min(self.every, sweeps))
+
+    def _start(self, job: Job, climbing: Job) -> Any:
+        """Of the laws that begin at the chains of Gibbs, the one with the highest ELBO after a few sweeps."""
+        begin, states = program(_begin, job.data, job.method, job.hyper), self._states(job)
+        if len(states) == 1:
+            return begin(states[0], job.data)
+        quiet, nowhere = replace(climbing, progress=False), Checkpoint(None, "", 0.0)
+        best: Result | None = None  # one law takes n x K x K numbers, so the others are dropped
+        for p in states:
+            end = self._climb(FEW).descend(quiet, begin(p, job.data), nowhere)
+            if end.partial:
+                raise KeyboardInterrupt("interrupted before a chain was chosen: there is no law")
+            if best is None or end.trace[-1] < best.trace[-1]:
+                best = end
+        return best.params  # type: ignore[union-attr]  # there are chains
+
+    def _states(self, job: Job) -> list[Any]:
+        """The states of all chains of Gibbs after their sweeps; without sweeps, one start."""
+        keys = jax.random.split(job.key, self.chains)
         if not self.warmup or not job.method.conditionals:
-            return p
-        chain = jax.tree.map(lambda x: x[None], p)
-        state = continued(job, chain, jax.random.split(job.key, 1), self.warmup - 1, 1, 0)
-        return from_sites(job.method, {site: jnp.asarray(x[0, 0]) for site, x in state.items()})
+            return [job.start_point(job.key)]
+        starts = jax.tree.map(lambda *each: jnp.stack(each), *map(job.start_point, keys))
+        state = continued(job, starts, keys, self.warmup - 1, 1, 0)
+        return [
+            from_sites(job.method, {site: jnp.asarray(x[chain, 0]) for site, x in state.items()})
+            for chain in range(self.chains)
+        ]
 
 
 @lru_cache
