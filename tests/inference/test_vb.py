@@ -120,9 +120,12 @@ def test_the_law_goes_on_from_the_best_of_several_chains(monkeypatch):
     """A chain whose components have vanished ends in a law with a lower ELBO, and is not taken."""
 
     def ending(*scales):
+        def scaled(p, scale):
+            return p._replace(U={mode: scale * x for mode, x in p.U.items()})
+
         def states(self, job):
             p = job.start_point(job.key)
-            return [p._replace(U=jax.tree.map(lambda x: s * x, p.U)) for s in scales]
+            return [scaled(p, scale) for scale in scales]
 
         monkeypatch.setattr(bf.VB, "_states", states)
         return bf.fit("cp", data, bf.VB(draws=2, widen=False), n_components=3, progress=False)
