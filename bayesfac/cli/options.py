@@ -160,8 +160,8 @@ def _engine_options(parser: Parser) -> None:
     )
     for name, text in [
         ("draws", "draws kept per chain (gibbs, quick, vb, nuts, svi)"),
-        ("warmup", "discarded draws at the start of each chain (gibbs, nuts)"),
-        ("chains", "independent chains (gibbs, nuts)"),
+        ("warmup", "discarded draws at the start of each chain (gibbs, vb, nuts)"),
+        ("chains", "independent chains (gibbs, quick, nuts; vb: of its warm-up)"),
         ("steps", "optimiser steps (svi, map)"),
         ("max-iter", "largest number of sweeps or iterations (fixed-point, lbfgs, vb)"),
     ]:
