@@ -9,6 +9,7 @@ import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import ENGINES
 from bayesfac.inference.gibbs import sweep
+from bayesfac.inference.variational.vb import FEW
 from bayesfac.inference.work import SECONDS, work
 
 FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
@@ -107,8 +108,8 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
         return max(engine.rows, engine.cols) * sweeps * sweep_work(*known)
     if name == "VB":
         first = engine.chains * engine.warmup * sweep_work(*known) if method.conditionals else 0.0
-        # a law begins with a sweep
-        return first + VB_SWEEPS * work(
+        # a law begins with a sweep; each chain has a law for a few of them
+        return first + (VB_SWEEPS + engine.chains * FEW) * work(
             lambda p, data: method.variational.begin(p, data, hyper), p, data
         )
     if name == "NUTS":

@@ -14,6 +14,7 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY, from_sites, settle, sites
+from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.models.ratings import gibbs_mmmf
 from bayesfac.models.ratings._shared import variational as bound
 
@@ -118,6 +119,7 @@ def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
 
 def test_the_law_goes_on_from_the_best_of_several_chains(monkeypatch):
     """A chain whose components have vanished ends in a law with a lower ELBO, and is not taken."""
+    data, _ = bf.datasets.make_tensor((15, 12, 6), 3, density=0.3, seed=0)
 
     def ending(*scales):
         def scaled(p, scale):
@@ -130,11 +132,17 @@ def test_the_law_goes_on_from_the_best_of_several_chains(monkeypatch):
         monkeypatch.setattr(bf.VB, "_states", states)
         return bf.fit("cp", data, bf.VB(draws=2, widen=False), n_components=3, progress=False)
 
-    data, _ = bf.datasets.make_tensor((15, 12, 6), 3, density=0.3, seed=0)
     poor, good = ending(1e-6), ending(1.0)
     assert poor.trace[-1] > good.trace[-1] + 10
     for both in (ending(1e-6, 1.0), ending(1.0, 1e-6)):
         assert both.trace[-1] == pytest.approx(good.trace[-1], abs=0.1)
+
+
+def test_an_interruption_before_a_chain_is_chosen_says_that_there_is_no_law(monkeypatch):
+    whole = FixedPoint.descend
+    monkeypatch.setattr(FixedPoint, "descend", lambda *given: replace(whole(*given), partial=True))
+    with pytest.raises(KeyboardInterrupt, match="before a chain was chosen"):
+        bf.fit("bpmf", small(), bf.VB(warmup=2, draws=2, widen=False), **QUIET)
 
 
 def test_what_cannot_run_says_why():

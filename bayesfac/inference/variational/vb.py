@@ -31,8 +31,8 @@ class VB:
         Gibbs sweeps from the method's `init`, after which coordinate ascent begins. Where components have
         vanished, as in many points, coordinate ascent would leave them so; Gibbs lets them grow.
     chains : int
-        Chains of these sweeps, each from a start of its own. Chains may end in modes of which some explain
-        little; the fit goes on from the chain whose law has the highest ELBO after a few sweeps.
+        Chains of these sweeps, each from a start of its own, or all from the `init` of the fit. Some chains
+        may miss a component. The fit goes on from the chain whose law has the highest ELBO after 10 sweeps.
     max_iter : int
         Sweeps at most.
     tol : float
@@ -80,22 +80,23 @@ class VB:
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
     def _climb(self, sweeps: int) -> FixedPoint:
-        return FixedPoint(sweeps, self.tol, accelerate=False, every=min(self.every, sweeps))
+        return FixedPoint(sweeps, self.tol, accelerate=False, every=self.every)
 
     def _start(self, job: Job, climbing: Job) -> Any:
         """Of the laws that begin at the chains of Gibbs, the one with the highest ELBO after a few sweeps."""
         begin, states = program(_begin, job.data, job.method, job.hyper), self._states(job)
-        if len(states) == 1:
-            return begin(states[0], job.data)
         quiet, nowhere = replace(climbing, progress=False), Checkpoint(None, "", 0.0)
-        best: Result | None = None  # one law takes n x K x K numbers, so the others are dropped
-        for p in states:
+
+        def ended(p: Any) -> Result:
             end = self._climb(FEW).descend(quiet, begin(p, job.data), nowhere)
             if end.partial:
                 raise KeyboardInterrupt("interrupted before a chain was chosen: there is no law")
-            if best is None or end.trace[-1] < best.trace[-1]:
-                best = end
-        return best.params  # type: ignore[union-attr]  # there are chains
+            return end
+
+        if len(states) == 1:
+            return begin(states[0], job.data)
+        # one law takes n x K x K numbers: `min` holds two at a time
+        return min(map(ended, states), key=lambda end: end.trace[-1]).params
 
     def _states(self, job: Job) -> list[Any]:
         """The states of all chains of Gibbs after their sweeps; without sweeps, one start."""
