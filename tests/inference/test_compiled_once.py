@@ -35,3 +35,17 @@ def test_a_start_by_empirical_bayes_is_compiled_once(programs, name):
     bf.fit(name, data, **settings)
     # of ordinal_mf a look at a descent of another length
     assert len(programs) <= (name == "ordinal_mf")
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["grople", "heres", "lsa_mml", "mlc_hmf"])
+def test_scaled_data_run_the_programs_of_the_first_fit(programs, name):
+    def fit():
+        data, _ = bf.datasets.make_tasks(40, 1, labelled=1.0, seed=0)
+        return bf.fit(name, data.concatenated(), bf.FixedPoint(30), progress=False)
+
+    first = fit()
+    programs.clear()
+    again = fit()
+    assert again.trace[-1] == first.trace[-1]
+    assert not programs

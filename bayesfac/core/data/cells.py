@@ -1,11 +1,13 @@
 """The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
 
-from dataclasses import replace
+from collections.abc import Sized
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
+import pandas as pd
 
 CHUNK = 64  # cells in a padded chunk; a long row has many chunks, so shapes do not depend on the longest row
 
@@ -176,6 +178,37 @@ def _device(array: np.ndarray) -> jax.Array:
     # JAX may alias the buffer, which the caller may change later: copy it. NumPy copies without a program,
     # which JAX would compile for each shape
     return jax.device_put(np.array(array, np.int32, order="C"))
+
+
+@dataclass(frozen=True, eq=False)
+class HostParts:
+    """What of a set of data stays on the host. Two with the same content are equal, so that JAX runs the
+    program of one set of data for its copy, and for the same data scaled a second time."""
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(self) is type(other) and _alike(vars(self), vars(other))
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(len(v) for v in vars(self).values() if isinstance(v, Sized))))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two parts have the same content."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, pd.Index):
+        return a.dtype == b.dtype and a.equals(b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(map(_alike, a.values(), b.values()))
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return bool(a == b)
 
 
 class Container:

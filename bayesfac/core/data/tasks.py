@@ -11,13 +11,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, full_table
+from bayesfac.core.data.cells import Cells, Container, HostParts, full_table
 from bayesfac.core.data.task_pieces import LABELS as LABELS
 from bayesfac.core.data.task_pieces import Piece, add_constant, clusters_by_position, read
 
 
 @dataclass(frozen=True, eq=False)
-class TasksFrame:
+class TasksFrame(HostParts):
     """The parts of a set of tasks that stay on the host. Rows are sorted by task, labelled rows first."""
 
     rows: pd.Index

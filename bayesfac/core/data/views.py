@@ -10,13 +10,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, Query
+from bayesfac.core.data.cells import Cells, Container, HostParts, Query
 from bayesfac.core.data.divided.own_rows import shared_rows
 from bayesfac.core.data.graphs import Graphs, neighbours
 
 
 @dataclass(frozen=True, eq=False)
-class ViewsFrame:
+class ViewsFrame(HostParts):
     """The parts of a set of views that stay on the host."""
 
     rows: pd.Index

@@ -242,6 +242,7 @@ def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Arra
     return at.U + t * way, short
 
 
+@compiled_for(3, 4)
 def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> jax.Array:
     """Z with U held (6.11)."""
     known, (view,) = rows(data), data.names
