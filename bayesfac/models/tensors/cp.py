@@ -54,6 +54,8 @@ from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors._cp_law import VARIATIONAL
 
+SWEEPS = 100  # with a rising precision of the noise, at the start
+HEAT = 0.3, 3.0  # that precision, first and last, times the variance of the values
 SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
 
 
@@ -101,7 +103,31 @@ def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
     return [p.U[mode] for mode in hyper.modes or ()]
 
 
+@compiled_for(2)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
+    """Rows drawn from their conditionals while Lambda stays and the precision of the noise rises.
+
+    At random factors, which explain nothing, Lambda would rise until a component vanishes in all modes. A
+    chain then stays without it: one in four chains on 6,000 cells of rank 3, and one in 140 from here.
+    """
+    first, later = jax.random.split(key)
+    p, (low, high) = random_rows(first, data, hyper), HEAT
+
+    def sweep(number: int, U: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        alpha = low * (high / low) ** (number / SWEEPS) / data.spread**2
+        hot, keys = (
+            hyper._replace(alpha=alpha),
+            jax.random.split(jax.random.fold_in(later, number), len(U)),
+        )
+        for mode, key in zip(data.modes, keys, strict=True):
+            law = conditional_U(p._replace(U=U, alpha=None), data, hot, mode)
+            U = {**U, mode: law.sample(key)}
+        return U
+
+    return p._replace(U=jax.lax.fori_loop(0, SWEEPS, sweep, p.U))
+
+
+def random_rows(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """Factors whose products have half the standard deviation of the values; Lambda matches the factors."""
     K, M = hyper.n_components, len(data.shape)
     scale = ((data.spread / 2) ** 2 / K) ** (0.5 / M)
