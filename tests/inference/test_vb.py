@@ -105,6 +105,15 @@ def test_every_method_with_a_law_runs(name):
     assert all(-5 < factor < 100 for factor in factors)
 
 
+@pytest.mark.parametrize("name", ["bpmf", "pmf", "ard_mf"])
+@pytest.mark.parametrize("values", [[[3, 3, np.nan], [3, np.nan, 3]], [[3.0]]])
+def test_values_that_are_all_alike_have_a_law(name, values):
+    """Their factors are zero on average, and no prediction responds to them."""
+    data = bf.Ratings(np.array(values, float))
+    fit = bf.fit(name, data, bf.VB(warmup=5, draws=20), **{**QUIET, "n_components": 1})
+    assert np.isfinite(fit.predict(data).mean).all()
+
+
 @pytest.mark.slow
 def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
     data = bf.datasets.make_ratings(30, 20, 2, seed=0, density=0.4)

@@ -20,15 +20,23 @@ def factor(
     By linear response (Giordano, Broderick & Jordan, JMLR 2018) the covariance of the means of all rows is
     H^-1, with H minus the second derivatives of the ELBO in these means: `times(d)` is H d. Independent rows
     have the covariance S: `smoothed(d)` is S d, and S^-1 the blocks of H. `probe(key)` is the gradient a of a
-    sum of predictions with random signs: a'H^-1 a / a'Sa estimates the ratio of their variances.
+    sum of predictions with random signs: a'H^-1 a / a'Sa estimates the ratio of their variances. Where all
+    means are zero, as for values that are all alike, a is zero and the factor is 1.
     """
 
     def ratio(key: jax.Array) -> jax.Array:
         a = probe(key)
         found = jax.scipy.sparse.linalg.cg(times, a, maxiter=STEPS, M=smoothed)[0]
-        return dot(a, found) / dot(a, smoothed(a))
+        alone = dot(a, smoothed(a))
+        return jnp.where(alone == 0, 1, dot(a, found) / jnp.where(alone == 0, 1, alone))
 
     return jnp.sqrt(jax.lax.map(ratio, jax.random.split(key, PROBES)).mean())
+
+
+def signs(key: jax.Array, variance: jax.Array) -> jax.Array:
+    """Random signs of predictions, each over its sd; one that responds to nothing keeps its sign."""
+    sign = jax.random.rademacher(key, variance.shape, variance.dtype)
+    return sign / jnp.sqrt(jnp.where(variance == 0, 1, variance))
 
 
 def dot(a: Any, b: Any) -> jax.Array:

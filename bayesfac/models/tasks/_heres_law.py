@@ -164,7 +164,7 @@ def widened(key: jax.Array, q: Any, data: Tasks, hyper: Any) -> tuple[Any, jax.A
         )
         variance = jnp.stack([jnp.sum(V @ p["cov"] * V, 1) for p in q.F])[part[i], j]
         variance += jnp.sum(U @ q.B[LABELS]["cov"] * U, 1)[i]
-        signs = jax.random.rademacher(c, (size,), U.dtype) / jnp.sqrt(variance)
+        signs = response.signs(c, variance)
 
         def total(at: Any) -> jax.Array:
             F, B = jnp.concatenate(at[0]), at[1][LABELS]

@@ -137,7 +137,7 @@ def widened(key: jax.Array, q: Any, data: Tensor, hyper: Any) -> tuple[Any, jax.
         for m, (cov, i) in enumerate(zip(covs, at, strict=True)):
             rest = jnp.stack(picked[:m] + picked[m + 1 :]).prod(0)
             variance += jnp.sum(times_rows(cov[i], rest) * rest, 1)
-        signs = jax.random.rademacher(last, (size,), variance.dtype) / jnp.sqrt(variance)
+        signs = response.signs(last, variance)
 
         def total(means: Any) -> jax.Array:
             found = [means[m][i] for m, i in zip(data.modes, at, strict=True)]

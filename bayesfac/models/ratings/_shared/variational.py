@@ -231,7 +231,7 @@ def respond(
         j = jax.random.choice(b, cells.col, (size,), replace=False)
         spread = jnp.sum(times_rows(S[0][i], v[j]) * v[j], 1)
         spread += jnp.sum(times_rows(S[1][j], u[i, :K]) * u[i, :K], 1)
-        signs = jax.random.rademacher(c, (size, 1), u.dtype) / jnp.sqrt(spread)[:, None]
+        signs = response.signs(c, spread)[:, None]
         by_user = jnp.zeros_like(u).at[i].add(signs * v[j])
         return by_user, jnp.zeros_like(V["mean"]).at[j].add(signs * u[i, :K])
 
