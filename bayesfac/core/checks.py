@@ -89,14 +89,19 @@ def one_view(data: Any, several: str) -> None:
 
 def counts(data: Any) -> None:
     """Check that every view has a positive cell and no negative cell."""
-    for name, y in data.y.items():
-        if not len(y):
-            raise ValueError(f"Expected at least one count above zero in view {name!r}, got none")
+    not_empty(data, "count above zero")
     nonnegative(
         data,
         "counts",
         "; subtract the least value of each such feature, or see scale='unit' of mggm",
     )
+
+
+def not_empty(data: Any, what: str = "cell that is not zero") -> None:
+    """Check that every view has a cell that is not zero."""
+    for name, y in data.y.items():
+        if not len(y):
+            raise ValueError(f"Expected at least one {what} in view {name!r}, got none")
 
 
 def nonnegative(

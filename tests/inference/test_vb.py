@@ -114,6 +114,17 @@ def test_values_that_are_all_alike_have_a_law(name, values):
     assert np.isfinite(fit.predict(data).mean).all()
 
 
+@pytest.mark.parametrize("name", ["plsa", "mvplsa"])
+@pytest.mark.parametrize("counts", [[[1, 2, 3]], [[0, 0], [1, 2], [2, 1]], np.ones((4, 3))])
+def test_one_topic_adds_nothing_to_the_response(name, counts):
+    """The shares of one topic are 1. The words of a topic are then independent of all else."""
+    data = bf.Views({"words": np.array(counts, float)})
+    settings = {"n_components": 1} | ({"n_topics": 1} if name == "mvplsa" else {})
+    fit = bf.fit(name, data, bf.VB(warmup=5, draws=20), progress=False, **settings)
+    assert np.isfinite(fit.draws["C" if name == "plsa" else "C.words"]).all()
+    assert not any("wider" in note for note in fit.notes)
+
+
 @pytest.mark.slow
 def test_thresholds_are_split_from_the_rows_they_share_a_law_with():
     data = bf.datasets.make_ratings(30, 20, 2, seed=0, density=0.4)

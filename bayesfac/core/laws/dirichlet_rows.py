@@ -107,10 +107,14 @@ def respond(key: jax.Array, q: Any, data: Any, seen: Callable) -> jax.Array:
         P, weight = seen(jax.tree.map(jnp.exp, logs), data)
         return jnp.sum(weight * safe_log(P))
 
+    def uncertain(d: Any) -> Any:
+        """d without rows that have one share, which is 1."""
+        return jax.tree.map(lambda x: x if x.shape[-1] > 1 else jnp.zeros_like(x), d)
+
     def times(d: Any) -> Any:
         bent = jax.grad(lambda at: response.dot(jax.grad(total)(at), d))(logs)
         own = jax.tree.map(_precise, q, d, is_leaf=lambda x: isinstance(x, dict) and "conc" in x)
-        return jax.tree.map(jnp.subtract, own, bent)
+        return jax.tree.map(jnp.subtract, own, uncertain(bent))
 
     def smoothed(d: Any) -> Any:
         return jax.tree.map(_spread, q, d, is_leaf=lambda x: isinstance(x, dict) and "conc" in x)
@@ -123,7 +127,7 @@ def respond(key: jax.Array, q: Any, data: Any, seen: Callable) -> jax.Array:
             used = jax.random.uniform(b, P.shape) < PROBED / P.size
             return jnp.sum(jnp.where(used & (weight > 0), signs * safe_log(P), 0))
 
-        return jax.grad(signed)(logs)
+        return uncertain(jax.grad(signed)(logs))
 
     return response.factor(key, times, smoothed, probe)
 
@@ -140,5 +144,7 @@ def _precise(belief: beliefs.Belief, d: jax.Array) -> jax.Array:
     conc = belief["conc"]
     flat = 1 / polygamma(1, conc)
     whole = polygamma(1, jnp.sum(conc, -1, keepdims=True))
+    if conc.shape[-1] == 1:  # V is zero
+        return d
     share = whole / (1 - whole * jnp.sum(flat, -1, keepdims=True))
     return flat * d + share * flat * jnp.sum(flat * d, -1, keepdims=True)

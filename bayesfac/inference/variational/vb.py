@@ -16,6 +16,7 @@ from bayesfac.inference.result import Job, Result, check_number, check_settings,
 
 FEW = 10  # sweeps of coordinate ascent after which chains are compared
 WIDER = "standard deviations of rows are {:.1%} wider than in the fitted law, by linear response"
+SEEN = 5e-4  # a factor nearer to 1 shows as 0.0 %
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class VB:
         many = program(drawn, job.data, job.method, job.hyper, self.draws, self.widen)
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         check_number(float(factor), "factor of standard deviations", "by linear response")
-        notes = [WIDER.format(float(factor) - 1)] if factor != 1 else []
+        notes = [WIDER.format(float(factor) - 1)] if abs(float(factor) - 1) >= SEEN else []
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 

@@ -49,6 +49,7 @@ def check(data: Views, hyper: Any) -> None:
     checks.one_of(hyper, "scale", SCALES)
     if hyper.scale in ("none", "rows"):
         checks.counts(data)
+    checks.not_empty(data)
     checks.count(hyper, "n_components", data.n_rows, "the number of rows")
     if hyper.penalty is not None and hyper.penalty != 0:
         checks.positive(hyper, "penalty")

@@ -185,3 +185,5 @@ def test_rows_of_all_kinds_have_draws(name):
 def test_a_view_of_zeros_is_refused(name):
     with pytest.raises(ValueError, match="Expected at least one count above zero in view 'x', got"):
         bf.fit(name, bf.Views({"x": np.zeros((4, 3))}), bf.Gibbs(1, 1, 1), scale="none")
+    with pytest.raises(ValueError, match="Expected at least one .* in view 'x', got none"):
+        bf.fit(name, bf.Views({"x": np.zeros((4, 3))}), n_components=1)
