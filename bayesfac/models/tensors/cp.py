@@ -109,7 +109,7 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     and the precision of the noise rises.
 
     At random factors, which explain nothing, Lambda would rise until a component vanishes in all modes, and a
-    Gibbs chain stays without it: one chain in four on 6,000 cells of rank 3.
+    Gibbs chain stays without it: one chain in five on 6,000 cells of rank 3.
     """
     tries = jax.lax.map(lambda key: annealed(key, data, hyper), jax.random.split(key, TRIES))
     best = jnp.argmin(jax.lax.map(lambda p: jnp.sum(residuals(p, data, hyper) ** 2), tries))
@@ -117,6 +117,7 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
 
 
 def annealed(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
+    """Random factors, and rows drawn anew in `SWEEPS` sweeps with a rising precision of the noise."""
     first, later = jax.random.split(key)
     p, (low, high) = random_rows(first, data, hyper), HEAT
 
