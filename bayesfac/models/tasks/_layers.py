@@ -80,6 +80,7 @@ class Error(NamedTuple):
     factor(M, num, den, hyper)      the best multiple of all spaces of a task, entry by entry
     view(M, num, den, other, hyper) the update of the space of a view, coupled to that of the labels
     label(M, num, den, others, V, hyper)   the update of the space of the labels, coupled to those of V views
+    descend(H, num, grams, spans, hyper)    R or C entry by entry, or None where `step` updates these as well
     """
 
     rows: Callable[..., Pair]
@@ -89,6 +90,7 @@ class Error(NamedTuple):
     factor: Callable[..., jax.Array]
     view: Callable[..., jax.Array]
     label: Callable[..., jax.Array]
+    descend: Callable[..., jax.Array] | None = None
 
 
 def check(data: Tasks, hyper: Any) -> Any:
@@ -175,9 +177,14 @@ def turned(factors: list[jax.Array]) -> list[jax.Array]:
     return [factor.T for factor in reversed(factors)]
 
 
+def factors_above(p: Any, i: int, layer: int) -> list[jax.Array]:
+    """R_i^(2), ..., R_i^(l) of task i."""
+    return [s[i] for s in between(p.S, "", 2, layer)]
+
+
 def row_factors(p: Any, at: slice, i: int, layer: int) -> list[jax.Array]:
     """R_i^(1), ..., R_i^(l) of the rows `at` of task i."""
-    return [p.R[at], *(s[i] for s in between(p.S, "", 2, layer))]
+    return [p.R[at], *factors_above(p, i, layer)]
 
 
 def column_factors(p: Any, block: str, layer: int) -> list[jax.Array]:

@@ -10,8 +10,10 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.math import normalise
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks._layer_sweeps import repeat, sweep
 from bayesfac.models.tasks._layers import Error, Params, depth
+from bayesfac.models.tasks._singular import leading
 
 LEAST, SMALL = (
     0.02,
@@ -31,8 +33,7 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
         own = hyper._replace(
             layers=(sizes,), start=first, shared=hyper.shared and number == depth(hyper)
         )
-        p = start(sub, data, own)
-        p = repeat(partial(sweep, data=data, hyper=own, error=error), p, hyper.pretraining)
+        p = trained(sub, data, own, error)
         if number < depth(hyper):
             p = unit_columns(p, error)
         M, common = p.M, p.common
@@ -44,6 +45,13 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
         if number < depth(hyper):
             data = data.like(M)  # a row for each row cluster of each task
     return Params(R, S, C, D, M, common)
+
+
+@compiled_for(2, 3)
+def trained(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
+    """One layer after its sweeps."""
+    step = partial(sweep, data=data, hyper=hyper, error=error)
+    return repeat(step, start(key, data, hyper), hyper.pretraining)
 
 
 def unit_columns(p: Any, error: Error) -> Any:
@@ -174,22 +182,7 @@ def shares(G: jax.Array, ratio: jax.Array) -> jax.Array:
 def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:
     """NNDSVD (Boutsidis & Gallopoulos 2008) of all blocks side by side: of every leading pair of singular
     vectors the larger of the positive and the negative part; zeros become a tenth of the mean."""
-    k = max(p, q)
-    basis = jax.random.normal(key, (data.n_rows, k))
-
-    def forth(U: jax.Array) -> dict[str, jax.Array]:
-        return {b: tables.transposed(data.cells[b], data.y[b], U) for b in data.blocks}
-
-    def back(V: dict[str, jax.Array]) -> jax.Array:
-        return sum(tables.product(data.cells[b], data.y[b], V[b]) for b in data.blocks)  # type: ignore[return-value]
-
-    def turn(Q: jax.Array) -> jax.Array:
-        return jnp.linalg.qr(back(forth(Q)))[0]
-
-    Q = repeat(turn, jnp.linalg.qr(basis)[0], 8)
-    V = forth(Q)
-    W = jnp.linalg.eigh(sum(v.T @ v for v in V.values()))[1][:, ::-1]  # largest first
-    U, V = Q @ W, {b: v @ W for b, v in V.items()}
+    U, V = leading(key, data, max(p, q), dict.fromkeys(data.blocks, 1.0))
     size = [sum(jnp.sum(jnp.maximum(s * v, 0) ** 2, 0) for v in (U, *V.values())) for s in (1, -1)]
     sign = jnp.where(size[0] >= size[1], 1, -1)
 

@@ -22,6 +22,10 @@ update remains exact. `clusters` says which tasks share a sparsity: "task" (Coro
 (3, the paper's, where the common cluster weighs T times as much) or "given" (the clusters of the data). There
 is one `sparsity` for all clusters or one for each. Gauge: the order and the signs of columns.
 
+The start is made of singular vectors. Of all factors with the same product F [B' lambda U'], these have the
+least penalty where all rows are one cluster (Fan, Ding, Chen & Udell, "Factor group-sparse regularization for
+efficient low-rank matrix recovery", NeurIPS 2019). (9) and (10) turn other factors towards them very slowly.
+
 Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
 whose normaliser depends on no parameter. Every Gibbs sweep first draws the scales of that law's Gaussian
 mixture; then all rows of a task with the same blocks share one p x p precision. NUTS and SVI use the smoothed
@@ -48,6 +52,7 @@ from bayesfac.core.method import Method, Permutation, register
 from bayesfac.models.tasks import _row_groups as groups
 from bayesfac.models.tasks._heres_law import VARIATIONAL, weigh
 from bayesfac.models.tasks._row_groups import GroupSparse, SharedRows
+from bayesfac.models.tasks._singular import leading
 
 
 class Params(NamedTuple):
@@ -94,13 +99,14 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Random directions multiplied by all blocks and back: roughly the directions of largest variance."""
-    p, F = hyper.n_components, jnp.zeros((data.n_rows, hyper.n_components))
-    keys = dict(zip(data.blocks, jax.random.split(key, len(data.blocks)), strict=True))
-    for b, d in data.n_features.items():
-        F += tables.product(data.cells[b], data.y[b], jax.random.normal(keys[b], (d, p)))
-    F = F / (jnp.sqrt(jnp.mean(F**2)) + 1e-12) / p**0.5
-    return update_B(Params(F, {}), data, hyper)
+    """Singular vectors of all blocks, each at its best length s: c s + beta v^2 / s^2 is least at
+    s^3 = 2 beta v^2 / c, where v is the singular value and c the penalty of the column at length one."""
+    U, V = leading(key, data, hyper.n_components, {b: weigh(b, hyper) for b in data.blocks})
+    clusters = groups.clusters_of(data, hyper)
+    alpha = jnp.asarray([cluster.alpha for cluster in clusters])
+    c = alpha @ groups.norms(U, data.bounds, clusters, hyper.smooth)
+    squares = sum(jnp.sum(v**2, 0) for v in V.values())
+    return update_B(Params(U * jnp.cbrt(2 * hyper.beta * squares / c), {}), data, hyper)
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:

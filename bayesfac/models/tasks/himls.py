@@ -1,4 +1,4 @@
-r"""Hierarchical multi-latent spaces with least squares (HiMLS), by multiplicative updates.
+r"""Hierarchical multi-latent spaces with least squares (HiMLS), by coordinate descent.
 
 Yang, Davulcu, Zhu & He, "A generalized hierarchical multi-latent space model for heterogeneous learning",
 IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
@@ -18,7 +18,12 @@ IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
 (16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that factor, so J may rise there;
 here all rows enter, and J never rises. (10)-(21) minimise a bound in which terms of degree two become
 h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the gamma prior joins it through h <=
-(h^2 / h_old + h_old) / 2. The pseudo-inverse of step 3 may be negative: such entries start small, positive.
+(h^2 / h_old + h_old) / 2. J is quadratic in each factor, so the linear terms need no bound: with them as they
+are, the update is h_old num / den without the printed root, and J falls faster. R and C, the tables with most
+entries, need no bound at all: `descend` sets each of their entries to its minimum, given all others (for
+plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` is the paper's update of all factors.
+Pre-training is multiplicative in any case: from a rough start, exact minima set whole clusters to zero. The
+pseudo-inverse of step 3 may be negative: such entries start small, positive.
 The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary: `bf.fit` accepts this, while an
 engine that draws from the posterior, which is improper, refuses it.
 
@@ -34,7 +39,7 @@ both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +48,8 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.kernels import tables
+from bayesfac.core.kernels import nonnegative, tables
+from bayesfac.core.kernels.nonnegative import positive_root
 from bayesfac.core.laws import labels
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
@@ -63,7 +69,8 @@ class Hyper(NamedTuple):
     coupling: float = 1e3  # beta
     shared: bool = False
     shape: float = 1.0
-    rate: float = 0.01
+    rate: float = 0.1
+    multiplicative: bool = False  # the paper's updates, which take about ten times as many sweeps
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
@@ -73,7 +80,7 @@ class Hyper(NamedTuple):
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Pre-training, layer by layer."""
-    return pretraining.pretrain(key, data, hyper, SQUARED)
+    return pretraining.pretrain(key, data, hyper, steps(hyper)._replace(descend=None))
 
 
 def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -104,17 +111,33 @@ def size(A: jax.Array) -> jax.Array:
 
 @compiled_for(3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
-    """(7), with the prior: H^2 (den + rate / 2) = H_old^2 num + H_old (shape - 1) / 2."""
-    tiny = jnp.finfo(H.dtype).tiny
-    return jnp.sqrt(H * (H * num + (hyper.shape - 1) / 2) / jnp.maximum(den + hyper.rate / 2, tiny))
+    """h^2 (den + rate / 2) = h h_old num + h_old (shape - 1) / 2; (7) has h_old num in the place of h num."""
+    den, prior = den + hyper.rate / 2, H * (hyper.shape - 1) / 2
+    if hyper.multiplicative:
+        return jnp.sqrt((H * H * num + prior) / jnp.maximum(den, jnp.finfo(H.dtype).tiny))
+    return positive_root(den, H * num, prior)
 
 
 def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """The bound for one factor g that multiplies all M_ij and M_iY; the coupling is multiplied by g^2."""
     gap = sum((m - M[LABELS]) ** 2 for m in M.values())
     den = den + hyper.coupling * gap + hyper.rate / 2 * sum(M.values())
-    num = num + len(M) * (hyper.shape - 1) / 2
-    return jnp.sqrt(num / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
+    prior = len(M) * (hyper.shape - 1) / 2
+    if hyper.multiplicative:
+        return jnp.sqrt((num + prior) / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
+    return positive_root(den, num, prior)
+
+
+def descend(
+    H: jax.Array, num: jax.Array, grams: list[jax.Array], spans: list[slice], hyper: Hyper
+) -> jax.Array:
+    """Every entry of R or C at its minimum, in turn; the rows spans[g] share the matrix grams[g]."""
+    prior = hyper.shape, hyper.rate
+    parts = [
+        nonnegative.descend(H[at], num[at], gram, *prior)
+        for at, gram in zip(spans, grams, strict=True)
+    ]
+    return jnp.concatenate(parts)
 
 
 def of_view(
@@ -131,11 +154,24 @@ def of_labels(
     return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
 
 
-SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels)
+SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels, descend)
+
+
+def steps(hyper: Hyper) -> layers.Error:
+    """The updates that the settings ask for."""
+    return SQUARED._replace(descend=None) if hyper.multiplicative else SQUARED
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.sweep(p, data, hyper, SQUARED)
+    return sweeps.sweep(p, data, hyper, steps(hyper))
+
+
+def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
+    return sweeps.derive(p, data, hyper, steps(hyper))
+
+
+def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
+    return sweeps.fold_in(p, data, hyper, steps(hyper))
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
@@ -158,8 +194,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=partial(sweeps.derive, error=SQUARED),
-    fold_in=partial(sweeps.fold_in, error=SQUARED), prepare=layers.check,
+    update=update, derive=derive, fold_in=fold_in, prepare=layers.check,
     choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))

@@ -65,7 +65,7 @@ class Hyper(NamedTuple):
     shared: bool = False
     approximate: bool = False
     shape: float = 1.0
-    rate: float = 0.01
+    rate: float = 0.1
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
