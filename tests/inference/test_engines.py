@@ -345,3 +345,9 @@ def test_every_method_works_in_single_precision(sampled_method):
         if method.conditionals:
             draws = bf.fit(method, data, bf.Gibbs(5, 5, 1), progress=False, **hyper._asdict()).draws
             assert {draws[site].dtype for site in draws} == {np.dtype("float32")}
+
+
+def test_a_model_whose_parameters_cannot_vary_is_refused():
+    one = bf.Views({"words": [[1], [2], [3]]})
+    with pytest.raises(ValueError, match="all parameters of plsa are probabilities of one outcome"):
+        bf.fit("plsa", one, bf.SVI(20), n_components=1, progress=False)

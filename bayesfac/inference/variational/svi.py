@@ -29,7 +29,7 @@ from bayesfac.inference.result import (
     program,
     require,
 )
-from bayesfac.inference.unconstrained import off_edge, require_proper, supports
+from bayesfac.inference.unconstrained import off_edge, require_proper, supports, unconstrain
 from bayesfac.inference.variational import blocks
 from bayesfac.inference.variational.guides import GUIDES
 
@@ -97,6 +97,12 @@ class SVI:
             f"Expected a guide other than 'laplace' for {method.name}: its factors may rotate, so the "
             "curvature at the mode is zero in some directions and the Gaussian there has no width; "
             "guide='blocks' takes the curvature row by row",
+        )
+        free = unconstrain(supports(method, job.data, job.hyper, p), p)
+        require(
+            any(x.size for x in free.values()),
+            f"Expected parameters that can vary, got none: with this data and these settings all "
+            f"parameters of {method.name} are probabilities of one outcome",
         )
         made = _fit(self, job, p, key)
         known = method, job.hyper, settings_of(self)

@@ -70,7 +70,7 @@ class Hyper(NamedTuple):
     shared: bool = False
     shape: float = 1.0
     rate: float = 0.1
-    multiplicative: bool = False  # the paper's updates, which take about ten times as many sweeps
+    multiplicative: bool = False  # the paper's updates of all factors: slower, and J ends higher
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
