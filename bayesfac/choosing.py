@@ -178,7 +178,7 @@ def scores_of_rows(
 
     `data` are the training rows as `ready` made them, `program` is what `Settings` says of the candidate.
     """
-    p = method.init(key, data, hyper)
+    p = (method.start or method.init)(key, data, hyper)
     p = swept_by_blocks(method, *program, p, data)
     p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
     if (fold_in := method.fold_in) is not None:  # as rows that come after the fit

@@ -22,9 +22,11 @@ update remains exact. `clusters` says which tasks share a sparsity: "task" (Coro
 (3, the paper's, where the common cluster weighs T times as much) or "given" (the clusters of the data). There
 is one `sparsity` for all clusters or one for each. Gauge: the order and the signs of columns.
 
-The start is made of singular vectors. Of all factors with the same product F [B' lambda U'], these have the
-least penalty where all rows are one cluster (Fan, Ding, Chen & Udell, "Factor group-sparse regularization for
-efficient low-rank matrix recovery", NeurIPS 2019). (9) and (10) turn other factors towards them very slowly.
+A point fit starts from singular vectors. Of all factors with the same product F [B' lambda U'], these have
+the least penalty where all rows are one cluster (Fan, Ding, Chen & Udell, "Factor group-sparse regularization
+for efficient low-rank matrix recovery", NeurIPS 2019). (9) and (10) turn other factors towards them very
+slowly, and `restarts` of this start end alike. Chains start from random directions: R-hat needs chains that
+began apart.
 
 Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
 whose normaliser depends on no parameter. Every Gibbs sweep first draws the scales of that law's Gaussian
@@ -99,6 +101,16 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
+    """Random directions multiplied by all blocks and back: roughly the directions of largest variance."""
+    p, F = hyper.n_components, jnp.zeros((data.n_rows, hyper.n_components))
+    keys = dict(zip(data.blocks, jax.random.split(key, len(data.blocks)), strict=True))
+    for b, d in data.n_features.items():
+        F += tables.product(data.cells[b], data.y[b], jax.random.normal(keys[b], (d, p)))
+    F = F / (jnp.sqrt(jnp.mean(F**2)) + 1e-12) / p**0.5
+    return update_B(Params(F, {}), data, hyper)
+
+
+def start(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """Singular vectors of all blocks, each at its best length s: c s + beta v^2 / s^2 is least at
     s^3 = 2 beta v^2 / c, where v is the singular value and c the penalty of the column at length one."""
     U, V = leading(key, data, hyper.n_components, {b: weigh(b, hyper) for b in data.blocks})
@@ -217,7 +229,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 # fmt: off
 METHOD = register(Method(
     name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
+    init=init, start=start, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready,
     conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
     remarks=labels.remarks, gauge=gauge,

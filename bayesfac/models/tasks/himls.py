@@ -49,7 +49,6 @@ import numpyro.distributions as dist
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import nonnegative, tables
-from bayesfac.core.kernels.nonnegative import positive_root
 from bayesfac.core.laws import labels
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
@@ -115,7 +114,7 @@ def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Arra
     den, prior = den + hyper.rate / 2, H * (hyper.shape - 1) / 2
     if hyper.multiplicative:
         return jnp.sqrt((H * H * num + prior) / jnp.maximum(den, jnp.finfo(H.dtype).tiny))
-    return positive_root(den, H * num, prior)
+    return nonnegative.positive_root(den, H * num, prior)
 
 
 def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
@@ -125,7 +124,7 @@ def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper
     prior = len(M) * (hyper.shape - 1) / 2
     if hyper.multiplicative:
         return jnp.sqrt((num + prior) / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
-    return positive_root(den, num, prior)
+    return nonnegative.positive_root(den, num, prior)
 
 
 def descend(

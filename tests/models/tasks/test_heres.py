@@ -56,7 +56,7 @@ def test_golden_step():
 
 def test_objective_by_hand():
     data, h = HERES.example(jax.random.key(0))
-    p = HERES.init(jax.random.key(1), data, h)
+    p = HERES.start(jax.random.key(1), data, h)
     J = 0.0
     for b in data.blocks:
         w = h.weight**2 if b == "labels" else 1
@@ -215,3 +215,22 @@ def test_a_real_valued_label_is_as_uncertain_as_the_model_says(name):
     np.testing.assert_allclose(told.mean, drawn.mean(0), atol=0.05)
     sd = np.broadcast_to(np.sqrt(told.variance), told.mean.shape)
     np.testing.assert_allclose(sd, drawn.std(0), rtol=0.05)
+
+
+def test_a_point_starts_from_the_factors_with_the_least_penalty():
+    """Columns at their best lengths cost (|f| |b|)^(2/3); of one product, singular vectors cost the least."""
+    data = few_tasks(jax.random.key(0))
+    data = bf.Tasks({v: data[v].toarray()[:5] for v in data.names}, data["labels"].toarray()[:5])
+    h = HERES.prepare(data, HERES.Hyper(2, 0.8, 0.5, beta=0.3, smooth=1e-6))
+    p = HERES.start(jax.random.key(1), data, h)
+    F = np.asarray(p.F)
+    B = np.vstack([np.asarray(b) * (0.8 if v == "labels" else 1) for v, b in p.B.items()])
+    cost = np.sum((np.linalg.norm(F, axis=0) * np.linalg.norm(B, axis=0)) ** (2 / 3))
+    least = np.sum(np.linalg.svd(F @ B.T, compute_uv=False)[:2] ** (2 / 3))
+    np.testing.assert_allclose(cost, least, rtol=1e-4)
+
+
+def test_chains_start_apart():
+    data, h = HERES.example(jax.random.key(0))
+    one, other = (np.asarray(HERES.init(jax.random.key(k), data, h).F) for k in (1, 2))
+    assert np.abs(np.corrcoef(one[:, 0], other.T)[0, 1:]).max() < 0.99
