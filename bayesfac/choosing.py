@@ -8,7 +8,7 @@ has, or towards weaker settings from a fresh start, and stops when the score get
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -116,10 +116,9 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         settings = Settings(method, part[0], found.hyper, several)
         key, truth = jax.random.key(seed), part[1][LABELS].toarray()
-        ready = cache(lambda hyper: method.ready(part[0], hyper))
         programs = [settings.program(number) for number in range(len(several))]
         return [
-            (truth, scores_of_rows(method, *part, hyper, ready(program[0]), program, key))
+            (truth, scores_of_rows(method, *part, hyper, program, key))
             for hyper, program in zip(settings.settled, programs, strict=True)
         ]
 
@@ -171,15 +170,17 @@ class Settings:
 
 
 def scores_of_rows(
-    method: Method, train: Tasks, held: Tasks, hyper: Any, data: Tasks,
-    program: tuple[Any, dict[str, Any]], key: jax.Array,
+    method: Method, train: Tasks, held: Tasks, hyper: Any, program: tuple[Any, dict[str, Any]],
+    key: jax.Array,
 ) -> np.ndarray:  # fmt: skip
     """The scores of the held-out rows after some sweeps on the other rows, rows x labels.
 
-    `data` are the training rows as `ready` made them, `program` is what `Settings` says of the candidate.
+    `program` is what `Settings` says of the candidate.
     """
+    data = method.ready(train, hyper)
     p = (method.start or method.init)(key, data, hyper)
-    p = swept_by_blocks(method, *program, p, data)
+    if "starts_solved" not in method.traits:
+        p = swept_by_blocks(method, *program, p, data)
     p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
     if (fold_in := method.fold_in) is not None:  # as rows that come after the fit
         none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))

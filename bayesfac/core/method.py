@@ -23,6 +23,7 @@ TRAITS = {
     "no_fold_in": "rows cannot be added to a point fit",
     "no_minibatch": "the law of the data cannot be computed from a sample of the cells",
     "no_prior_predictive": "data cannot be drawn from the prior",
+    "starts_solved": "the start is a minimum already, so that short fits need no sweeps",
 }
 
 CONTAINERS = ("Counts", "Ratings", "Relations", "Tasks", "Tensor", "Views")

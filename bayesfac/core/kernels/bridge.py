@@ -29,7 +29,7 @@ SHARES = 4  # shares for each thread, so that no thread waits long for the last 
 KERNELS = (
     "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
     "split_counts", "product_dots", "product_spread", "solve_product_rows", "gammas", "tilted_rows",
-    "descend",
+    "descend", "lasso_pass",
 )  # fmt: skip
 
 
@@ -330,7 +330,7 @@ def _registered(kernel: Any, T: Any) -> str:
 _KEPT: list[Any] = []  # handlers must outlive the programs that call them
 SOURCES = (
     "bridge", "tiles", "numba_loops", "splitting_loops", "product_loops", "simplex_loops",
-    "nonnegative_loops",
+    "nonnegative_loops", "lasso_loops",
 )  # fmt: skip
 _SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]
 CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]

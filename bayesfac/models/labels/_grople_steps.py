@@ -6,7 +6,6 @@ without the data. R = 1 - corr(U) has a zero diagonal.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.lasso import lasso_pass
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
@@ -184,7 +184,8 @@ def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Arra
         return jnp.sum(square * s**2 + plain * s + inverse / s) + s @ Q @ s
 
     now = cost(jnp.ones_like(way))
-    return jnp.exp(longest(lambda t: cost(jnp.exp(t * way)) - now, jnp.abs(now))[0] * way)
+    s = jnp.exp(longest(lambda t: cost(jnp.exp(t * way)) - now, jnp.abs(now))[0] * way)
+    return jnp.where(cost(s) < now - rounding(now), s, 1)  # a smaller gain is lost in rounding U V'
 
 
 @compiled_for(3)
@@ -243,26 +244,17 @@ def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Arra
 
 
 @compiled_for(3, 4)
-def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, steps: int) -> jax.Array:
-    """Z with U held (6.11)."""
+def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, passes: int) -> jax.Array:
+    """Z with U held (6.11): every entry at its minimum, so many times."""
     known, (view,) = rows(data), data.names
-    K = curvature(U, known, hyper)
-    at, x = data.cells[view], jnp.abs(data.y[view])
-    sums = known * tables.product(at, x, jnp.ones((len(Z), 1), Z.dtype))
-    bend = 2 * (tables.transposed(at, x, sums) + jnp.linalg.eigvalsh(K)[-1])
-    bend = jnp.maximum(bend, 1e-12)  # a feature that no row has, with gamma = 0
+    cells, K = data.cells[view], curvature(U, known, hyper)
+    x = jnp.where(jnp.asarray(data.labelled)[cells.row], data.y[view], 0)
 
-    def value(Z: jax.Array, XZ: jax.Array) -> jax.Array:
-        far = jnp.sum(known * (XZ - U) ** 2) + jnp.sum((Z @ K) * Z)
-        return far + hyper.beta * jnp.sum(jnp.abs(Z))
+    def once(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return lasso_pass(cells, x, *state, K, hyper.beta)
 
-    def slope(Z: jax.Array, XZ: jax.Array) -> jax.Array:
-        return 2 * (embedding.back(data, XZ - U) + Z @ K)
-
-    def ahead(Z: jax.Array, slope: jax.Array) -> jax.Array:
-        return soft(Z - slope / bend, hyper.beta / bend)
-
-    return accelerated(Z, partial(embedding.times, data), value, slope, ahead, steps)
+    left = jnp.where(known, U - embedding.times(data, Z), 0)
+    return jax.lax.fori_loop(0, passes, once, (Z, left))[0]
 
 
 @compiled_for(3)
@@ -272,7 +264,8 @@ def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
     def there(t: jax.Array) -> Point:
         return jax.tree.map(lambda x, w: x + t * w, new, way)
 
-    return there(farther(lambda t: cost(there(t), known, hyper), new.U))
+    cancelled = 4 * jnp.sum(known * jnp.abs(new.U * new.YV))  # in `misfit`
+    return there(farther(lambda t: cost(there(t), known, hyper), rounding(cancelled)))
 
 
 # -- proximal gradients and step lengths ----------------------------------------------------------
@@ -343,8 +336,8 @@ def longest(rise: Callable[[jax.Array], jax.Array], size: jax.Array) -> tuple[ja
     return jnp.max(jnp.where(fine, steps, 0)), ~fine[0]
 
 
-def farther(cost: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
-    """The last of t = 0, 1, 2, 4, ... up to which the cost falls every time, in the dtype of `like`.
+def farther(cost: Callable[[jax.Array], jax.Array], least: jax.Array) -> jax.Array:
+    """The last of t = 0, 1, 2, 4, ... up to which the cost falls every time, by more than `least`.
 
     Examples
     --------
@@ -356,10 +349,10 @@ def farther(cost: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Arra
         _, t, _, there = state
         return t, 2 * t, there, cost(2 * t)
 
-    zero, one = jnp.zeros((), like.dtype), jnp.ones((), like.dtype)
+    zero, one = jnp.zeros_like(least), jnp.ones_like(least)
 
     def falls(state: Any) -> Any:
         _, t, value, there = state
-        return (there < value - rounding(value)) & (t <= FARTHEST)
+        return (there < value - least) & (t <= FARTHEST)
 
     return jax.lax.while_loop(falls, further, (zero, one, cost(zero), cost(one)))[0]

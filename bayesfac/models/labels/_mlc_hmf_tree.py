@@ -15,6 +15,9 @@ from bayesfac.core.math import lowered
 from bayesfac.models.labels._mlc_hmf_nodes import Level, level
 
 Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
+# The L-BFGS of a node: most steps, and the relative fall at which it ends. It goes on to the minimum, because
+# the sweeps of the fit are slow where few margins are short: thousands of them would have to make up for it.
+STEPS, EXACT = 5000, 1e-9
 
 
 @jax.tree_util.register_pytree_node_class
@@ -142,5 +145,5 @@ def fit_node(
         to_U, to_V = x.T @ (slope @ V), slope.T @ A
         return float(value), np.concatenate([to_U.ravel(), to_V.ravel()]) + penalty * z
 
-    z = lowered(cost, begin, 200, 1e-6)
+    z = lowered(cost, begin, STEPS, EXACT)
     return z[: d * K].reshape(d, K), z[d * K :].reshape(L, K)

@@ -22,22 +22,23 @@ no minimum for any alpha > 0, and J has no posterior. gamma mends that. The larg
 4 floor(d/2) ceil(d/2): with signs s of q, q'(corr(U) - 11')q <= (s'q)^2 - (1'q)^2. `prepare` refuses a gamma
 below alpha times that where features outnumber the labelled rows. The default is alpha d; elsewhere `remarks`
 warns where a smaller gamma leaves the problem of Z not convex. The printed gradient alpha Z R lacks a factor
-2. (6.14) adds a D x D and a d x d table; the curvature is bounded by 2 X'X + 2 lambda_max(alpha R + gamma I),
-and X'X lies below the row sums of |X|'|X|, which gives every feature its own step length. The printed start
-of Z lacks X'U; here Z starts at zero, U and V at the first singular vectors of 2Y - 1.
+2, and (6.14) adds a D x D and a d x d table. The printed start of Z lacks X'U; here Z starts at zero, U and V
+at the first singular vectors of 2Y - 1.
 
-V: all groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, the exact
-minimum if alpha is 0, halved until J does not rise. Before both, every column is rescaled (s U, V / s, s Z);
-after Z the sweep is extrapolated, doubling the step as long as J falls, because U M and V M^-T fit the labels
-alike for any M and alternating steps are slow in those directions. Exact zeros of V and Z stay zero there. A
-row without labels lies at its x Z and changes nothing else; so do new rows.
+Z: one pass of coordinate descent, every entry at its exact minimum, in place of the printed gradient steps;
+in one entry J is convex for every R, as R has a zero diagonal. V: all groups at once on the d x d table U'U.
+U: a step through (V'V + (ridge + coupling) I)^-1, the exact minimum if alpha is 0, halved until J does not
+rise. Before both, every column is rescaled (s U, V / s, s Z); after Z the sweep is extrapolated, doubling the
+step as long as J falls, because U M and V M^-T fit the labels alike for any M and alternating steps are slow
+in those directions. Exact zeros of V and Z stay zero there. A row without labels lies at its x Z and changes
+nothing else; so do new rows.
 
 Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
 normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
 posterior. Gauge: columns may be relabelled; signs are fixed, as R depends on them. Tasks do not matter here.
 
-Length: more than 300 lines with the private files, for three penalties with kinks, each with its own proximal
-step, a spectral clustering of labels, and a law for V.
+Length: more than 300 lines with the private files, for two penalties with kinks, each with its own step, a
+spectral clustering of labels, and a law for V.
 """
 
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ from bayesfac.models.labels._grople_groups import GroupLaplace
 from bayesfac.models.labels._left_out import CONSTANT
 
 BETAS = (0.1, 1.0)  # candidates
-STEPS_Z, FIRST_Z = 10, 50  # proximal steps for Z in a sweep and at the start
+PASSES, FIRST = 1, 10  # over the entries of Z in a sweep and at the start
 
 
 class Params(NamedTuple):
@@ -122,7 +123,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     s = jnp.cbrt(jnp.where(size > 0, norms / jnp.where(size > 0, size, 1), 1))
     (view,) = data.names
     none = jnp.zeros((data.n_features[view], V.shape[1]), V.dtype)
-    Z = steps.step_Z(none, s * U, data, hyper, FIRST_Z)
+    Z = steps.step_Z(none, s * U, data, hyper, FIRST)
     return Params(jnp.where(steps.rows(data), s * U, embedding.times(data, Z)), V / s, {view: Z})
 
 
@@ -143,7 +144,7 @@ def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
     new = old._replace(V=V, YV=steps.forth(data, V))
     U, short = steps.step_U(new, known, hyper)
     events.tell("the step of (6.3) was shortened", short)
-    Z = steps.step_Z(old.Z, U, data, hyper, STEPS_Z)
+    Z = steps.step_Z(old.Z, U, data, hyper, PASSES)
     new = new._replace(U=U, Z=Z, XZ=embedding.times(data, Z))
     dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)
     way = steps.Point(U - old.U, dV, dZ, steps.forth(data, dV), embedding.times(data, dZ))

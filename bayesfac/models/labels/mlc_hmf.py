@@ -57,18 +57,19 @@ class Params(NamedTuple):
     share: jax.Array | None = None  # derived: of the votes, for every row and label
 
 
-VOTES = ("hard", "soft")  # candidates
+VOTES = ("hard", "soft")
+PENALTIES = (10.0, 3.0, 30.0)  # candidates; the first where too few rows can be held out
 FAINT = 1e-6  # of a margin: a node whose scores are all smaller has lost its factors
 
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # K; half of the labels
-    penalty: float = 10.0
+    penalty: float | None = None  # None: by rows held out
     threshold: float = 0.04
     depth: int = 5
     minimum: int = 5
     neighbours: int = 5
-    vote: str | None = None  # "hard": sign(x U V'); "soft": its probability; None: by rows held out
+    vote: str = "soft"  # "hard": sign(x U V'), as in the thesis; "soft": its probability
     seed: int = 0  # of the tree
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = (
@@ -79,22 +80,22 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data, binary=True)
-    vote = VOTES[0] if hyper.vote is None else hyper.vote
+    penalty = PENALTIES[0] if hyper.penalty is None else hyper.penalty
     K = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of an embedding")
     checks.whole("depth", hyper.depth, 20, "levels of the tree")
     checks.whole("minimum", hyper.minimum, data.n_rows, "the number of rows")
     checks.whole("neighbours", hyper.neighbours, data.n_rows, "the number of rows")
     checks.whole("seed + 1", hyper.seed + 1, 2**32, "a seed")
+    hyper = hyper._replace(n_components=K, penalty=penalty)
     checks.positive(hyper, "penalty", *(["threshold"] if hyper.threshold != 0 else []))
-    hyper = hyper._replace(n_components=K, vote=vote)
     checks.one_of(hyper, "vote", VOTES)
     return hyper
 
 
-def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, str]]:
-    """Candidates of the vote."""
-    return [] if hyper.vote is not None or chosen else [{"vote": one} for one in VOTES]
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
+    """Candidates of the penalty."""
+    return [] if hyper.penalty is not None or chosen else [{"penalty": one} for one in PENALTIES]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tree:
@@ -181,6 +182,10 @@ WAIVED = {
     "observed": "nodes are fitted together and predict by votes, so no label has a law of its own",
 }
 
+TRAITS = labels.LABELS_ALONE | {
+    "starts_solved": "a node is fitted to its minimum when the tree grows"
+}
+
 # fmt: off
 METHOD = register(Method(
     name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper,
@@ -189,6 +194,6 @@ METHOD = register(Method(
     remarks=remarks, gauge=gauge,
     dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
           "share": ("row", "feature.labels")},
-    traits=labels.LABELS_ALONE, waived=WAIVED,
+    traits=TRAITS, waived=WAIVED,
 ))
 # fmt: on

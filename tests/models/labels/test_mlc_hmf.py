@@ -187,7 +187,7 @@ def test_the_posterior_of_votes_is_smoother_than_the_points():
     raw = Tasks(
         {"words": data["words"]}, np.where(data.labelled[:, None], data[LABELS].toarray(), np.nan)
     )
-    settings = hyper._asdict()
+    settings = hyper._asdict() | {"vote": "hard"}
     point = bf.fit("mlc_hmf", raw, progress=False, **settings)
     engine = bf.NUTS(warmup=150, draws=150, chains=2)
     draws = bf.fit("mlc_hmf", raw, engine, init=point, progress=False, **settings)
@@ -227,7 +227,7 @@ def test_copies_of_one_row_and_labels_nobody_has():
 
 
 def test_a_depth_in_which_nobody_stays_is_asked_by_nobody():
-    tree, hyper = grown()
+    tree, hyper = grown(vote="hard")
     pair = np.ones((4, 2)), np.ones((3, 2))
     rows, nodes = [np.arange(12), np.arange(6)], [np.zeros(12, int), np.zeros(6, int)]
     found = Growing(

@@ -19,7 +19,7 @@ METHODS = {
     "faie": ("faie", {}, 20),
     "leml, squared": ("leml", {"n_components": 3}, 15),
     "leml, logistic": ("leml", {"n_components": 3, "loss": "logistic"}, 15),
-    "grople": ("grople", {"n_components": 3}, 10),
+    "grople": ("grople", {"n_components": 3}, 300),
     "mlc_hmf": ("mlc_hmf", {"depth": 2, "threshold": 0.3, "vote": "soft"}, 10),
     "lsa_mml": ("lsa_mml", {"n_components": 3, "ridge": 0.1}, 10),
 }

@@ -68,11 +68,10 @@ def test_one_program_serves_all_numbers_and_gives_what_each_alone_gives(name):
     settings = choosing.Settings(method, train, size, candidates)
     assert settings.numbers and len(candidates) > 1
     choosing.swept_by_blocks.clear_cache()
-    data = method.ready(train, settings.settled[0])
 
     def scores(hyper, program):
         key = jax.random.key(0)
-        return choosing.scores_of_rows(method, train, held, hyper, data, program, key)
+        return choosing.scores_of_rows(method, train, held, hyper, program, key)
 
     together = [scores(one, settings.program(i)) for i, one in enumerate(settings.settled)]
     assert choosing.swept_by_blocks._cache_size() == 1
@@ -109,7 +108,7 @@ def test_a_start_by_labels_has_a_cluster_for_each_label(sizes):
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [("heres", "sparsity"), ("lsa_mml", "ridge"), ("grople", "beta"), ("mlc_hmf", "vote")],
+    [("heres", "sparsity"), ("lsa_mml", "ridge"), ("grople", "beta"), ("mlc_hmf", "penalty")],
 )
 def test_a_setting_left_open_has_candidates_and_a_given_one_has_none(name, setting):
     x, y = made(30)
