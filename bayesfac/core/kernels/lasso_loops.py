@@ -31,23 +31,23 @@ def _entries(square, slope, old, K, half, new):
 def _lasso_pass(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
-    x = vector(f, argument(f, 2), T, problem)
-    old, given = matrix(f, argument(f, 3), T, problem), matrix(f, argument(f, 4), T, problem)
-    K, half = matrix(f, argument(f, 5), T, problem), vector(f, argument(f, 6), T, problem)
+    order = vector(f, argument(f, 2), np.int32, problem)
+    x, squares = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
+    old, given = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
+    K, half = matrix(f, argument(f, 7), T, problem), vector(f, argument(f, 8), T, problem)
     Z, left = matrix(f, result(f, 0), T, problem), matrix(f, result(f, 1), T, problem)
     wide = word(Z.shape[1])
     slope, change = np.empty(Z.shape[1], Z.dtype), np.empty(Z.shape[1], Z.dtype)
     left[:] = given
-    for j in range(len(Z)):
-        square = T(0)
+    for number in range(len(order)):
+        j = word(order[number])
         for k in range(wide):
             slope[k] = 0
         for p in range(ptr[j], ptr[j + 1]):
             i = word(index[p])
-            square += x[p] * x[p]
             for k in range(wide):
                 slope[k] += x[p] * left[i, k]
-        if not _entries(square, slope, old[j], K, half[0], Z[j]):
+        if not _entries(squares[j], slope, old[j], K, half[0], Z[j]):
             continue
         for k in range(wide):
             change[k] = Z[j, k] - old[j, k]

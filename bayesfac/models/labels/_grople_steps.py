@@ -90,11 +90,33 @@ class Point(NamedTuple):
 
 def cost(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
     """J without its constants and without the rows that have no labels."""
+    return misfit(jnp.where(known, at.U, 0), at.V, at.YV, known) + rest(at, known, hyper)
+
+
+def rest(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
+    """The cost without the misfit of the labels."""
     U = jnp.where(known, at.U, 0)
     norms = hyper.sparsity * jnp.sum(label_groups.norms(at.V, hyper.groups))
     far = jnp.sum(known * (at.XZ - U) ** 2) + hyper.beta * jnp.sum(jnp.abs(at.Z))
-    fit = misfit(U, at.V, at.YV, known)
-    return fit + norms + hyper.coupling * far + bound(U, at.Z, known, hyper)
+    return norms + hyper.coupling * far + bound(U, at.Z, known, hyper)
+
+
+def misfit_along(at: Point, way: Point, known: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """t -> |E - t P - t^2 Q|^2 - |E|^2 for the errors E = 2Y - 1 - U V', the misfit at `at` + t `way` less
+    that at `at`.
+
+    P = dU V' + U dV' and Q = dU dV'. The difference of two misfits would be lost in their rounding errors.
+    """
+    U, dU = (jnp.where(known, x, 0) for x in (at.U, way.U))
+    V, dV = at.V, way.V
+    to_V = signs(at.YV, V, known) - U @ (V.T @ V)  # E V
+    to_dV = signs(way.YV, dV, known) - U @ (V.T @ dV)  # E dV
+    UU, UD, DD = U.T @ U, U.T @ dU, dU.T @ dU
+    VV, VD, WW = V.T @ V, V.T @ dV, dV.T @ dV
+    EP, EQ = jnp.sum(dU * to_V) + jnp.sum(U * to_dV), jnp.sum(dU * to_dV)
+    PP = jnp.sum(DD * VV) + 2 * jnp.sum(UD * VD.T) + jnp.sum(UU * WW)
+    PQ, QQ = jnp.sum(DD * VD) + jnp.sum(UD * WW), jnp.sum(DD * WW)
+    return lambda t: t * (-2 * EP + t * (PP - 2 * EQ + t * (2 * PQ + t * QQ)))
 
 
 def misfit(U: jax.Array, V: jax.Array, YV: jax.Array, known: jax.Array) -> jax.Array:
@@ -264,8 +286,9 @@ def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
     def there(t: jax.Array) -> Point:
         return jax.tree.map(lambda x, w: x + t * w, new, way)
 
-    cancelled = 4 * jnp.sum(known * jnp.abs(new.U * new.YV))  # in `misfit`
-    return there(farther(lambda t: cost(there(t), known, hyper), rounding(cancelled)))
+    change = misfit_along(new, way, known)
+    now = rest(new, known, hyper)
+    return there(farther(lambda t: change(t) + rest(there(t), known, hyper) - now, rounding(now)))
 
 
 # -- proximal gradients and step lengths ----------------------------------------------------------

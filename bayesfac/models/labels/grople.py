@@ -26,7 +26,7 @@ warns where a smaller gamma leaves the problem of Z not convex. The printed grad
 at the first singular vectors of 2Y - 1.
 
 Z: one pass of coordinate descent, every entry at its exact minimum, in place of the printed gradient steps;
-in one entry J is convex for every R, as R has a zero diagonal. V: all groups at once on the d x d table U'U.
+in one entry J is convex for every R, whose diagonal is zero. V: all groups at once on the d x d table U'U.
 U: a step through (V'V + (ridge + coupling) I)^-1, the exact minimum if alpha is 0, halved until J does not
 rise. Before both, every column is rescaled (s U, V / s, s Z); after Z the sweep is extrapolated, doubling the
 step as long as J falls, because U M and V M^-T fit the labels alike for any M and alternating steps are slow
