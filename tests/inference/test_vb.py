@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws import response
 from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY, from_sites, settle, sites
 from bayesfac.inference.fixed_point import FixedPoint
@@ -212,6 +213,26 @@ def test_linear_response_has_the_hessian_of_the_bound():
             np.testing.assert_allclose(mine, -exact, atol=1e-9)
         factor = jax.jit(lambda key: law.widened(key, q, data, hyper)[1])(jax.random.key(2))
     assert 1.01 < float(factor) < 1.3
+
+
+def test_no_factor_where_the_bound_curves_the_wrong_way():
+    H = jnp.diag(jnp.array([1.0, -2.0]))
+
+    def probe(key):
+        return jax.random.rademacher(key, (2,), jnp.float32) * jnp.array([0.1, 1.0])
+
+    assert jnp.isnan(response.factor(jax.random.key(0), lambda d: H @ d, lambda d: d, probe))
+
+
+def test_without_a_factor_the_law_stays_as_it_is_and_the_fit_says_so(monkeypatch):
+    fits, given = [], {"n_components": 3, "progress": False}
+    for widen in (False, True):
+        monkeypatch.setattr(response, "factor", lambda *_: jnp.asarray(jnp.nan))
+        fits.append(bf.fit("pmf", small(), bf.VB(max_iter=40, draws=7, widen=widen), **given))
+    for site, draws in fits[0].draws.items():
+        np.testing.assert_array_equal(draws, fits[1].draws[site])
+    assert "no strict maximum" in fits[1].notes[-1]
+    assert not any("no strict maximum" in note for note in fits[0].notes)
 
 
 def test_the_bound_of_hinges_lacks_what_the_root_of_the_square_adds():

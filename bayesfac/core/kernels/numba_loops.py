@@ -102,7 +102,7 @@ def _ratio_step(f, T, problem, block, blocks):
             j, x = word(index[p]), T(0)
             for k in range(K):
                 x += A[i, k] * G[j, k]
-            r = y[p] / max(x, tiny)
+            r = y[p] / x if x > 4 * tiny * y[p] else T(0)
             for k in range(K):
                 by_row[i, k] += r * G[j, k]
                 by_col[j, k] += r * A[i, k]

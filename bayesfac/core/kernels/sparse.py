@@ -217,9 +217,12 @@ def ratio_step(
 ) -> tuple[jax.Array, jax.Array]:
     """The two sums of a Kullback-Leibler update, in one pass over the observed cells.
 
-    With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K).
+    With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K). A cell
+    with a_i . g_j = 0, such as a word that no row had before, says nothing: its r_ij is 0.
     """
-    r = y / jnp.maximum(dots(cells, A, G), jnp.finfo(A.dtype).tiny)
+    x = dots(cells, A, G)
+    some = x > 4 * jnp.finfo(A.dtype).tiny * y  # r_ij does not overflow
+    r = jnp.where(some, y / jnp.where(some, x, 1), 0)
     return spread(cells.by_row, r, G), spread(cells.by_col, r, A)
 
 

@@ -21,7 +21,8 @@ def factor(
     H^-1, with H minus the second derivatives of the ELBO in these means: `times(d)` is H d. Independent rows
     have the covariance S: `smoothed(d)` is S d, and S^-1 the blocks of H. `probe(key)` is the gradient a of a
     sum of predictions with random signs: a'H^-1 a / a'Sa estimates the ratio of their variances. Where all
-    means are zero, as for values that are all alike, a is zero and the factor is 1.
+    means are zero, as for values that are all alike, a is zero and the factor is 1. It is not a number where
+    H curves the wrong way along one of the probes, as at a saddle.
     """
 
     def ratio(key: jax.Array) -> jax.Array:
@@ -30,7 +31,8 @@ def factor(
         alone = dot(a, smoothed(a))
         return jnp.where(alone == 0, 1, dot(a, found) / jnp.where(alone == 0, 1, alone))
 
-    return jnp.sqrt(jax.lax.map(ratio, jax.random.split(key, PROBES)).mean())
+    ratios = jax.lax.map(ratio, jax.random.split(key, PROBES))
+    return jnp.sqrt(jnp.where(jnp.min(ratios) > 0, jnp.mean(ratios), jnp.nan))
 
 
 def signs(key: jax.Array, variance: jax.Array) -> jax.Array:

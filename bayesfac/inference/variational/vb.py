@@ -12,9 +12,13 @@ from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.gibbs import continued
-from bayesfac.inference.result import Job, Result, check_number, check_settings, program, require
+from bayesfac.inference.result import Job, Result, check_settings, program, require
 
 FEW = 10  # sweeps of coordinate ascent after which chains are compared
+SADDLE = (
+    "standard deviations of rows are those of the fitted law, which may be too narrow: linear response finds "
+    "no strict maximum of the ELBO there"
+)
 WIDER = "standard deviations of rows are {:.1%} wider than in the fitted law, by linear response"
 SEEN = 5e-4  # a factor nearer to 1 shows as 0.0 %
 
@@ -75,8 +79,9 @@ class VB:
         found = self._climb(self.max_iter).descend(climbing, self._start(job, climbing), point)
         many = program(drawn, job.data, job.method, job.hyper, self.draws, self.widen)
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
-        check_number(float(factor), "factor of standard deviations", "by linear response")
         notes = [WIDER.format(float(factor) - 1)] if abs(float(factor) - 1) >= SEEN else []
+        if np.isnan(float(factor)):
+            notes = [SADDLE]
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
@@ -134,7 +139,8 @@ def drawn(
     law: Any = method.variational
     factor, (probe, *keys) = jnp.ones(()), jax.random.split(key, 1 + len(sites(q)))
     if widen and law.widened:
-        q, factor = law.widened(probe, q, data, hyper)
+        wide, factor = law.widened(probe, q, data, hyper)
+        q = jax.tree.map(lambda own, new: jnp.where(jnp.isnan(factor), own, new), q, wide)
     laws = law.laws(q).items()
 
     def each(key: jax.Array, own: Any) -> jax.Array:

@@ -109,6 +109,18 @@ def test_every_loop_agrees_with_a_dense_table(table, way):
 
 
 @pytest.mark.parametrize("backend", ["numba", "jax"])
+def test_a_cell_whose_product_is_zero_says_nothing(backend):
+    """A word that no row had before stands fifty times in a row: a ratio to zero would overflow."""
+    cells = Cells(np.zeros(2, np.int32), np.arange(2, dtype=np.int32), (1, 2))
+    y, A = jnp.array([50.0, 3.0], jnp.float32), jnp.array([[1.0, 0.5]], jnp.float32)
+    G = jnp.array([[0.0, 0.0], [0.25, 0.5]], jnp.float32)
+    with sparse.use(backend):
+        by_row, by_col = sparse.ratio_step(cells, y, A, G)
+    np.testing.assert_allclose(by_row, [[1.5, 3.0]], rtol=1e-6)
+    np.testing.assert_allclose(by_col, [[0, 0], [6.0, 3.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numba", "jax"])
 def test_the_gradient_of_inner_is_the_dense_one(table, backend):
     """`inner` has its own rule: the slope of any loss, spread to both sides."""
     precision, seen, cells, arrays = table

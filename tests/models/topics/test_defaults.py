@@ -181,6 +181,9 @@ def test_negative_features_are_refused_with_what_to_do():
         bf.fit("mvplsa", {"x": -(COUNTS**0)}, n_components=2, n_topics=2, progress=False)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::bayesfac.core.errors.ConvergenceWarning"
+)  # in float64 zeros take long
 @pytest.mark.realdata
 @pytest.mark.slow  # a minute: real data
 @pytest.mark.parametrize("name", ["cora", "dblp_four_area"])
@@ -220,3 +223,27 @@ def test_rows_of_one_length_keep_the_sizes_of_dense_features():
     np.testing.assert_allclose(x[:, :3], np.tile(own[:, None], 3), atol=1e-6)
     assert list(made.features["sizes"]) == [0, 1, 2, "0 (rest)", "1 (rest)", "2 (rest)"]
     assert made["words"].shape == (4, 4) and list(made.features["words"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["plsa", "mvplsa", "himlsd"])
+def test_a_word_that_no_row_had_before_tells_nothing_of_a_new_row(method):
+    """However often it stands there: the other words place the row."""
+    rng = np.random.default_rng(0)
+    x, new = (rng.poisson(1.0, (n, 12)).astype(float) for n in (60, 4))
+    x[:, 7] = new[:, 7] = 0
+    often = new.copy()
+    often[0, 7] = 1000
+    if method == "himlsd":
+        y = (x[:, :3] > 1).astype(float)
+        train, given = bf.Tasks({"a": x}, y), {"layers": ((6, 6),), "scaled": False}
+        old, changed = (bf.Tasks({"a": rows}, None) for rows in (new, often))
+    else:
+        names = ("a",) if method == "plsa" else ("a", "b")
+        train, old, changed = (bf.Views(dict.fromkeys(names, rows)) for rows in (x, new, often))
+        given = {"n_components": 3}
+    fit = bf.fit(method, train, bf.FixedPoint(60), progress=False, **given)
+    site = "R" if method == "himlsd" else "A"
+    rows = [np.asarray(getattr(fit.fold_in(data).params, site)) for data in (old, changed)]
+    assert np.ptp(rows[0][0]) > 1e-3
+    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-5)
