@@ -9,21 +9,28 @@ from bayesfac.core.kernels.tiles import word
 
 
 @compiled
-def _entries(square, slope, old, K, half, new):
-    """The entries of one feature, one after the other; return whether one of them changed."""
+def _entries(square, pull, old, K, half, new):
+    """The entries of one feature, one after the other; return whether one of them changed.
+
+    `pull` is x_j'(U - X Z) with the old Z; it becomes that less K z, kept while z changes.
+    """
     changed = False
     for k in range(len(old)):
         new[k] = old[k]
+        if old[k] != 0:  # many entries are 0 and stay there
+            for m in range(len(old)):
+                pull[m] -= old[k] * K[k, m]
     for k in range(len(old)):
         a = square + K[k, k]
         if a <= 0:
             continue
-        b = slope[k] + square * old[k] + K[k, k] * new[k]
-        for m in range(len(old)):
-            b -= K[k, m] * new[m]
+        b = pull[k] + a * old[k]
         far = abs(b) - half
         new[k] = np.copysign(far, b) / a if far > 0 else b * 0
-        changed |= new[k] != old[k]
+        if new[k] != old[k]:
+            changed = True
+            for m in range(len(old)):
+                pull[m] -= (new[k] - old[k]) * K[k, m]
     return changed
 
 
@@ -37,17 +44,17 @@ def _lasso_pass(f, T, problem, block, blocks):
     K, half = matrix(f, argument(f, 7), T, problem), vector(f, argument(f, 8), T, problem)
     Z, left = matrix(f, result(f, 0), T, problem), matrix(f, result(f, 1), T, problem)
     wide = word(Z.shape[1])
-    slope, change = np.empty(Z.shape[1], Z.dtype), np.empty(Z.shape[1], Z.dtype)
+    pull, change = np.empty(Z.shape[1], Z.dtype), np.empty(Z.shape[1], Z.dtype)
     left[:] = given
     for number in range(len(order)):
         j = word(order[number])
         for k in range(wide):
-            slope[k] = 0
+            pull[k] = 0
         for p in range(ptr[j], ptr[j + 1]):
             i = word(index[p])
             for k in range(wide):
-                slope[k] += x[p] * left[i, k]
-        if not _entries(squares[j], slope, old[j], K, half[0], Z[j]):
+                pull[k] += x[p] * left[i, k]
+        if not _entries(squares[j], pull, old[j], K, half[0], Z[j]):
             continue
         for k in range(wide):
             change[k] = Z[j, k] - old[j, k]
