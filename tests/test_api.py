@@ -219,6 +219,12 @@ def test_init_from_any_other_fit(frame, point, draws):
     [
         (lambda d: bf.fit("bpfm", d), UnknownName, r"Unknown method 'bpfm'; did you mean 'bpmf'\?"),
         (lambda d: bf.fit("bpmf", d, n_component=2), UnknownName, "did you mean 'n_components'"),
+        (
+            lambda d: bf.fit("pmf", d, biases="no"),
+            ValueError,
+            "biases to be True or False, got 'no'",
+        ),
+        (lambda d: bf.fit("pmf", d, biases=2), ValueError, "biases to be True or False, got 2"),
         (lambda d: bf.fit("bpmf", d, "gibbs"), UnknownName, r"bf.Gibbs\(\)"),
         (
             lambda d: bf.fit("mmmf", d, bf.Gibbs()),

@@ -291,6 +291,11 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
             )
     # NumPy and JAX scalars become Python numbers: hyper-parameters are hashed, compared and saved
     plain = {k: v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for k, v in hyper.items()}
+    for name, value in plain.items():
+        if method.Hyper.__annotations__[name] is bool:
+            if not isinstance(value, int) or value not in (0, 1):
+                raise ValueError(f"Expected {name} to be True or False, got {value!r}")
+            plain[name] = bool(value)
     while True:
         try:
             return method.prepare(data, method.Hyper(**plain))
