@@ -389,7 +389,7 @@ plt.show()
 #   with too high a penalty all predictions look doubtful.
 # - Leave the least certain documents to a person: every method is better on those that remain.
 # - A missing label is not a false label. Pass NaN for unknown labels: the fit is then hardly worse.
-# - Votes suit decisions. For probabilities use `vote="soft"`, and check their calibration.
+# - The votes of a tree suit decisions. Before you read them as probabilities, check their calibration.
 # - Next: `docs/multilabel.md` for the other methods, `bf.compare` for a page about several fits.
 
 # %%
