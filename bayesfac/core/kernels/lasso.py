@@ -4,21 +4,27 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.kernels import sparse, tables
+from bayesfac.core.kernels import sparse
+
+
+def soft(x: jax.Array, threshold: jax.Array | float) -> jax.Array:
+    """Every entry moved towards zero by `threshold`, at most to zero."""
+    return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
 
 
 def lasso_pass(
-    cells: Cells, x: jax.Array, Z: jax.Array, left: jax.Array, K: jax.Array, penalty: float
-) -> tuple[jax.Array, jax.Array]:
+    cells: Cells, x: jax.Array, squares: jax.Array, Z: jax.Array, left: jax.Array, K: jax.Array,
+    penalty: float,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """Every entry of Z at its minimum, feature after feature, the others held; and U - X Z with the new Z.
 
     The objective is |U - X Z|^2 + tr(Z K Z') + penalty sum |Z|, for the sparse table X with the values `x` in
-    `cells` and `left` = U - X Z. In entry z = Z[j, k] it is a z^2 - 2 b z + penalty |z| with
-    a = x_j'x_j + K_kk and b = x_j'left_k + x_j'x_j z - sum over l != k of Z_jl K_lk. K is symmetric; its
+    `cells`, `squares` = x_j'x_j for each feature j, and `left` = U - X Z. In entry z = Z[j, k] it is
+    a z^2 - 2 b z + penalty |z| with a = x_j'x_j + K_kk and
+    b = x_j'left_k + x_j'x_j z - sum over l != k of Z_jl K_lk. K is symmetric; its
     diagonal is not negative. Where a = 0, z stays. The feature with the largest x_j'x_j comes first, so that
     the result does not depend on the order of the features unless two of them are equally large.
     """
-    squares = tables.transposed(cells, x**2, jnp.ones((len(left), 1), x.dtype))[:, 0]
     columns, order = cells.by_col, jnp.argsort(-squares).astype(jnp.int32)
     x, half = x[columns.order], jnp.asarray([penalty / 2], Z.dtype)
     if sparse.backend() == "jax":
@@ -50,7 +56,7 @@ def _lasso_pass(
 
         def entry(k: jax.Array, z: jax.Array) -> jax.Array:
             a, b = square + own[k], slope[k] + square * old[k] - others[k] @ z
-            new = jnp.sign(b) * jnp.maximum(jnp.abs(b) - half, 0) / jnp.where(a > 0, a, 1)
+            new = soft(b, half) / jnp.where(a > 0, a, 1)
             return z.at[k].set(jnp.where(a > 0, new, old[k]))
 
         z = jax.lax.fori_loop(0, len(K), entry, old)

@@ -21,8 +21,8 @@ def factor(
     H^-1, with H minus the second derivatives of the ELBO in these means: `times(d)` is H d. Independent rows
     have the covariance S: `smoothed(d)` is S d, and S^-1 the blocks of H. `probe(key)` is the gradient a of a
     sum of predictions with random signs: a'H^-1 a / a'Sa estimates the ratio of their variances. Where all
-    means are zero, as for values that are all alike, a is zero and the factor is 1. It is not a number where
-    H curves the wrong way along one of the probes, as at a saddle.
+    means are zero, as for values that are all alike, a is zero and the factor is 1. The factor is not a
+    number where a'H^-1 a is not positive for one of the probes: the ELBO has no strict maximum there.
     """
 
     def ratio(key: jax.Array) -> jax.Array:

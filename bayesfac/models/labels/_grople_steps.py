@@ -102,10 +102,11 @@ def rest(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
 
 
 def misfit_along(at: Point, way: Point, known: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """t -> |E - t P - t^2 Q|^2 - |E|^2 for the errors E = 2Y - 1 - U V', the misfit at `at` + t `way` less
-    that at `at`.
+    """A function of t: the misfit at `at` + t `way` less the misfit at `at`.
 
-    P = dU V' + U dV' and Q = dU dV'. The difference of two misfits would be lost in their rounding errors.
+    With the errors E = 2Y - 1 - U V', P = dU V' + U dV' and Q = dU dV', it is |E - t P - t^2 Q|^2 - |E|^2.
+    Its coefficients are computed without E: two misfits are large numbers, and a small difference between
+    them would be lost in their rounding errors.
     """
     U, dU = (jnp.where(known, x, 0) for x in (at.U, way.U))
     V, dV = at.V, way.V
@@ -270,10 +271,11 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, passes: int) -> 
     """Z with U held (6.11): every entry at its minimum, so many times."""
     known, (view,) = rows(data), data.names
     cells, K = data.cells[view], curvature(U, known, hyper)
+    squares = embedding.squares(data)[:, 0]
     x = jnp.where(jnp.asarray(data.labelled)[cells.row], data.y[view], 0)
 
     def once(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return lasso_pass(cells, x, *state, K, hyper.beta)
+        return lasso_pass(cells, x, squares, *state, K, hyper.beta)
 
     left = jnp.where(known, U - embedding.times(data, Z), 0)
     return jax.lax.fori_loop(0, passes, once, (Z, left))[0]
@@ -312,7 +314,7 @@ def accelerated(
     --------
     >>> goal = jnp.array([3.0, 0.5])
     >>> cost = lambda x, _: jnp.sum((x - goal) ** 2) / 2 + jnp.sum(jnp.abs(x))
-    >>> shrink = lambda x, g: soft(x - g, 1.0)
+    >>> shrink = lambda x, g: x - g - jnp.clip(x - g, -1, 1)
     >>> accelerated(jnp.zeros(2), lambda x: x, cost, lambda x, _: x - goal, shrink, 5).tolist()
     [2.0, 0.0]
     """
@@ -340,11 +342,6 @@ def _advance(x: Any, Ax: Any, value: Any, z: Any, Az: Any, there: Any, t: Any) -
 
     (new, y), (image, Ay) = both(x, z), both(Ax, Az)
     return new, image, jnp.where(fine, there, value), y, Ay, later
-
-
-def soft(x: jax.Array, threshold: jax.Array | float) -> jax.Array:
-    """Every entry moved towards zero by `threshold`, at most to zero (6.15)."""
-    return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
 
 
 def rounding(cost: jax.Array) -> jax.Array:

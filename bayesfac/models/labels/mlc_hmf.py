@@ -17,8 +17,9 @@ The tree grows once, in `ready`. Labelled rows fall into two clusters (k-means),
 Rows that the node classifies with a Hamming loss of at most `threshold` stay; the other rows of the node fall
 into two clusters again, until a cluster has less than `minimum` rows or the tree is `depth` deep. (Algorithm
 5 asks for a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) A row asks the
-nodes in which its nearest rows stayed for sign(x U V') and takes the majority (see `vote`); rows that never
-stayed in a node are no neighbours. Rows to be predicted are rows of the data without labels.
+nodes in which its nearest rows stayed for the probability of each label and takes the mean; with
+`vote="hard"`, as in the thesis, for sign(x U V'), and it takes the majority. Rows that never stayed in a node
+are no neighbours. Rows to be predicted are rows of the data without labels.
 
 Given the tree, J separates into one problem for each node, and all nodes of one depth are one batch: the
 features of a row stand in the block of columns of its node, so that one sparse product serves all. h lies

@@ -22,15 +22,16 @@ def float64():
 
 def cells_of(X):
     row, col = np.nonzero(X)
-    return Cells(row.astype(np.int32), col.astype(np.int32), X.shape), jnp.asarray(X[row, col])
+    cells = Cells(row.astype(np.int32), col.astype(np.int32), X.shape)
+    return cells, jnp.asarray(X[row, col]), jnp.asarray((X**2).sum(0))
 
 
 def passes(backend, X, U, Z, K, penalty, number):
-    cells, x = cells_of(X)
+    table = cells_of(X)
     state = jnp.asarray(Z), jnp.asarray(U - X @ Z)
     with sparse.use(backend):
         for _ in range(number):
-            state = lasso_pass(cells, x, *state, jnp.asarray(K), penalty)
+            state = lasso_pass(*table, *state, jnp.asarray(K), penalty)
     Z, left = map(np.asarray, state)
     np.testing.assert_allclose(left, U - X @ Z, atol=1e-12)
     return Z
@@ -75,11 +76,11 @@ def test_both_backends_agree():
     rng = np.random.default_rng(2)
     X, U, Z = made(rng)
     X[:, 5] = 0
-    cells, x = cells_of(X)
+    table = cells_of(X)
     K, ends = np.cov(rng.normal(size=(4, 30))), []
     for backend in ("numba", "jax"):
         with sparse.use(backend):
-            several = jax.vmap(lambda Z, left: lasso_pass(cells, x, Z, left, jnp.asarray(K), 2.0))
+            several = jax.vmap(lambda Z, left: lasso_pass(*table, Z, left, jnp.asarray(K), 2.0))
             Zs = np.stack([Z, 2 * Z])
             ends.append(jax.tree.map(np.asarray, jax.jit(several)(Zs, U - X @ Zs)))
     for one, other in zip(*ends, strict=True):

@@ -234,3 +234,15 @@ def test_data_that_cannot_be_are_refused():
     for data, said in bad:
         with pytest.raises(ValueError, match=said):
             bf.fit("grople", data, progress=False, n_groups=2)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+def test_the_objective_does_not_rise_in_single_precision():
+    """Labels are many beside J, so that differences of costs are lost in rounding errors."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 40)) * (rng.random((300, 40)) < 0.3)
+    y = (x @ rng.normal(size=(40, 25)) + rng.normal(size=(300, 25)) > 1).astype(float)
+    with jax.enable_x64(False):
+        data = bf.Tasks({"x": x}, y)
+        fit = bf.fit("grople", data, bf.FixedPoint(900, tol=0.0), beta=0.1, cut=0.5, progress=False)
+    assert not any("rose" in note for note in fit.notes)

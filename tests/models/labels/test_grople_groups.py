@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bayesfac.core.kernels.lasso import soft
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 
@@ -28,7 +29,7 @@ def test_shrinkages_are_the_minimum_of_what_they_claim():
     V, groups, t = rng.normal(size=(5, 3)), (0, 1, 0, 1, 1), np.array([0.3, 1.2, 9.0])
     z = np.asarray(label_groups.shrink(V, groups, t))
     assert (z[:, 2] == 0).all() and (z[:, 0] != 0).all()
-    s = np.asarray(steps.soft(V, 0.5))
+    s = np.asarray(soft(V, 0.5))
     assert ((s == 0) == (np.abs(V) <= 0.5)).all()
     group = lambda W: ((W - V) ** 2).sum() / 2 + (t * lengths_of(W, groups)).sum()  # noqa: E731
     lasso = lambda W: ((W - V) ** 2).sum() / 2 + 0.5 * np.abs(W).sum()  # noqa: E731
@@ -60,7 +61,7 @@ def test_at_zero_norms_have_a_slope_of_zero():
 def test_the_accelerated_steps_never_climb_also_where_the_slope_misleads():
     Q = jnp.asarray(np.diag([-3.0, 1.0, 2.0]))  # not convex: no bound holds, and steps are too long
     cost = lambda x, Ax: jnp.sum(x * Ax) + jnp.sum(jnp.abs(x))  # noqa: E731
-    x, ahead = jnp.asarray([0.5, 1.0, -1.0]), lambda x, g: steps.soft(x - g, 1.0)
+    x, ahead = jnp.asarray([0.5, 1.0, -1.0]), lambda x, g: soft(x - g, 1.0)
     trace = [cost(x, Q @ x)]
     for number in range(1, 8):
         z = steps.accelerated(x, lambda x: Q @ x, cost, lambda x, Ax: 2 * Ax, ahead, number)

@@ -181,9 +181,7 @@ def test_negative_features_are_refused_with_what_to_do():
         bf.fit("mvplsa", {"x": -(COUNTS**0)}, n_components=2, n_topics=2, progress=False)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::bayesfac.core.errors.ConvergenceWarning"
-)  # in float64 zeros take long
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 @pytest.mark.realdata
 @pytest.mark.slow  # a minute: real data
 @pytest.mark.parametrize("name", ["cora", "dblp_four_area"])
