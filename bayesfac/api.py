@@ -192,11 +192,7 @@ class Fit:
         return updating.update(self, data, sweeps, fit)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
-        """Mean and sd of every cell with labels, within `memory` bytes of work space.
-
-        Rows are in the order of `data.rows`. Tasks have labelled rows first, which may not be the order in
-        which you gave them; `predict` takes the names of rows.
-        """
+        """Mean and sd of every cell with labels, within `memory` bytes of work space."""
         return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
 
     recommend, similar = recommending.recommend, recommending.similar

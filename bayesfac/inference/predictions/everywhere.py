@@ -40,6 +40,8 @@ class Everywhere:
 
     `mean`, `sd` (noise included) and `sd_mean` are matrices. `frame()` is a long table with labels, and
     `to_parquet(path)` writes this table block by block, so that the cells need not fit in memory.
+    Rows are in the order of `data.rows`; tasks have labelled rows first, whatever the order in which you gave
+    them.
     """
 
     method: Method
