@@ -325,7 +325,7 @@ def fit(
     method : str
         A name from `bf.methods()`.
     data : Ratings, Views, Tasks, or anything these can read
-    engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick or VB, optional
+    engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB or Blocks, optional
         The method's own solver by default.
     seed : int
         The same seed gives the same fit on the same machine and versions.
@@ -385,7 +385,7 @@ def fit(
 
 
 def load(path: str | os.PathLike[str]) -> Fit:
-    """Read a fit that `Fit.save` wrote; a damaged or foreign folder is an error, never wrong numbers."""
+    """Read a fit that `Fit.save` wrote; a damaged folder, or another one, raises an error."""
     return Fit(**saving.load(path))
 
 

@@ -158,8 +158,9 @@ def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
     """How many columns of a sparse representation each task uses, and how certain the fit is of the number.
 
     Column r of F contributes to a task |F_r|^2 over the task's rows times |B_r|^2 over all blocks, a product
-    that no change of scale moves. The column is off for the task if it has less than the share `below` of
-    all contributions. The number of a column is arbitrary; the count of columns is not, in every draw.
+    that does not change with the scales of F and B. The column is off for the task if it has less than
+    the share `below` of all contributions. The number of a column is arbitrary; the count of columns is not,
+    in every draw.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What to show to whom: the best items of a user, with the probability that they are, and similar items."""
+"""Recommendations: a user's best items, each with its probability to be among them, and similar items."""
 
 import difflib
 import warnings
@@ -55,9 +55,9 @@ def recommend(
     exclude : Ratings or table with columns user and item, optional
         Pairs not to recommend. Pass the training data here: a fit does not keep them.
     by : {"mean", "lower", "draw", "in_top"}
-        Rank by the expected rating; by the lower end of its central interval, so that an item needs
-        evidence; by one draw for each user, so that unsure items are tried too (Thompson sampling); or
-        by the probability that the item is among the user's n best.
+        Rank by the expected rating; by the lower end of its central interval, so that items with
+        little evidence come later; by one draw for each user, so that unsure items are tried too
+        (Thompson sampling); or by the probability that the item is among the user's n best.
     level : float
         The level of this interval.
     seed : int

@@ -19,7 +19,7 @@ methods are given the features scaled alike.
 
 MGGM, MGGM_SV, LTM and ConcatLTM are far from a minimum after `--iterations` sweeps or with a tolerance
 of 1e-5, so they stand in three rows. "early" is that stopping, near the start: MGGM on handwritten stops
-after 59 sweeps. "default" goes on to the default stopping of `bf.FixedPoint`, 500 sweeps and 1e-6, and
+after 59 sweeps. "default" goes on to 500 sweeps or 1e-6, an earlier default of `bf.FixedPoint`, and
 "long" to `--longest` sweeps and 1e-6. Both have `--long-seeds` seeds, of MGGM_SV and LTM the view that
 is best when stopped early, and of several restarts the one that is best when stopped early. The table
 says how many sweeps these seeds made, and how many of the seeds met the tolerance.

@@ -75,9 +75,9 @@ def result() -> str:
     surest = error(draws["RMSE of the surest tenth"])
     return (
         f"On MovieLens-100K the point of `bpmf` has a held-out RMSE of {error(point['RMSE'])} stars, its\n"
-        f"posterior {error(draws['RMSE'])}, and the tenth of the predictions of which it is surest\n"
-        f"{surest}. Its 90 % intervals hold {draws[covers]:.1%} of the held-out ratings, those of the point\n"
-        f"{point[covers]:.1%} ([script](benchmarks/first_result.py), a random tenth held out)."
+        f"posterior {error(draws['RMSE'])}, and the tenth of the predictions with the least standard\n"
+        f"deviation {surest}. Its 90 % intervals hold {draws[covers]:.1%} of the held-out ratings, those of\n"
+        f"the point {point[covers]:.1%} ([script](benchmarks/first_result.py), a random tenth held out)."
     )
 
 

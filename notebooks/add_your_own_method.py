@@ -13,11 +13,11 @@
 # %% [markdown]
 # # What do I write to add a method of my own, and who checks it?
 #
-# How often did each of sixty listeners play each of forty records? Such counts want a factorization that
-# is non-negative and takes the variance of a count to grow with its mean. The library has no such method, so
-# we write one: Gamma-Poisson factorization (Cemgil, "Bayesian inference for nonnegative matrix factorisation
-# models", 2009). It takes some sixty lines. The solver, the samplers, the comparison and the report
-# then work for this method, and the contract checks that its functions agree with each other.
+# How often did each of sixty listeners play each of forty records? Such counts need a factorization that
+# is non-negative, with a variance of counts that grows with their mean. In this notebook we write such a
+# method: Gamma-Poisson factorization (Cemgil, "Bayesian inference for nonnegative matrix factorisation
+# models", 2009). It takes about sixty lines. The solver, the samplers, the comparison and the report then
+# work for this method, and the contract (a list of checks) tests that its functions agree with each other.
 
 # %%
 import os
@@ -47,7 +47,7 @@ warnings.simplefilter("ignore", bf.ConvergenceWarning)  # the report below says 
 # %% [markdown]
 # ## 1. The objective
 #
-# A listener has $K$ tastes $u_i$, a record appeals $v_j$ to each of them, and the count is
+# A listener has $K$ tastes $u_i$, a record suits each taste by $v_j$, and the count is
 # $y_{ij} \sim \mathrm{Poisson}(u_i \cdot v_j)$. With Gamma priors (shape $a$, rate $b$) on all entries,
 # minus the log joint is, up to a constant,
 #
@@ -103,9 +103,9 @@ def objective(p, data, hyper):
 # %% [markdown]
 # ## 2. The solver
 #
-# Each count is a sum of $K$ counts, one for each taste. Given $U$ and $V$ it is split in proportion to
-# $u_{ik} v_{jk}$; given the split, the best $u_{ik}$ is known. That is EM, and for Poisson counts also the
-# multiplicative update: it never raises $J$. Only cells that were seen are summed over.
+# Each count is a sum of $K$ counts, one for each taste. Given $U$ and $V$, the expected parts are
+# proportional to $u_{ik} v_{jk}$; given the parts, the best $u_{ik}$ is known. This is EM, and for Poisson
+# counts it is also the multiplicative update: it never raises $J$. The sums are over seen cells only.
 
 
 # %%
@@ -156,9 +156,9 @@ def predict(p, query, hyper):
 
 
 # %% [markdown]
-# ## 4. A Gibbs sampler for four more lines
+# ## 4. A Gibbs sampler in four more lines
 #
-# If the split of EM is drawn instead of expected, both conditionals are Gamma.
+# If the parts of a count are drawn, where EM takes their expectation, both conditionals are Gamma.
 
 
 # %%
@@ -182,7 +182,8 @@ def conditional(side):
 # %% [markdown]
 # ## 5. The record
 #
-# `example` is tiny: all checks run on it. The gauge declares that the tastes may be relabelled.
+# The data of `example` are tiny, and all checks run on them. The gauge declares that tastes may be
+# relabelled.
 
 
 # %%
@@ -288,8 +289,8 @@ for name in ("Gibbs", "NUTS"):
 
 # %% [markdown]
 # The contract checks that a sampler is right, not that it is quick. This Gibbs sampler mixes slowly: its
-# draws are worth few independent ones, those of NUTS more, though they are fewer. The verdict reports this,
-# and says what to do.
+# draws are worth few independent draws. NUTS makes fewer draws, which are worth more independent ones. The
+# verdict reports this, and says what to do.
 
 # %%
 levels = np.linspace(0.1, 0.95, 18)
@@ -308,7 +309,7 @@ plt.show()
 # %% [markdown]
 # *Share of held-out counts inside central intervals. On the dotted line the share equals the
 # nominal level. The point lies below, because it leaves out the uncertainty of the parameters. The two
-# samplers agree, as they sample one model.*
+# samplers agree, because they sample the same model.*
 #
 # ## What was learned
 #
@@ -316,7 +317,7 @@ plt.show()
 #   parameters, and the objective is minus the log joint.
 # - The contract finds mistakes that a reader overlooks: a missing cell that counts as a zero, a rate in place
 #   of a scale.
-# - A posterior needs another engine, but no second implementation.
+# - A posterior needs another engine, but no second implementation of the method.
 #
 # To bring a method into the library, see `CONTRIBUTING.md`; `docs/skeleton_method.py` is a file to copy.
 

@@ -59,7 +59,7 @@ comparison  # the same table and verdicts as at the top of the page
 # %% [markdown]
 # ## 2. The verdict: may I use these draws?
 #
-# Each line is one check with its result as a mark; a line that is not good ends with what to do. Read the
+# Each line is one check, and a mark shows its result. A line that is not good ends with what to do. Read the
 # verdict before any score: the score of a chain that has not converged depends on its start.
 
 # %%
@@ -101,7 +101,7 @@ aligned = fits["patient"].aligned()
 print(aligned)
 
 # %% [markdown]
-# ## 4. The scores: which line do I quote?
+# ## 4. The scores: which line do I report?
 #
 # RMSE and MAE judge point predictions and often do not differ. The log score, the CRPS and, for levels, the
 # RPS judge the whole distribution. Every difference has a paired standard error over users; do not read
@@ -112,11 +112,11 @@ for sentence in comparison.sentences():
     print("-", sentence)
 
 # %% [markdown]
-# ## 5. Calibration: is 90 % nine in ten?
+# ## 5. Calibration: do 90 % intervals hold nine in ten values?
 #
-# The PIT of a held-out rating is the predicted probability of a smaller rating. If the predictive
-# distributions are right, PIT values are uniform. A U shape means too narrow, a hump too wide,
-# a slope biased.
+# The PIT (probability integral transform) of a held-out rating is the predicted probability of a smaller
+# one. If the predictive distributions are right, PIT values are uniform. A U shape means too narrow, a hump
+# too wide, a slope biased.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
@@ -134,7 +134,7 @@ plt.show()
 # *If the bars are above the dotted line at both ends, too many ratings had a small predicted probability.
 # The uneven bars in the middle are no fault: a real-valued model predicts whole stars.*
 #
-# ## 6. Taking it elsewhere
+# ## 6. Use in other programs
 #
 # The draws are an ArviZ DataTree with your labels, which many tools can read. A fit is saved
 # as a folder without pickle; draws alone also as NetCDF.
@@ -150,8 +150,8 @@ fits["patient"].to_netcdf(folder / "patient.nc")
 # ## What was learned
 #
 # - Read the verdict first, then the scores, then the pictures.
-# - "Usable in part" says for what, why, and how many draws would be enough. R-hat of raw factors is never a
-#   reason.
+# - With "usable in part" the verdict says for what, why, and how many draws would be enough. R-hat of raw
+#   factors is never a reason.
 # - Point and posterior often have the same RMSE, but the coverage of their intervals differs.
 # - A report, a saved fit or a NetCDF file is never left half written, and loading runs no code.
 

@@ -38,9 +38,9 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # %% [markdown]
 # ## The data
 #
-# The `emotions` of the Mulan collection where the folder `BAYESFAC_DATA` has `emotions.npz`: 593 pieces of
-# music, two views (rhythm, 8 features, and timbre, 64), six moods. Otherwise made-up tasks. Half of the
-# labelled rows lose their labels, and are what is asked for.
+# If the folder `BAYESFAC_DATA` has `emotions.npz`, the data are `emotions` of the Mulan collection: 593
+# pieces of music, two views (rhythm, 8 features, and timbre, 64), six moods. Otherwise they are made-up
+# tasks. Half of the labelled rows lose their labels, and the fits predict these labels.
 
 
 # %%
@@ -148,7 +148,7 @@ print(folded.predict(late).frame().head(6))
 # Use the score of a label as a probability only after a check, for example by the reliability curve. On the
 # music the probabilities of the point are calibrated; those of the draws are too close to one half. All three
 # methods order the rows well: without the least certain fifth, F1 of the rest is higher. The vote of the
-# neighbours has the highest F1 and gains least. The figures are those of the table above, of one split.
+# neighbours has the highest F1 and gains least. These figures are from the table above, for one split.
 
 # %%
 if not FAST:

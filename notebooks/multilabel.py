@@ -38,10 +38,11 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # %% [markdown]
 # ## A file of documents
 #
-# They are made up: a document mixes eight topics, each topic prefers some of 40 words and implies some of
-# eight labels, and a label is true where more than half of the document implies it. So words tell labels, a
-# topic's labels come together, and the few words of a document leave doubt. Real sets come as ARFF files, so
-# these do: sparse rows, the labels last, their number in the name, as MEKA writes it.
+# The documents are made up. A document mixes eight topics, each topic prefers some of 40 words and implies
+# some of eight labels, and a label is true where more than half of the document implies it. So words predict
+# labels, the labels of a topic come together, and a document has too few words to be certain. Real data sets
+# are often ARFF files, and so is this one: rows are sparse, labels come last, and the name has their number,
+# as MEKA writes it.
 
 # %%
 NAMES = ["arts", "business", "health", "law", "music", "science", "sports", "travel"]
@@ -71,9 +72,9 @@ with tempfile.TemporaryDirectory() as folder:
 print(lines[0], lines[1], "...", lines[-1], file, sep="\n")
 
 # %% [markdown]
-# Counts become log(1 + count), less their mean; apart from centred words the intercept is easier to sample.
-# `constant=True` adds it, a feature of ones. 30 % of the documents keep their labels; those of the others are
-# asked for.
+# Counts become log(1 + count), minus their mean: with centred words the intercept is easier to sample.
+# `constant=True` adds the intercept, a feature of ones. 30 % of the documents keep their labels; the fits
+# predict the labels of the others.
 
 
 # %%
@@ -94,8 +95,8 @@ print(seen, share.round(2).to_frame("share").T, sep="\n")
 # ## A point, a posterior, and a vote
 #
 # With its logistic loss the objective of `leml` is minus the log joint of a proper model, and NUTS samples
-# that model, with the same default `penalty`. A point can be helped: the *tuned point* has the penalty that
-# does best on rows held out of the training part. New rows are taken by `fold_in`. `mlc_hmf` has no such
+# that model, with the same default `penalty`. A larger penalty may improve a point: the *tuned point* has the
+# penalty that is best on rows held out of the training part. `fold_in` adds new rows. `mlc_hmf` has no such
 # step: it gets the words of all documents and the labels of some.
 
 # %%
@@ -138,9 +139,9 @@ shown = ["hamming_loss", "micro_f1", "log_loss", "brier", "expected_calibration_
 print(pd.DataFrame(measures).T[shown])
 
 # %% [markdown]
-# The decisions differ little; the probabilities do. Those of the draws cost less log loss than those of the
-# point that they started from, and are better calibrated. Tuning lowers the point's log loss too. The tree
-# decides nearly as well, but its probabilities are votes.
+# The predicted labels differ little, the probabilities differ more. The probabilities of the draws have a
+# lower log loss than those of the point where the draws started, and are better calibrated. Tuning lowers
+# the log loss of the point too. The tree predicts labels nearly as well, but its probabilities are votes.
 #
 # ## Are the probabilities calibrated?
 #
@@ -178,13 +179,14 @@ right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# *Left: all labels of all held-out documents, in eight groups by the probability that they were given; on the
-# dotted line probabilities mean what they say. Bars are one standard error. Right: F1 of the documents that
-# are left when those go that the method itself is least certain of.*
+# *Left: all labels of all held-out documents, in eight groups by their predicted probability; on the dotted
+# line this probability is the share of true labels. Bars are one standard error. Right: F1 of the documents
+# that remain without those of which the method itself is least certain.*
 #
-# The point is too sure: of what it holds unlikely more comes true, of what it holds likely less. The vote
-# errs the other way. The draws are nearest to the line at both ends, where most labels are. All curves on the
-# right rise: the order of certainty is worth something even where its numbers are wrong.
+# The point is too sure: labels with a low probability are true more often than predicted, and labels with a
+# high probability less often. The vote errs in the other direction. The draws are nearest to the line at both
+# ends, where most labels are. All curves on the right rise: even a method with wrong probabilities can order
+# documents by certainty.
 #
 # ## Sure and wrong
 #
@@ -199,10 +201,10 @@ for name, p in answer.items():
 print(pd.DataFrame(told).T)
 
 # %% [markdown]
-# Where the point is sure, it is wrong more than twice as often as it expects. Who
-# can tell which of these are wrong? Here they are in fifths from the least to the most doubtful, once by the
-# point's own probability, once by the posterior's. Then a question about whole documents: how many labels has
-# it? (Simulated draw by draw; a point is one draw.)
+# Where the point is sure, it is wrong more than twice as often as it expects. Which fit
+# shows which of these answers are wrong? The table has the answers in fifths from the least to the most
+# doubtful, once by the probability of the point, once by that of the posterior. Then follows a question about
+# whole documents: how many labels does each have? (Simulated draw by draw; a point is one draw.)
 
 # %%
 among, parts = certainty(answer["point"]) > 0.95, {}
@@ -253,14 +255,14 @@ right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# *Left: how many of the point's sure answers are wrong (solid), and how many were expected to be (dotted).
-# Right: how often the central interval of a document's number of labels holds the true number; on the dotted
-# line as often as it says.*
+# *Left: how many of the point's sure answers are wrong (solid), and how many were expected to be wrong
+# (dotted). Right: how often the central interval of a document's number of labels holds the true number; on
+# the dotted line the share equals the nominal level.*
 #
-# Both put most of the errors into the last fifth; the posterior expects most of them, the point few. The
-# number of labels is more uncertain than the point says, and about as uncertain as the posterior says. How
-# careful the tuned point is depends on its penalty, which few rows chose: the losses printed beside the
-# candidates differ little. This is the document that the posterior is least certain of:
+# Point and posterior have most of the errors in the last fifth; the posterior expects most of them, the point
+# few. The number of labels is more uncertain than the point says, and about as uncertain as the posterior
+# says. How cautious the tuned point is depends on its penalty, which was chosen on few rows: the losses that
+# are printed with the candidates differ little. The posterior is least certain of this document:
 
 # %%
 least = certainty(answer["posterior"]).mean(1).argmin()
@@ -286,17 +288,17 @@ rarest = pd.DataFrame(rows).T
 print(rarest[["", "log loss", "F1"]].round(3))
 
 # %% [markdown]
-# *The three rarest labels: how many training documents have it; log loss if its share among these is all that
-# is ever said; log loss and F1 of each method.*
+# *The three rarest labels: how many training documents have the label; the log loss of a prediction that is
+# always the share of these documents; log loss and F1 of each method.*
 #
-# With so few documents to learn from, no method finds the rarest label reliably. As probabilities the votes
-# of the tree are worse there than the bare share, and those of the draws and of the tuned point are the best.
+# With so few documents to learn from, no method finds the rarest label reliably. There the votes of the tree
+# are worse probabilities than this share, and the draws and the tuned point have the best probabilities.
 #
 # ## When labels are missing
 #
 # Nobody ticks every box that applies. A label that is not ticked may be unknown rather than false; `leml`
-# leaves unknown ones (NaN) out of its loss. Here some labels of the training documents are hidden at random,
-# and once told as unknown, once taken for false.
+# leaves unknown labels (NaN) out of its loss. Here some labels of the training documents are hidden at
+# random. One fit gets them as unknown, the other as false.
 
 # %%
 hidden = np.random.default_rng(0).random(seen["labels"].shape)
@@ -324,15 +326,16 @@ plt.show()
 # %% [markdown]
 # *The tuned point, fitted to fewer and fewer labels and asked for all labels of the held-out documents.*
 #
-# With some of its labels unknown the fit is hardly worse. Taken for false they teach it to say little: it
-# then expects fewer labels of a document than the document has (last column).
+# With some unknown labels the fit is hardly worse. If the hidden labels count as false, the fit learns to
+# predict few labels: it expects fewer labels than the documents have (last column).
 #
 # ## Which method, then?
 #
 # `bf.evaluate` cross-validates methods and comparators on several sets of data, with the same folds for all.
-# Here: documents of few topics with many labels, documents of many topics with few labels, and 150
-# handwritten digits, labelled with what is true of the number. Where it matters, give it a `folder`, which
-# keeps every finished fold, and let `bf.Tuned` choose the settings (`docs/multilabel.md`); these are given.
+# The three data sets are documents of few topics with many labels, documents of many topics with few labels,
+# and 150 handwritten digits, labelled with properties of the number. Here the settings are given. For results
+# that matter let `bf.Tuned` choose them, and pass a `folder`, which keeps every finished fold
+# (`docs/multilabel.md`).
 
 
 # %%
@@ -373,21 +376,21 @@ plt.show()
 # *Mean ranks by micro F1; a bar joins methods that are nearer to one another than the critical difference
 # (CD).*
 #
-# One bar joins them all: three data sets tell no two of these methods apart, and on each set the folds
-# scatter by as much as the methods differ. The table of log loss has no entry for BSVM, whose scores are no
-# probabilities; and MLC-HMF, whose probabilities are votes, has the largest.
-# More methods are more lines, such as `"GroPLE": "grople"`.
+# One bar joins all methods: three data sets do not show a difference between any two of them, and on each
+# data set the folds differ by as much as the methods do. The table of log loss has no entry for BSVM, whose
+# scores are no probabilities. MLC-HMF, whose probabilities are votes, has the largest log loss. To add a
+# method, add a line such as `"GroPLE": "grople"`.
 #
 # ## What was learned
 #
-# - *Which labels?* Point, draws, tree and plain classifiers decide alike here, and three data sets do not
-#   rank them.
+# - *Which labels?* Point, draws, tree and plain classifiers predict nearly the same labels here, and three
+#   data sets do not rank them.
 # - *When not to believe?* Where the point is sure, it is wrong more than twice as often as it expects. The
-#   posterior of the same model with the same penalty says nearly how often, for single labels and for their
-#   number, and needs no held-out rows for that.
-# - A penalty chosen on held-out rows improves the point about as much. But few rows choose it loosely, and
-#   with too high a penalty all predictions look doubtful.
-# - Leave the least certain documents to a person: every method is better on those that remain.
+#   posterior of the same model with the same penalty expects nearly the right number of errors, for single
+#   labels and for their number, and needs no held-out rows for this.
+# - A penalty chosen on held-out rows improves the point about as much. But few rows do not determine it well,
+#   and with too high a penalty all predictions look doubtful.
+# - Leave the least certain documents to a person: every method is better on the documents that remain.
 # - A missing label is not a false label. Pass NaN for unknown labels: the fit is then hardly worse.
 # - The votes of a tree suit decisions. Before you read them as probabilities, check their calibration.
 # - Next: `docs/multilabel.md` for the other methods, `bf.compare` for a page about several fits.

@@ -36,8 +36,8 @@ FAST = os.environ.get("BAYESFAC_FAST") == "1"  # few draws, to test the code
 # %% [markdown]
 # ## The data
 #
-# 300 users, 200 items, ratings of 1 to 5 stars; the ratings are made up, so that the notebook runs without
-# a network. Half of the ratings are held out; the least active users keep five.
+# There are 300 users, 200 items and ratings of 1 to 5 stars. The ratings are made up, so that the notebook
+# runs without a network. Half of the ratings are held out; the least active users keep five.
 
 # %%
 ratings = bf.datasets.load("ratings")
@@ -48,8 +48,8 @@ print(train)
 # ## Two fits of one model
 #
 # Without an engine, `bf.fit` runs the method's own solver. `bf.Gibbs` samples the same model, with four
-# chains, so that the chains can be compared. `over=0.7` lets each step go beyond the middle of its
-# conditional; the chains then get around sooner.
+# chains, so that the chains can be compared. With `over=0.7` each step goes beyond the middle of its
+# conditional, and the chains explore the posterior faster.
 
 # %%
 settings = {"n_components": 5, "seed": 0}
@@ -58,9 +58,9 @@ sampler = bf.Gibbs(50, 100, chains=2) if FAST else bf.Gibbs(500, 1500, chains=4,
 posterior = bf.fit("bpmf", train, sampler, init=point, **settings)
 
 # %% [markdown]
-# First check whether the chains agree. R-hat compares the chains (1 is best), ESS is the number of
-# independent draws that would be as precise. The diagnostics judge predictions and not single factors,
-# because factors may rotate and change places while all predictions stay the same.
+# First check whether the chains agree. R-hat compares the chains (1 is best). ESS, the effective sample
+# size, is the number of independent draws that would be as precise. The diagnostics judge predictions and
+# not single factors, because factors may rotate and change places while all predictions stay the same.
 
 # %%
 diagnosis = posterior.diagnostics()
@@ -75,9 +75,9 @@ scores = comparison.table
 print(scores[["RMSE", "MAE of level", "RPS", "covers 50 %", "covers 90 %", "width"]].round(3))
 
 # %% [markdown]
-# RMSE, the error of the nearest level, and RPS, which judges the probabilities of all five levels, hardly
-# differ, nor does the share of the ratings that all intervals together hold. The intervals themselves
-# differ. The point adds the noise of a single rating to its prediction and knows no uncertainty of its
+# RMSE, the error of the predicted level (MAE of level) and RPS, which judges the probabilities of all five
+# levels, hardly differ. The share of ratings inside their intervals hardly differs either, but the intervals
+# do. The point adds the noise of a single rating to its prediction and knows no uncertainty of its
 # factors, so that its intervals have one width for everybody.
 #
 # ## Users with few ratings
@@ -138,7 +138,7 @@ for name, fit in comparison.fits.items():
           f"four or more with probability {liked:.2f}")  # fmt: skip
 
 # %% [markdown]
-# ## Somebody new
+# ## A new user
 #
 # The prediction for a user without ratings comes from the prior: its interval is wide, and it is flagged.
 
@@ -154,7 +154,7 @@ for user, answer in ((10_000, newcomer), (offer["user"][0], somebody)):
 #
 # - Point and posterior predict about equally well on average, so their errors do not show which to trust.
 # - The point's intervals have one width for everybody. The posterior's are wider for users with few ratings
-#   and narrower for the others: so it says for whom a prediction is sure.
+#   and narrower for the others: so the posterior says for whom a prediction is sure.
 # - So rank items by either fit. To decide between "show this item" and "ask the user first", use the
 #   probability of the posterior and the flag.
 # - Read the verdict on the chains first: it says what the draws may be used for, and what to do for the rest.

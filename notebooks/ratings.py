@@ -38,9 +38,9 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # %% [markdown]
 # ## The data
 #
-# MovieLens-100K where it is at hand (`bayesfac data fetch movielens-100k` gets it): what the text says
-# was seen there (one random 80/20 split and fits of seed 0; a whole run takes some ten minutes).
-# Otherwise the ratings are made up: the code is the same, but the text does not describe its figures.
+# If MovieLens-100K was fetched (`bayesfac data fetch movielens-100k`), the data are these ratings. The text
+# describes results on them (one random 80/20 split, fits with seed 0; a whole run takes about ten minutes).
+# Otherwise the ratings are made up: the code is the same, but the text does not describe the results.
 
 # %%
 large = not FAST and bool(bf.datasets.list().loc["movielens-100k", "at hand"])
@@ -66,13 +66,14 @@ wrong = found.table["zero-one"]
 print(f"chosen: {found.best:g}; the candidates differ by {wrong.max() - wrong.min():.3f} at most")
 
 # %% [markdown]
-# The two repeats differ by about as much as the best penalty does from its neighbours, so this says "about
-# so much", no more. The penalties of HMF and PMMMF are given below, not chosen, so theirs is no contest.
+# The two repeats differ by about as much as the best penalty does from its neighbours, so this choice is only
+# approximate. The penalties of HMF and PMMMF are given below and not chosen, so do not rank these methods.
 #
 # ## Six fits
 #
-# `gibbs_mmmf` has the same thresholds and the hinge itself, with priors in place of the penalty; its
-# chains start from the point. `ordinal_mf` has thresholds too, but a likelihood instead of a margin.
+# `gibbs_mmmf` has the same thresholds as `mmmf` and the unsmoothed hinge loss, with priors in place of the
+# penalty; its chains start from the point. `ordinal_mf` has thresholds too, but a likelihood instead of a
+# margin.
 
 # %%
 solver = bf.LBFGS(max_iter=300, tol=1e-5)
@@ -99,11 +100,11 @@ for name in ("Gibbs MMMF", "ordinal Gibbs"):
     print(f"\n{fits[name].diagnostics()}")
 
 # %% [markdown]
-# The posteriors name better levels than the points (column MAE of level) and have the better probabilities
-# (column RPS, in stars). The ensemble goes a part of the way from the point that it was made of.
+# The posteriors predict better levels than the points (column MAE of level) and have better probabilities
+# (column RPS, in stars). The ensemble is a part of the way from MMMF, the point that it is made of, to them.
 #
-# The verdict says what chains as short as these may be used for. Nothing below is said of a single
-# prediction; averages over many ratings are steadier, yet a longer run may move them.
+# The verdict says what chains as short as these may be used for. The text below describes no single
+# prediction. Averages over many ratings are more stable, but a longer run may change them.
 #
 # ## Are the probabilities right?
 
@@ -128,17 +129,18 @@ gaps = pd.DataFrame(gaps).T
 print("largest distance from the line, by the probability given", gaps, sep="\n")
 
 # %% [markdown]
-# *All levels of all held-out ratings, grouped by the probability that they were given; on the dotted line
-# it is the share that came true, below it the fit was too sure. Bars are one standard error; groups of
-# less than 100 are left out.* Up to 60 %, where most levels are, ordinal Gibbs is nearest to the line. The
-# three margin methods, the posterior among them, promise too much between 30 and 60 %, and too little of what
-# they hold unlikely: exp(-loss) is no likelihood.
+# *All levels of all held-out ratings, grouped by their predicted probability. On the dotted line this
+# probability is the share of true levels; below the line the fit was too sure. Bars are one standard error;
+# groups of less than 100 are left out.* Up to 60 %, where most levels are, ordinal Gibbs is nearest to the
+# line. The probabilities of the three margin methods, one of which is a posterior, are too high between 30
+# and 60 %, and too low for unlikely levels: exp(-loss) is no likelihood.
 #
 # ## Where the ensemble is unsure, and where the posterior is
 #
-# The same question to both: how far do the *levels* differ that the members name, or the draws? A
-# posterior's prediction counts them (`votes`). An ensemble is a single point of its method, so its
-# members are asked by hand: the level is the number of thresholds below u.v.
+# The same question for both: how much do the predicted *levels* differ between the members of the ensemble,
+# or between the draws? The prediction of a posterior counts levels over draws (`votes`). An ensemble is a
+# single point of its method, so the code below computes the level of each member: the number of thresholds
+# below u.v.
 
 # %%
 stars = np.asarray(train.levels)
@@ -185,26 +187,26 @@ right.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# *Left: the standard deviation of the levels named by the members or draws, averaged over the held-out
-# ratings of rarely and often rated films. Right: how wrong the method's own level was, in fifths of the
-# held-out ratings from least to largest spread (the ensemble's first three are ties: no spread at all).*
+# *Left: the standard deviation of the levels predicted by the members or draws, averaged over the held-out
+# ratings of rarely and often rated films. Right: the error of the method's own level, in fifths of the
+# held-out ratings from least to largest spread (the first three fifths of the ensemble have no spread).*
 #
-# The two disagree about what is uncertain. The draws name more different levels for films with few ratings
-# than for the best known. The ensemble goes the other way. Its penalty pulls the factors of a rare film to
-# zero whatever the start, so its members agree there best of all. What differs between restarts is which
-# optimum was found, not what the data leave open.
+# Ensemble and draws disagree about what is uncertain. The draws differ more for films with few ratings than
+# for films with many. The members of the ensemble differ less for films with few ratings: the penalty pulls
+# the factors of a rare film to zero from every start, so the members agree most there. Restarts differ in
+# the optimum that they find, and this does not show what the data leave open.
 #
-# So its agreement says little: its members are of one voice on most ratings, and right on few more of these
-# than of all. Draws agree on fewer ratings, and are right on more of them (the shares are printed above).
-# Where the spread is largest it warns of the error in all three; only the draws also know where they are
-# good.
+# So agreement of the ensemble says little: its members agree on most ratings, and are right on these hardly
+# more often than on all. Draws agree on fewer ratings, and are right on more of them (the shares are printed
+# above). In all three fits the largest spread goes with large errors; only for the draws does a small spread
+# go with small errors.
 #
 # ## For whom is the point wrong and sure?
 #
-# The users of whom one half of the held-out ratings says so: there the point's probabilities lose most
-# log score against those of ordinal Gibbs. *Sure* is the mean probability of the level named, *right* the
-# share of these that came true, *known* how many ratings training had. Users picked for being the worst
-# look worse than they are; so the other half, which had no part in the choice, is asked too.
+# One half of the held-out ratings selects users: those for whom the log score of the point is most below that
+# of ordinal Gibbs. *Sure* is the mean probability of the predicted level, *right* the share of predicted
+# levels that are true, *known* the number of training ratings. Users who are selected as the worst look worse
+# than they are, so the table also shows the other half, which was not used to select them.
 
 # %%
 parts = {}
@@ -238,13 +240,13 @@ print(f"log score lost by the point, other half: {again[worst].mean():.2f} ± {e
       f"{again.mean():.2f} for all users")  # fmt: skip
 
 # %% [markdown]
-# *The ten worst of the twenty in the half that chose them; then the means over all twenty, there and in
-# the other half.*
+# *The ten worst of the twenty users in the half that selected them; then the means over all twenty, in this
+# half and in the other half.*
 #
-# Much of the table is bad luck: in the other half the point is right about these users more often. What
-# stays is that its probabilities cost more log score than the posterior's, several times what they cost for
-# all users. The point is as sure of these users as of any; the posterior is less sure of them. Few ratings
-# are not the only reason: see the column "known".
+# Much of the table is chance: in the other half the point is right about these users more often. But there
+# too the log score of the point is below that of the posterior, and the difference is several times that
+# for all users. The point is as sure of these users as of others; the posterior is less sure of them. Few
+# ratings are not the only reason: see the column "known".
 #
 # ## What was learned
 #
@@ -252,12 +254,13 @@ print(f"log score lost by the point, other half: {again[worst].mean():.2f} ± {e
 #   with few ratings. The ensemble improves the prediction a little, but is a wrong measure of uncertainty.
 # - The posteriors have a large spread for rare films and a small spread where their errors are small, and
 #   they predict better levels.
-# - A margin posterior is a generalised one, and its probabilities are off by a few points where the proper
-#   likelihood's are right. To quote a probability, take `ordinal_mf`; for a quick level, `mmmf`.
-# - Users for whom the point is wrong and sure can be found from one half of the held-out ratings, and are
-#   found again, less strikingly, in the other. Never quote the half that chose them.
+# - A margin posterior is a generalised one. Its probabilities are wrong by a few percentage points where
+#   those of the proper likelihood are right. To report a probability, take `ordinal_mf`; for a quick level,
+#   `mmmf`.
+# - One half of the held-out ratings finds users for whom the point is wrong and sure. The other half shows
+#   the same, but less of it. Never report the half that selected the users.
 # - The chains were short, as their verdict says. The text describes averages of one split; run longer
-#   chains before you quote a single prediction.
+#   chains before you report a single prediction.
 #
 # Next: `bagging=True` for an ensemble of other ratings instead of other starts; `docs/ratings.md` for the
 # methods not shown; `comparison.to_html("report.html")` for all of this on one page.

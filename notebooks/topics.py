@@ -16,11 +16,11 @@
 # A clustering gives every digit, or every document, a cluster and a probability. For some rows a slightly
 # different fit would give another cluster. Which rows are these?
 #
-# There are two ways to find out. The cheap one fits the point again from other starts and compares the
-# clusters. The other one counts clusters over draws from the posterior. Here both ways are used: for
-# handwritten digits by `mggm`,
-# whose clusters are shared by several views and smooth on a graph of neighbours in each of them, and
-# for documents by `concat_ltm`, the simpler model of all views side by side (`docs/graphs.md`).
+# There are two ways to find out. The quick way fits the point again from other starts and compares the
+# clusters. The other way counts clusters over draws from the posterior. This notebook uses both ways: for
+# handwritten digits by `mggm`, whose clusters are shared by several views and smooth on a graph of neighbours
+# in each view, and for documents by `concat_ltm`, the simpler model of all views side by side
+# (`docs/graphs.md`).
 
 # %%
 import os
@@ -43,10 +43,10 @@ pd.set_option("display.width", 120, "display.max_columns", None, "display.precis
 # %% [markdown]
 # ## The data
 #
-# Digits: three hundred of the UCI numerals in five views where they are at hand (`bayesfac data fetch
-# handwritten` gets them), otherwise scikit-learn's digits in four. Documents: three languages of three
-# hundred Reuters stories where the folder `BAYESFAC_DATA` has `reuters_multilingual_1200.npz`, otherwise
-# made-up ones. The text describes the first data set of each kind (some ten minutes), not other data.
+# Digits: three hundred UCI numerals in five views if they were fetched (`bayesfac data fetch handwritten`),
+# otherwise scikit-learn's digits in four views. Documents: three hundred Reuters stories in three languages
+# if the folder `BAYESFAC_DATA` has `reuters_multilingual_1200.npz`, otherwise made-up documents. The text
+# describes the first data set of each kind (a run takes about ten minutes), not the others.
 
 
 # %%
@@ -91,8 +91,8 @@ for name, (views, y, real) in sets.items():
 # ## A point and a posterior
 #
 # Point and posterior come from one model. `scale="minmax"` brings every feature between 0 and 1, and the sum
-# of a row counts as its number of words. The default, `scale="complement"`, gives every row length one: this
-# is as good for a point, but a posterior of so few words is wide.
+# of a row counts as its number of words. The default, `scale="complement"`, gives every row length one: for a
+# point this is as good, but a posterior from so few words is wide.
 
 # %%
 common = {"scale": "minmax", "divergence": "squared", "penalty": 3.0}
@@ -109,9 +109,10 @@ for name, (views, _, _) in sets.items():
         print(name, fit, *fit.info["notes"], sep="\n  ")
 
 # %% [markdown]
-# `bf.clusters` has a line for every row: its cluster, and the probability of that cluster. A posterior's is
-# the mean over the draws, and `agreement` is the share of the draws that put the row there. The draws'
-# clusters were matched to those of the point, and the note says how well that went.
+# `bf.clusters` has a line for every row: its cluster, and the probability of this cluster. For a posterior
+# the probability is the mean over the draws, and `agreement` is the share of the draws that put the row
+# into this cluster. The clusters of the draws were matched to those of the point, and the note says how
+# well they match.
 
 # %%
 tables = {}
@@ -187,15 +188,15 @@ plt.show()
 # %% [markdown]
 # *The eight digits of the list, as they were written.*
 #
-# Rows of the two lists are of another class more often than all rows are (the line under each list): a
-# probability above one half about which the draws disagree deserves a look. The fifths say that for a ranking
-# of all rows the point's own probability is as good as the posterior's.
+# Rows of the two lists are of another class more often than all rows are (the line under each list): look at
+# a row whose probability is above one half but about which the draws disagree. The fifths show that for a
+# ranking of all rows the probability of the point is as good as that of the posterior.
 #
 # ## Does another start say the same?
 #
-# The point again, from other seeds, near the uniform; and of all pairs of rows, in how many of these fits
-# both are in one cluster. Of the posterior, `bf.together` says how likely they are. Neither asks what a
-# cluster is called.
+# The code fits the point again from other seeds, with starts near the uniform distribution. For all pairs of
+# rows it counts in how many of these fits both rows are in one cluster. For the posterior, `bf.together` says
+# how likely this is. Neither number depends on the names of the clusters.
 
 # %%
 pairs = {}
@@ -227,8 +228,8 @@ plt.show()
 # *All pairs of rows. Left: the share of the point fits that have both in one cluster. Middle: the probability
 # by the first point. Right: the probability by the posterior. Squares on the diagonal are classes.*
 #
-# The first point began with a good clustering, the restarts near the uniform. So where restarts differ, the
-# reason may be a poor start, and not a doubtful row.
+# The first point started from a good clustering, the restarts from near the uniform. So where restarts
+# differ, the reason may be a poor start, and not a doubtful row.
 #
 # ## Are two rows together as often as they are said to be?
 
@@ -260,25 +261,26 @@ plt.show()
 print(pd.DataFrame(scores).T.round(3))
 
 # %% [markdown]
-# *All pairs of rows, grouped by how likely they were said to be of one cluster; the share of them that
-# are of one class. A class is no cluster: nobody told the model about classes, so the dotted line is a
-# yardstick, not a promise. Groups of less than 30 pairs are left out.*
+# *All pairs of rows, grouped by the predicted probability that they are in one cluster; the share of pairs
+# of one class. The model does not know the classes, and a class need not be a cluster. So the dotted line
+# is only a help for comparison. Groups of less than 30 pairs are left out.*
 #
-# Of the documents all three are too sure: of the pairs that they have together with .7 to .9, fewer are of
-# one class (the last two columns). The posterior has the smallest Brier score. Of the digits it is the other
-# way round: nearly all pairs that point and posterior have together with .7 to .9 are of one class. The
-# restarts have the largest Brier score of both.
+# On the documents all three are too sure: of the pairs with a probability of .7 to .9, fewer are of one class
+# (the last two columns). The posterior has the smallest Brier score. On the digits it is the opposite: nearly
+# all pairs to which point and posterior give .7 to .9 are of one class. The restarts have the largest Brier
+# score on both data sets.
 #
 # ## What was learned
 #
-# - The probability beside a cluster shows where to look: most of the least sure fifth of the digits are
-#   wrong, and hardly any of the surest. It costs nothing beyond the point.
-# - Whether such a probability can be believed as a number is another question: on the documents it was too
+# - The probability of a cluster shows where to look: in the least sure fifth of the digits most rows are
+#   wrong, and in the surest fifth hardly any. This needs no fit beyond the point.
+# - The probability itself may be wrong: on the documents it was too
 #   large, on the digits too small. The posterior is a generalised one: `scale` says what counts as a word,
 #   and so how wide the posterior is.
-# - Restarts measure the starts too, and say less about single rows than point and posterior do.
-# - The guide is a mean field about the point, and its ELBO still moved when it was stopped. NUTS on a few
-#   dozen rows would tell how much of the caution is the guide's own.
+# - Restarts also measure the effect of the starts, and say less about single rows than point and posterior
+#   do.
+# - The posterior here is a mean-field guide around the point, and its ELBO still changed when SVI stopped.
+#   NUTS on a few dozen rows would show how much of the uncertainty comes from the guide.
 #
 # Next: a graph that you have (`bf.Views(..., graphs={"citations": sparse})`) in place of neighbours, and
 # what `scale`, `start` and `penalty` do, in `docs/graphs.md`.

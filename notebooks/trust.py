@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Would I notice if this posterior were wrong?
 #
-# Five fits that are wrong in different ways, and the diagnostics of each: labels that switch, SVI that was
-# stopped too soon, a funnel, an improper prior, too few draws. Then a fit that is right, and four checks of
-# this fit that need no test set (`docs/trust.md`).
+# This notebook shows five fits that are wrong in different ways, with their diagnostics: labels that
+# switch, SVI that was stopped too soon, a funnel, an improper prior, too few draws. Then it shows a fit
+# that is right, and four checks of this fit that need no test set (`docs/trust.md`).
 
 # %%
 import os
@@ -77,9 +77,9 @@ plt.show()
 said(bf.fit("pmf", train, bf.SVI(steps=300), n_components=2))
 
 # %% [markdown]
-# With more steps SVI settles. Still, Pareto's k of the importance weights shows that the mean-field guide
+# With more steps SVI converges. Still, Pareto's k of the importance weights shows that the mean-field guide
 # differs from the posterior, because the two factors of a product depend on one another. A guide with
-# correlations comes nearer.
+# correlations is nearer to the posterior.
 
 # %%
 steps = 500 if FAST else 20_000
@@ -116,7 +116,7 @@ except ValueError as error:
 said(bf.fit("bpmf", train, bf.Gibbs(10, 20, chains=2), n_components=2))
 
 # %% [markdown]
-# ## And one that is right
+# ## A fit that is right
 #
 # The same model with enough draws. The four chains start from copies of a point that are rotated at random,
 # so that the factors of the chains differ, with noise added.

@@ -45,8 +45,9 @@ def auto(
     """Choose a method and its number of components by held-out data, and fit it to all data.
 
     A tenth of the ratings, a fifth of the labelled rows or a tenth of the counts is held out. Candidates are
-    tried in a fixed order from cheap to dear, and the one with the best held-out log score is fitted again,
-    to all data. `fit.tried` is the table of what was tried, with a trivial baseline; `fit.notes` sums it up.
+    tried in a fixed order from fast to slow methods, and the one with the best held-out log score is fitted
+    again, to all data. `fit.tried` is the table of what was tried, with a trivial baseline; `fit.notes` sums
+    it up.
 
     Parameters
     ----------

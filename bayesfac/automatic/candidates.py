@@ -21,7 +21,7 @@ from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
-# from cheap to dear, as measured on MovieLens-100K and emotions; methods that are named nowhere come last, in
+# from fast to slow, as measured on MovieLens-100K and emotions; methods that are named nowhere come last, in
 # the order of their names. Numbers of components follow after FIRST, and again after the rest
 FIRST: dict[str, tuple[Any, ...]] = {
     "Ratings": (

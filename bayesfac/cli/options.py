@@ -122,7 +122,9 @@ def _fit_options(parser: Parser) -> None:
 
 
 def _process_options(parser: Parser) -> None:
-    group = parser.add_argument_group("several processes for one fit (gibbs)")
+    group = parser.add_argument_group(
+        "several processes for one fit (gibbs; plsa and mvplsa: fixed-point)"
+    )
     add = group.add_argument
     add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
     add("--coordinator", metavar="HOST:PORT", help="on several machines: where process 0 listens")

@@ -35,8 +35,8 @@ DATA is a file or the name of a data set (bayesfac data list).
 
 DEMO = """\
 Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
-fifth, fit BPMF as a point and as draws (Gibbs), and write one page that compares both. Needs no
-network; takes about a minute."""
+fifth, fit BPMF as a point, by a short run (Quick) and by a long one (Gibbs), and write one page
+that compares them. Needs no network; takes a minute or two."""
 
 FIT = f"""\
 Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.

@@ -1,7 +1,7 @@
 """Compiled programs: a folder that keeps them for later processes, and functions compiled for settings.
 
 BAYESFAC_CACHE names the folder; without it the folder is the system's cache folder for bayesfac. With
-BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba stands.
+BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba is not changed.
 """
 
 import os

@@ -46,8 +46,9 @@ def evaluate(
 
     Every row is tested once. Folds are random, dealt task by task, and the same for all methods. A
     factorization is fitted to the training rows and predicts the test rows by `fold_in`, with their labels
-    hidden. A factorization without `fold_in` is fitted to all rows, and a note says "transductive". Scores
-    above one half are labels, unless `Tuned` chooses a threshold; comparators have rules of their own.
+    hidden. A factorization without `fold_in` is fitted to all rows, and a note says "transductive". It
+    predicts the labels whose scores are above the cut that the fit chose, or that `Tuned` chooses;
+    comparators have rules of their own.
     Ctrl-C returns the finished cells.
 
     Parameters

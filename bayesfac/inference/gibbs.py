@@ -51,8 +51,8 @@ class Gibbs:
         give smooth predictions. The log joint is that of the sweep. A method without normal rows ignores it.
     over : float
         Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block steps from
-        x to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional as it is, and chains that
-        drift slowly along the factors get on faster.
+        x to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional invariant, and
+        chains that move slowly explore the posterior faster.
     folder : str, optional
         Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
         a killed run resumes from it, to the same draws.

@@ -27,8 +27,8 @@ class Quick:
     The chains begin at the method's own start, or at turned copies of `init`. They make 40 sweeps, of which
     the second half counts, and then 80, 160, 320 or 640, until the Monte Carlo error of predictions at the
     probe cells is small enough, or hardly falls any more, as where chains stay in different modes. A kept
-    sweep gives several draws, as `Gibbs(pairs=...)` describes. The rule reads no clock, so that a seed is a
-    fit.
+    sweep gives several draws, as `Gibbs(pairs=...)` describes. The rule reads no clock, so that the same
+    seed gives the same fit.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""When a descent stands still: ten times the sweeps would change next to nothing that a user sees.
+"""When a descent has converged: ten times the sweeps would hardly change J or the predictions.
 
 A slow descent moves about evenly in the logarithm of its sweeps. So the descent is looked at again and again,
 each time after half as many sweeps again. It ends at a look if, since the look before, the objective fell and

@@ -2,8 +2,8 @@
 
 Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of an
 approximation: where predictions spread more after some sweeps than before, the approximation was too narrow.
-A few sweeps do not forget the start, so the true difference is at least what they show. A short Gibbs run
-tells by itself how its variance grows with its length.
+After a few sweeps chains still depend on their start, so the true difference is at least as large. A
+short Gibbs run tells by itself how its variance grows with its length.
 """
 
 from collections.abc import Mapping

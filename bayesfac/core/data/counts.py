@@ -23,7 +23,7 @@ class Counts(Ratings):
     """How often users met items (plays, purchases, clicks); a pair that is not listed is a zero.
 
     In `Ratings` such a pair is missing, and says nothing. Methods of counts explain every zero too,
-    at the price of the listed pairs.
+    in a time that grows with the listed pairs only.
 
     Parameters
     ----------

@@ -3,8 +3,8 @@
 The spread of a column is the root of the sum of (x - mean)^2 over the number of its stored cells. For
 a column without zeros this is the standard deviation; for a sparse one it is near the size of the
 values that are not zero, so that rare words do not become large. A column with more stored cells than
-zeros is centred, which makes no sparse table dense. All of this is decided by training rows, stands on
-the card of a fit, and is applied to new rows as it is.
+zeros is centred, which makes no sparse table dense. The training rows decide all of this. The scales are
+kept with the fit, and new rows are scaled by them.
 """
 
 from dataclasses import replace

@@ -28,7 +28,7 @@ class VB:
     """Fit independent laws of all sites by coordinate ascent on the ELBO, then draw from them.
 
     Each row of a factor has a normal law with its full K x K covariance; rows, and sides, are independent.
-    So the laws lack what the two sides share, and are too narrow. `widen` corrects them on average.
+    So the laws ignore correlations between rows, and are too narrow. `widen` corrects them on average.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""An ensemble of maximum margin factorizations: restarts and bags, a poor man's posterior.
+r"""An ensemble of maximum margin factorizations, from several starts or random samples of the ratings.
 
 DeCoste, "Collaborative Prediction using Ensembles of Maximum Margin Matrix Factorizations", ICML 2006, on the
 objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).

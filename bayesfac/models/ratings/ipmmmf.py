@@ -1,4 +1,4 @@
-r"""Nonparametric maximum margin matrix factorization: as many components as the ratings ask for.
+r"""Nonparametric maximum margin matrix factorization: it learns the number of components.
 
 Xu, Zhu & Zhang, "Nonparametric Max-Margin Matrix Factorization for Collaborative Prediction", NIPS 2012:
 users have binary features from an Indian buffet process; mean field infers them under a margin penalty.

@@ -1,4 +1,4 @@
-r"""Proximal maximum margin matrix factorization: levels attract, the other levels keep their distance.
+r"""Proximal maximum margin matrix factorization: scores near their levels' centres, far from the others.
 
 Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Proximal Maximum Margin Matrix Factorization for Collaborative
 Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq. 4.1-4.7.

@@ -126,7 +126,7 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
         advice = "Take at least 100 per chain."
         findings.append(Finding("bad", text, advice, to("bad"), fatal=True))
     if chains == 1:
-        text = "One chain: nobody can tell whether chains from other starts would agree."
+        text = "One chain: its agreement with chains from other starts is unknown."
         findings.append(Finding("care", text, "Run 4 chains.", to("care", *EVERY, "factors")))
     return findings
 
@@ -272,8 +272,8 @@ def judge_widths(share: float | None) -> list[Finding]:
         return []
     if share < NARROW[0]:
         text = "Intervals of expected outcomes: wide enough at the probe cells"
-        return [Finding("good", f"{text}, as far as exact conditional updates can tell.")]
-    text = f"Intervals about {share:.0%} too narrow here, by exact conditional updates."
+        return [Finding("good", f"{text}, according to some Gibbs sweeps.")]
+    text = f"Intervals about {share:.0%} too narrow here, according to some Gibbs sweeps."
     limits = to("care", "hyper") | {"single": "care" if share < NARROW[1] else "bad"}
     return [Finding("care", text, "Where widths matter, take a long Gibbs run.", limits)]
 

@@ -113,7 +113,8 @@ def fresh(data: Any, p: Any) -> Any:
 def dealt(cost: np.ndarray, parts: int) -> np.ndarray:
     """The numbers of the rows of each part, (parts, rows), -1 where a part is one row short.
 
-    Rows are dealt to and fro, the dearest first: the costs of two parts differ by at most that of a row.
+    Parts take rows in turn, the costliest first, in alternating order: the costs of two parts differ by
+    at most that of a row.
 
     >>> dealt(np.array([1, 9, 5, 4, 8]), 2)
     array([[ 1,  3,  0],
