@@ -218,10 +218,13 @@ def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
 def _card(old: Card, data: Any, rows: str) -> Card:
     """The card of the new rows, with the columns of training."""
     new = describe(data)
-    if rows == "item":
-        return replace(new, row_counts=old.row_counts)
     if not isinstance(data, Tasks):
-        return replace(new, col_counts=old.col_counts)
+        held, counts = ("user", "row_counts") if rows == "item" else ("item", "col_counts")
+        kept = {counts: getattr(old, counts)}
+        for name in ("aside", "elsewhere"):
+            own, theirs = getattr(new, name), getattr(old, name)
+            kept[name] = own | {held: theirs[held]} if held in theirs else own
+        return replace(new, **kept)
     labels = old.coords[f"feature.{LABELS}"]
     coords: Mapping[str, pd.Index] = {**new.coords, f"feature.{LABELS}": labels}
     cells, rng = data.n_rows * len(labels), np.random.default_rng(0)

@@ -1,7 +1,6 @@
 """Clusters of rows, pairs of rows in one cluster, and the columns that tasks use, as a fit infers them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
 # ways to read the clusters of the rows of A
-READINGS: dict[str, Callable[[np.ndarray], Any]] = {
+READINGS: dict[str, Callable[..., Any]] = {
     "mixture": alike,
-    "largest": partial(np.argmax, axis=1),
+    "largest": lambda A, begin=None: A.argmax(1),
 }
 
 
@@ -82,13 +81,14 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     aligned, note = _aligned(fit, free, reference)
     mean, votes = np.zeros(aligned.shape[1:]), np.zeros(aligned.shape[1:])
     for A in aligned:  # one at a time: a copy of all draws in float64 may not fit
-        mean += A
-        votes[row, read(A)] += 1
+        mean += A / len(aligned)
     own = read(mean)
+    for A in aligned:
+        votes[row, read(A, own)] += 1
     table = pd.DataFrame(
         {
             "cluster": own,
-            "probability": mean[row, own] / len(aligned),
+            "probability": mean[row, own],
             "agreement": votes[row, own] / len(aligned),
         },
         index,

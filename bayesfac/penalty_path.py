@@ -95,6 +95,8 @@ def path(
         )
     if not len(values) or repeats < 1:
         raise ValueError(f"Expected values and repeats, got {len(values)} and {repeats}")
+    if len(set(map(float, values))) < len(values):
+        raise ValueError(f"Expected different values, got {list(values)!r:.60}")
     data = ratings if isinstance(ratings, Ratings) else Ratings(ratings)
     settings = [settle(record, data, {**hyper, name: value}) for value in values]
     here, shared = workers(jobs) == 1, Shared(data)

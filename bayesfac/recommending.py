@@ -92,7 +92,7 @@ def recommend(
     _warn_of_unknown(known["user"], labels[rows < 0])
     closed = _closed(fit, labels, exclude)
     tables = []
-    for at, values, mean in _samples(fit, rows, seed, memory):
+    for at, values, mean in _samples(fit, labels, rows, seed, memory):
         shut, rng = closed(at), np.random.default_rng((seed, int(at[0])))
         score = _shares(values, n, shut) if by == "in_top" else _score(values, mean, by, level, rng)
         best = top(score, n, shut, mean)
@@ -193,14 +193,15 @@ def _alike(method: Any, hyper: Any, params: Any, grid: Grid, asked: np.ndarray) 
 
 # -- samples of expected ratings, in blocks of users ----------------------------------------------
 def _samples(
-    fit: "Fit", rows: np.ndarray, seed: int, memory: int
+    fit: "Fit", labels: pd.Index, rows: np.ndarray, seed: int, memory: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For some users at a time: their places, (sample, user, item) ratings, and (user, item) means.
 
     Samples are expected ratings of each draw; of a point fit simulated outcomes. Users of the prior have
     the same ratings, which are computed once for all of them.
     """
-    every, draws = np.arange(len(fit.data.coords["item"])), fit._as_draws()
+    items, draws = fit.data.coords["item"], fit._as_draws()
+    every, unrated = np.arange(len(items)), np.flatnonzero(fit.data.cells("item") == 0)
     count = OUTCOMES if fit.is_point else int(np.prod(next(iter(draws.values())).shape[:2]))
     size = max(1, memory // (16 * count * len(every)))
     old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
@@ -217,6 +218,19 @@ def _samples(
             values = outcomes(*run, grid, key)
         shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
+        if fit.is_point and len(
+            unrated
+        ):  # their rows do not have the spread of the prior: see `locate`
+            users = labels[at[: shape[1]]]
+            pairs = {
+                "user": np.repeat(users, len(unrated)),
+                "item": np.tile(items[unrated], len(users)),
+            }
+            query = fit.data.locate(pd.DataFrame(pairs))[0]
+            run, shape = (fit.method, fit.hyper, draws), (-1, len(users), len(unrated))
+            values, mean = np.array(values), np.array(mean)
+            values[..., unrated] = outcomes(*run, query, jax.random.fold_in(key, 1)).reshape(shape)
+            mean[:, unrated] = expectations(*run, query, memory).reshape(shape)[0]
         whole = (len(at), len(every))
         yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
 
@@ -318,8 +332,12 @@ def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
     items = len(fit.data.coords["item"])
     if exclude is None:
         return lambda at: np.zeros((len(at), items), bool)
-    query, named, _ = fit.data.locate(exclude)
-    user, item = positions_of(labels, named["user"]), np.asarray(query.col)
+    _, named, _ = fit.data.locate(exclude)
+    # not the codes of the query: those of items without training data are negative, but these are recommended
+    user, item = (
+        positions_of(known, named[side])
+        for side, known in (("user", labels), ("item", fit.data.coords["item"]))
+    )
     keep = (user >= 0) & (item >= 0)
     order = np.argsort(user[keep], kind="stable")
     user, item = user[keep][order], item[keep][order]
@@ -336,7 +354,7 @@ def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
 
 def _unseen(fit: "Fit", row: np.ndarray, item: np.ndarray) -> np.ndarray:
     """Which pairs have a user or an item without training data."""
-    return (row < 0) | (fit.data.row_counts[row] == 0) | (fit.data.col_counts[item] == 0)
+    return (row < 0) | (fit.data.cells("user")[row] == 0) | (fit.data.cells("item")[item] == 0)
 
 
 def _step(shape: tuple[int, ...], most: int) -> int:

@@ -244,6 +244,8 @@ def tried(
             yield {"d": d, "penalty": penalty}, Scores(score, score, [])
         return
     runner = read_method(method.what)
+    if runner.kind == "comparator":
+        runner = runner._replace(hyper={"scaled": False, **runner.hyper})
     for values in bf.Tuned(method.what, grid).settings():
         try:
             with warnings.catch_warnings(record=True) as caught:

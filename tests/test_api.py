@@ -382,3 +382,9 @@ def test_a_fork_is_refused(frame, monkeypatch):
     monkeypatch.setattr("bayesfac.inference._PROCESS", -1)
     with pytest.raises(BayesfacError, match="a fork after import: use spawn"):
         bf.fit("pmf", frame, n_components=2)
+
+
+def test_a_path_takes_different_values():
+    ratings = bf.datasets.make_ratings(20, 10, 2, density=0.6)
+    with pytest.raises(ValueError, match="Expected different values"):
+        bf.path("mmmf", ratings, [3.0, 3], n_components=1, repeats=1)

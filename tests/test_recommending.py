@@ -114,7 +114,9 @@ def test_ties_share_the_places_that_are_left():
 
 def test_probabilities_of_a_user_sum_to_the_number_of_places(draws, ratings):
     rows = np.arange(12)
-    parts = recommending._samples(draws, rows, 0, 16 * 40 * 10 * 5)  # five users at a time
+    parts = recommending._samples(
+        draws, ratings.users, rows, 0, 16 * 40 * 10 * 5
+    )  # five users at a time
     sizes = []
     for at, values, _ in parts:
         own, item = np.divmod(np.arange(len(at) * 10), 10)
@@ -231,3 +233,21 @@ def test_everywhere_of_views_names_view_and_feature():
         [0, "b", 0],
     ]
     np.testing.assert_allclose(table["mean"], fit.everywhere().mean.ravel())
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.DataWarning")
+def test_excluded_items_without_training_data_are_not_recommended():
+    """As after a split: the item is in the data, and no rating of it in training."""
+    whole = bf.datasets.make_ratings(20, 6, 2, density=0.7, seed=0)
+    fit = bf.fit("pmf", whole.take(whole.item != 0), n_components=1, noise=1.0, progress=False)
+    shown = fit.recommend(n=6, exclude=whole)[["user", "item"]]
+    assert not len(shown.merge(whole.frame(), on=["user", "item"]))
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.DataWarning")
+def test_a_point_recommends_unrated_items_by_their_predictions():
+    ratings = bf.datasets.make_ratings(40, 20, 2, seed=0)
+    fit = bf.fit("ordinal_mf", ratings.take(ratings.item != 5), n_components=2, progress=False)
+    shown = fit.recommend([*ratings.users[:5], 999], n=20)
+    assert (shown["item"] == 5).sum() == 6
+    np.testing.assert_allclose(shown["mean"], fit.predict(shown[["user", "item"]]).mean, rtol=1e-6)

@@ -16,7 +16,7 @@ from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import REGISTRY, contain, lookup, unknown
-from bayesfac.evaluation.kept_trials import Trial, write
+from bayesfac.evaluation.kept_trials import Trial, own_code, write
 from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 
@@ -56,7 +56,7 @@ class Candidate(NamedTuple):
     def key(self) -> dict[str, Any]:
         """What tells it from other candidates."""
         engine = self.engine and [type(self.engine).__name__, vars(self.engine)]
-        return {"method": self.method, "settings": self.settings, "engine": engine}
+        return {"method": own_code(self.method), "settings": self.settings, "engine": engine}
 
     def sized(self, size: int) -> "Candidate":
         """The same with another number of components."""

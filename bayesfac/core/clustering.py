@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment
 
 BLOCK = 4096  # rows whose distances are held at once
 POWER = 100  # steps of the power method where Lanczos does not converge
 LLOYD = 300  # rounds of k-means on shares at most, as in scikit-learn
+ALIVE = 0.25  # of the median sd of a component's share: below it, the share tells no rows apart
+SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
 
@@ -25,21 +28,38 @@ def kmeans_labels(x: Any, K: int, seed: int, starts: int = 10) -> np.ndarray:
         return np.asarray(KMeans(K, n_init=starts, random_state=seed).fit_predict(x))
 
 
-def alike(A: np.ndarray) -> np.ndarray:
+def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     """The cluster of every row of A, rows x K, which are shares of K components: rows with similar shares.
 
-    k-means (Lloyd 1982), begun at the means of the rows that have the same largest component, so that cluster
-    k keeps the number of component k. Where each row is nearly one component, its cluster is that component.
-    Where all rows share components, as a large penalty of a graph makes them, the largest of similar shares
-    is a matter of chance, and the shares together still tell clusters apart. A component that is the largest
-    of no row gets no rows; scikit-learn's k-means would begin a new cluster somewhere else.
+    k-means (Lloyd 1982), begun at the means of the rows that have the same largest component, or at the
+    clusters `begin`, so that cluster k keeps the number of component k. Where each row is nearly one
+    component, its cluster is that component. Where all rows share components, as a large penalty of a graph
+    makes them, the largest of similar shares is a matter of chance, and the shares together still tell
+    clusters apart. A component may then be the largest of no row though it tells rows apart: k-means begins
+    at random rows, and its clusters get the numbers of the components that are large in them. A component
+    with the same share in all rows gets no rows.
 
     Examples
     --------
     >>> alike(np.array([[0.5, 0.3, 0.2], [0.45, 0.47, 0.08], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1]])).tolist()
     [0, 0, 0, 1]
     """
-    A, number = np.asarray(A, np.float64), np.asarray(A).argmax(1)
+    A = np.asarray(A, np.float64)
+    number = _lloyd(A, A.argmax(1) if begin is None else begin)
+    varies = A.std(0)
+    apart = np.flatnonzero(varies > max(ALIVE * np.median(varies), SAME))
+    if begin is not None or np.isin(apart, number).all():
+        return number
+    free = kmeans_labels(A, len(apart), 0)
+    mean = np.stack([A[free == k].mean(0) for k in np.unique(free)])
+    cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
+    named = np.zeros(len(apart), int)
+    named[np.unique(free)[cluster]] = apart[component]
+    return _lloyd(A, named[free])
+
+
+def _lloyd(A: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Rounds of k-means; a cluster without rows stays without rows."""
     for _ in range(LLOYD):
         member = number[:, None] == np.arange(A.shape[1])
         size = member.sum(0)

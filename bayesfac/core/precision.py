@@ -1,5 +1,6 @@
 """Run steps in double precision while parameters and data are in single precision."""
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from bayesfac.core.errors import DataWarning
+
+LOST = 1e-3  # of the standard deviation: more than rounding may change
 
 
 def cast(tree: Any, dtype: Any) -> Any:
@@ -49,3 +54,16 @@ def doubled(step: Callable[..., Any]) -> Callable[..., Any]:
 def precise() -> bool:
     """Whether numbers have 64 bits."""
     return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
+
+
+def warn_of_rounding(mean: float, spread: float) -> None:
+    """Say so if single precision rounds numbers of this mean and standard deviation too much."""
+    lost = abs(mean) * 2.0**-24 / spread
+    if lost > LOST and not precise():
+        warnings.warn(
+            f"numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded by {lost:.1%} "
+            "of it in single precision: subtract a constant, or set "
+            'jax.config.update("jax_enable_x64", True)',
+            DataWarning,
+            stacklevel=4,
+        )

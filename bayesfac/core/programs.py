@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them
+LEVEL = "xla_backend_optimization_level"
 QUIET = "3"  # the level of TF_CPP_MIN_LOG_LEVEL at which XLA logs no warning when it reads a kept program
 
 
@@ -85,8 +86,13 @@ def numba_folder() -> Iterator[None]:
         config.CACHE_DIR = before
 
 
-def compiled_for(*settings: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled_for(
+    *settings: int, once: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function once for each value of the arguments at these positions.
+
+    A fit runs a program with `once` a single time: level 1 of XLA's optimisation then saves a third of the
+    time of compilation, and `start` of `bpmf` runs as fast as with level 3. A level in XLA_FLAGS goes first.
 
     A program that takes settings as its own arguments, as the choice among candidates does, calls the
     function as it is: its settings are then traced and have no value to compile for.
@@ -97,16 +103,25 @@ def compiled_for(*settings: int) -> Callable[[Callable[..., Any]], Callable[...,
     >>> float(power(3.0, 2)), float(jax.jit(power)(3.0, 2))
     (9.0, 9.0)
     """
+    options = {LEVEL: 1} if once and LEVEL not in os.environ.get("XLA_FLAGS", "") else None
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         program = jax.jit(function, static_argnums=settings)
+        alone = jax.jit(function, static_argnums=settings, compiler_options=options)
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            given = jax.tree.leaves([arguments[i] for i in settings])
-            traced = any(isinstance(value, jax.core.Tracer) for value in given)
-            return function(*arguments) if traced else program(*arguments)
+            given = [arguments[i] for i in settings]
+            if _traced(given):
+                return function(*arguments)
+            # JAX refuses options of a program inside another one
+            return program(*arguments) if _traced(arguments) else alone(*arguments)
 
         return call
 
     return decorate
+
+
+def _traced(arguments: Any) -> bool:
+    """Whether these are arguments of a program that is being traced."""
+    return any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(arguments))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.columns import RATINGS, Columns, choose, with_time
-from bayesfac.datasets import files
+from bayesfac.datasets import files, frames
 
 ROWS = 2**18  # of a block
 
@@ -68,7 +68,8 @@ def _tables(path: Path, tables: list[Path], columns: Columns | None) -> Pieces:
             begin, name = 0, table.name if len(tables) > 1 else ""
             with files.as_parquet(table), _opened(table) as file:
                 for batch in file.iter_batches(ROWS, columns=wanted, use_threads=False):
-                    frame = batch.to_pandas().reset_index(drop=True)[wanted]
+                    frame = batch.to_pandas(types_mapper=frames.nullable)
+                    frame = frames.whole_numbers(frame.reset_index(drop=True)[wanted])
                     yield Piece(_plain(frame.set_axis(list(RATINGS), axis=1)), begin, name)
                     begin += batch.num_rows
 

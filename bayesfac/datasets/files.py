@@ -27,6 +27,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import indefinite
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
+from bayesfac.datasets import frames
 from bayesfac.datasets.readers import npz_arrays
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
@@ -235,12 +236,14 @@ def _skipped(path: Path, table: pd.DataFrame) -> pd.DataFrame:
         warnings.warn(left + _place(wrong, table.index, most=5), DataWarning, stacklevel=3)
     if wrong.all():
         raise ValueError(f"Expected at least one row in {path} that can be read, got none")
-    return table[~wrong]
+    return frames.whole_numbers(table[~wrong])
 
 
 def _parquet(path: Path) -> pd.DataFrame:
     with as_parquet(path):
-        return pd.read_parquet(path)
+        import pyarrow.parquet as pq
+
+        return frames.whole_numbers(pq.read_table(path).to_pandas(types_mapper=frames.nullable))
 
 
 @contextmanager
@@ -302,13 +305,12 @@ def _text(
     known = any(is_role(cell, role) for cell in head for role in (*wanted, "time"))
     number = len(head) >= width and _is_number(head[width - 1].replace(decimal, "."))
     bare = number and not (named or known)
+    how: Any = {"dtype": str, "keep_default_na": False, "skip_blank_lines": False}
     try:
-        frame = pd.read_csv(
-            io.StringIO(text), sep=separator, header=None if bare else 0, dtype=str,
-            keep_default_na=False, skip_blank_lines=False, index_col=False,
-        )  # fmt: skip
+        frame = pd.read_csv(io.StringIO(text), sep=separator, header=None if bare else 0, **how)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
+    frame = frames.of_header(path, frame)
     frame = frame.rename(columns=str)
     if bare and doubled and wanted == RATINGS and frame.shape[1] == width + 1:
         frame = frame.set_axis([*wanted, "timestamp"], axis=1)  # as MovieLens writes its ratings

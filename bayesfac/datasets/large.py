@@ -23,7 +23,7 @@ from bayesfac.core.data.divided.piles import Block, deal
 from bayesfac.core.data.divided.shares import SIDES
 from bayesfac.core.errors import DataWarning
 from bayesfac.core.kernels import sparse
-from bayesfac.datasets import files
+from bayesfac.datasets import files, frames
 from bayesfac.datasets.blocks import Piece, source
 
 SHOWN = 5  # rows that are left out, by number
@@ -106,7 +106,7 @@ class Parsed:
         code, distinct, wrong = {}, {}, {}
         for side in SIDES:
             codes, labels = pd.factorize(piece.table[side])
-            code[side], distinct[side] = codes, pd.Index(labels)
+            code[side], distinct[side] = codes, pd.Index(frames.whole(labels))
             empty = np.append(files.empty(pd.Series(distinct[side])), True)  # a missing label is -1
             wrong[side] = empty[codes]
         value = files.as_numbers(piece.table["rating"])

@@ -48,8 +48,9 @@ def evaluate(
     factorization is fitted to the training rows and predicts the test rows by `fold_in`, with their labels
     hidden. A factorization without `fold_in` is fitted to all rows, and a note says "transductive". It
     predicts the labels whose scores are above the cut that the fit chose, or that `Tuned` chooses;
-    comparators have rules of their own.
-    Ctrl-C returns the finished cells.
+    comparators have rules of their own. Comparators get features that are scaled by the training rows, as
+    methods scale theirs; the setting scaled=False gives them the features as they come. Ctrl-C returns the
+    finished cells.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from bayesfac.core.data.reading import digest
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic
+from bayesfac.core.method import REGISTRY
 from bayesfac.core.precision import precise
 from bayesfac.evaluation.methods_and_measures import Runner
 
@@ -47,12 +48,23 @@ def planned(
     settings = settings | {"bayesfac": version("bayesfac"), "float64": precise()}
     data = {name: own.fingerprint() for name, own in tasks.items()}
     # the name of a function counts too: it is the only difference between two functions of the same code
-    how = {name: [name if run.kind == "function" else "", *run] for name, run in runners.items()}
+    how = {
+        name: [name if run.kind == "function" else "", own_code(run.what), *run[1:]]
+        for name, run in runners.items()
+    }
     kept = []
     for one in trials:
         key = {"data": data[one.dataset], "method": how[one.method], "fold": one.fold, **settings}
         kept.append(one._replace(path=place(folder, key)))
     return kept
+
+
+def own_code(what: Any) -> Any:
+    """The name of a method of bayesfac, whose version is known; of a user's own method its functions too."""
+    method = REGISTRY.get(what) if isinstance(what, str) else None
+    if method is None or (method.init.__module__ or "").startswith("bayesfac."):
+        return what
+    return [what, method]
 
 
 def place(folder: Path, key: Mapping[str, Any]) -> Path:
@@ -149,4 +161,5 @@ def _function(value: Any) -> Any:
         f"{value.__module__}.{value.__qualname__}",
         as_json(code),
         as_json(getattr(inner, "__defaults__", None)),
+        as_json(getattr(inner, "__kwdefaults__", None)),
     ]

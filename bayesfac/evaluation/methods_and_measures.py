@@ -149,9 +149,9 @@ def _check_settings(runner: Runner, settings: Mapping[str, Any]) -> None:
 
 
 def options_of(name: str) -> list[str]:
-    """The settings that a comparator takes."""
+    """The settings that a comparator takes, and `scaled`, with which it gets scaled features."""
     parameters = inspect.signature(comparators.NAMED[name]).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return [*(p.name for p in parameters if p.kind is p.KEYWORD_ONLY), "scaled"]
 
 
 def read_metric(metric: Any) -> str | Callable[..., float]:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from bayesfac import comparators, multilabel
 from bayesfac.api import fit as run_fit
 from bayesfac.core.data.reading import check_finite
+from bayesfac.core.data.scaling import rescaled, scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF
@@ -95,6 +96,8 @@ def _of_comparator(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores
     if "seed" in options_of(runner.what):
         options.setdefault("seed", seed)
     whole = data.pooled()  # every view in every task
+    if options.pop("scaled", True) and not whole.host.scales:  # as the methods do
+        whole = rescaled(whole, scaled(whole.take(rows.train)).host.scales)
     Y = whole[LABELS].toarray()
     views = {view: whole[view] for view in whole.names}
     parts: list[Any] = [{view: x[at] for view, x in views.items()} for at in rows]
@@ -183,7 +186,7 @@ def choose(
     for values, told in _tried(runner, options, data, rows, seed[0], notes):
         for threshold in tuned.thresholds(truth, told.score):
             (value,) = measured([metric], runner, truth, told, threshold, empty).values()
-            if sign * value > best:
+            if sign * value > best or (chosen is None and sign * value == best):  # an infinite loss
                 best, chosen = sign * value, (values, threshold)
     if chosen is None:
         raise ValueError(

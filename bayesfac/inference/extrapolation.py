@@ -16,18 +16,18 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from bayesfac.core.method import sites
-from bayesfac.inference.result import Job, replace_sites
+from bayesfac.core.method import Method, sites
+from bayesfac.inference.result import replace_sites
 from bayesfac.inference.unconstrained import supports
 
 Value = tuple[jax.Array, jax.Array]
 Bounds = tuple[tuple[str, float, float], ...]
 
 
-def bounds_of(job: Job, p: Any) -> Bounds:
+def bounds_of(method: Method, data: Any, hyper: Any, p: Any) -> Bounds:
     """The sites whose entries are bounded, such as probabilities, and the bounds."""
     bounds = {}
-    for site, transform in supports(job.method, job.data, job.hyper, p).items():
+    for site, transform in supports(method, data, hyper, p).items():
         support = getattr(transform.codomain, "base_constraint", transform.codomain)
         if support is constraints.simplex:
             bounds[site] = 0.0, math.inf
@@ -67,7 +67,7 @@ def extrapolated(
             tiny = jnp.finfo(reach.dtype).tiny
             a = jnp.clip(jnp.sqrt(_squares(r) / jnp.maximum(_squares(v), tiny)), 1.0, reach)
             far = jax.tree.map(lambda x, r, v: x + 2 * a * r + a**2 * v, first, r, v)
-            return _inside(far, new, bounds), first, new, cost, a
+            return inside(far, new, bounds), first, new, cost, a
 
         def choose() -> tuple:
             better = (value[0] - cost[0]) + (value[1] - cost[1]) >= 0  # False for NaN
@@ -88,11 +88,15 @@ def _squares(tree: Any) -> jax.Array:
     return sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree))  # type: ignore[return-value]
 
 
-def _inside(far: Any, near: Any, bounds: Bounds) -> Any:
-    """The far point; an entry at or beyond a bound of its site is taken from the near point."""
+def inside(far: Any, near: Any, bounds: Bounds) -> Any:
+    """The far point; an entry at or beyond a bound of its site is taken from the near point.
+
+    Rows of probabilities do not sum to one then, as by rounding, which a large a multiplies. The next sweep
+    must mend this before it compares anything with such rows.
+    """
     here, there, moved = sites(far), sites(near), {}
     for site, low, high in bounds:
         if site in here:
-            inside = (here[site] > low) & (here[site] < high)
-            moved[site] = jnp.where(inside, here[site], there[site])
+            fine = (here[site] > low) & (here[site] < high)
+            moved[site] = jnp.where(fine, here[site], there[site])
     return replace_sites(far, moved)

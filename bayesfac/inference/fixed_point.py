@@ -110,7 +110,7 @@ class FixedPoint:
         place = place or Alone(job, None, program)
         first = standstill.next_look(0, self._length) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
-        bounds = bounds_of(job, at.p) if self._accelerated else None
+        bounds = bounds_of(job.method, job.data, job.hyper, at.p) if self._accelerated else None
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
         block, data = place.solver(_block, (job.method, job.hyper, bounds, tol), at.done)
         pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated

@@ -106,10 +106,20 @@ def _hits(recommended: Lists, relevant: Sets, k: int) -> tuple[np.ndarray, np.nd
         raise ValueError(
             f"Expected lists and relevant items of the same users, got {len(recommended)} and {len(relevant)}"
         )
-    hits = np.zeros((len(relevant), k))
+    hits, many = np.zeros((len(relevant), k)), np.zeros(len(relevant), int)
     for user, (row, wanted) in enumerate(zip(recommended, relevant, strict=True)):
-        if not len(wanted):
+        known = set(wanted)  # `in` looks at the index of a Series, not at its values
+        if not known:
             raise ValueError(f"Expected relevant items of every user, got none in row {user}")
-        places = [item in wanted for item in list(row)[:k]]
+        shown = [item for item in row if item is not None and not _filler(item)]
+        if len(set(shown)) < len(shown):
+            raise ValueError(f"Expected every recommended item once, got one twice in row {user}")
+        places = [item in known for item in list(row)[:k]]
         hits[user, : len(places)] = places
-    return hits, np.array([len(wanted) for wanted in relevant])
+        many[user] = len(known)
+    return hits, many
+
+
+def _filler(item: Any) -> bool:
+    """Whether the item is the number that fills a short list."""
+    return not isinstance(item, str) and item == -1

@@ -61,13 +61,16 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
     drawn = bootstrap(sums, np.bincount(like.cluster, like.weights))
     away = drawn - drawn[:1]
     low, high = np.quantile(away, [0.05, 0.95], axis=1)
+    sd, best = away.std(1), (drawn >= drawn.max(0)).mean(1)
+    if sums.shape[1] == 1:  # one user does not tell how users differ
+        sd, low, high, best = np.full((4, len(each)), np.nan)
     return {
         "elpd": total,
         "difference": total - total[0],
-        "sd of difference": away.std(1),
+        "sd of difference": sd,
         "5 %": low,
         "95 %": high,
-        "best": (drawn >= drawn.max(0)).mean(1),
+        "best": best,
         "stacking weight": stacking(each, like.weights),
     }
 

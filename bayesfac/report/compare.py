@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayesfac.report.believed import believed
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
+from bayesfac.report.diagnostics.elpd import clustered
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,
@@ -333,16 +334,15 @@ def clearly_worse(one: Any, best: Any, loss: str) -> bool:
         return gap > 2 * error
     off = abs(float(one.inside(level).mean()) - level)
     each = one.inside(level).astype(float) - best.inside(level)
-    by_user = np.bincount(one.cluster, each - each.mean())
-    error = float(np.sqrt((by_user**2).sum()) / len(each))
+    error = clustered(each - each.mean(), one.cluster) / len(each)
     return off > 2 * _noise(one, level) and abs(each.mean()) > 2 * error
 
 
 def _noise(scores: Scores, level: float) -> float:
-    """The standard error of a coverage over users."""
+    """The standard error of a coverage over users; infinite for one user."""
     inside = scores.inside(level)
-    by_user = np.bincount(scores.cluster, inside - inside.mean())
-    return float(np.sqrt((by_user**2).sum()) / len(inside))
+    error = clustered(inside - inside.mean(), scores.cluster) / len(inside)
+    return np.inf if np.isnan(error) else error
 
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:

@@ -8,15 +8,17 @@ import numpy as np
 
 from bayesfac.core.method import Method
 from bayesfac.inference import MAP
+from bayesfac.inference.extrapolation import bounds_of, inside
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.testing.tools import example, listed, require, run, same, within
 
+FAR = 20.0  # steps of an extrapolation
 NO_UPDATE = "the method has no update: L-BFGS minimises its objective"
 
 
 @listed
 def check_tree(method: Method, key: jax.Array) -> str | None:
-    """`update` keeps fields, shapes, dtypes and supports."""
+    """`update` keeps fields, shapes, dtypes and supports, also from an extrapolated point."""
     case = example(method, key)
     if case.update is None:
         return NO_UPDATE
@@ -24,8 +26,17 @@ def check_tree(method: Method, key: jax.Array) -> str | None:
     new = case.update(start, case.data)
     kinds = [jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), p) for p in (start, new)]
     require(kinds[0] == kinds[1], f"update turns {kinds[0]} into {kinds[1]}")
-    for name, inside in within(method, new, case.data, case.hyper).items():
-        require(inside, f"update leaves the support of {name}")
+    for name, fine in within(method, new, case.data, case.hyper).items():
+        require(fine, f"update leaves the support of {name}")
+    bounds = bounds_of(method, case.data, case.hyper, start)
+    far = jax.tree.map(lambda x, y: x + FAR * (y - x), start, new)
+    back = case.update(inside(far, new, bounds), case.data)
+    within_now = within(method, back, case.data, case.hyper)
+    for name in (site for site, *_ in bounds if site in within_now):
+        require(
+            within_now[name],
+            f"update from an extrapolated point ends outside the support of {name}",
+        )
     return None
 
 

@@ -1,9 +1,11 @@
 """Tensors in a shell: a file with a column for each mode."""
 
+from argparse import Namespace
+
 import pytest
 
 import bayesfac as bf
-from bayesfac.cli import main
+from bayesfac.cli import main, tables
 
 ROWS = [f"d{i};t{j};{k};{i * j - k},5" for i in range(3) for j in range(3) for k in range(2)]
 OWN = ["--columns", "drug,target,assay,ic50", "--decimal", ","]
@@ -40,3 +42,18 @@ def test_a_file_of_cells_is_fitted(tmp_path):
 def test_what_is_not_for_tensors_is_refused(tmp_path, capsys, more, said):
     assert fit(tmp_path, *more) != 0
     assert said in capsys.readouterr().err
+
+
+def test_labels_are_read_as_they_are_written(tmp_path):
+    path = tmp_path / "cells.csv"
+    head, rest = "drug,target,week,value\n", "01,NA,1,1\n1,b,2,5\n02,NA,1,3.5\n2,b,2,"
+    no = dict.fromkeys(["user", "item", "rating", "levels", "columns"])
+    args = Namespace(**no, bad="error", duplicates="error", decimal=".")
+    path.write_text(head + rest)
+    with pytest.raises(ValueError, match="finite values"):
+        tables.tensor(str(path), args)
+    path.write_text(head + rest + "4\n")
+    made = tables.tensor(str(path), args)
+    assert list(made.axes["drug"]) == ["01", "02", "1", "2"]
+    assert list(made.axes["target"]) == ["NA", "b"] and list(made.axes["week"]) == [1, 2]
+    assert made.value.tolist() == [1, 5, 3.5, 4]

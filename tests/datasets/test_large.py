@@ -228,3 +228,14 @@ def test_what_is_no_large_file_is_said(tmp_path):
     (tmp_path / "r.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="Expected parquet in"):
         read_large(tmp_path / "r.parquet")
+
+
+def test_whole_numbers_beside_missing_ones_stay_apart(tmp_path):
+    """As floats, two ids from 2**53 on would become one."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    user = pa.array([2**53, 2**53 + 1, None, 7], pa.int64())
+    path = tmp_path / "r.parquet"
+    pq.write_table(pa.table({"user": user, "item": list("abca"), "rating": [1.0, 2, 3, 4]}), path)
+    for reader in (read, read_large):
+        with pytest.warns(bf.DataWarning, match="left out: row 2"):
+            assert list(reader(path, bad="skip").users) == [7, 2**53, 2**53 + 1]

@@ -244,3 +244,14 @@ def test_nothing_is_left(tmp_path):
         datasets.read(path, bad="skip")
     with pytest.raises(ValueError, match="Expected bad='error' or 'skip', got 'drop'"):
         datasets.read(path, bad="drop")
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_with_more_cells_than_the_header(tmp_path):
+    path = tmp_path / "r.csv"
+    for rows in ("1,10,20,3\n2,11,21,4\n", "1,Seven, 2,5\n2,b,4\n"):
+        path.write_text("user,item,rating\n" + rows)
+        with pytest.raises(ValueError, match=r"Expected 3 cells in every row .* got 4 in line 2"):
+            datasets.read(path)
+    path.write_text("user,item,rating\n1,a,3,\n2,b,4,\n")
+    assert datasets.read(path).frame().to_numpy().tolist() == [[1, "a", 3], [2, "b", 4]]

@@ -152,7 +152,7 @@ def test_a_factorization_folds_the_test_rows_in_or_says_that_it_saw_them(inducti
 @pytest.mark.parametrize("name", ["ml_knn", "tram", "l2f"])
 def test_a_comparator_gets_its_tables_and_keeps_its_own_rule(name):
     data, fold = two_tasks(), deal(two_tasks(), 3, 0)
-    found = run({"it": (name, {"k": 3})}, metrics=MEASURED).cells
+    found = run({"it": (name, {"k": 3, "scaled": False})}, metrics=MEASURED).cells
     for number in range(3):
         train, test = parts(data, fold, number)
         views = {v: data[v].toarray() for v in data.names}

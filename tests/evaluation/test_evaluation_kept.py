@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, CorruptFile
+from bayesfac.core.method import REGISTRY, lookup
 from bayesfac.evaluation.kept_trials import as_json
 from bayesfac.evaluation.methods_and_measures import METRICS
 from tests.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
@@ -265,3 +266,29 @@ def test_what_cannot_be_told_is_refused_only_where_it_matters(tmp_path):
     assert len(run({"it": Callable()}).cells) == 3
     with pytest.raises(TypeError, match="^Expected settings of numbers, text, arrays, functions"):
         run({"it": Callable()}, folder=tmp_path)
+
+
+def micro_f1(method, folder=None):
+    data, _ = bf.datasets.make_tasks(30, 1, {"w": 4}, n_labels=2, labelled=1.0, seed=0)
+    asked = {"metrics": ["micro_f1"], "folds": 2, "progress": False, "folder": folder}
+    return bf.evaluate({"near": method}, {"d": data}, **asked).mean().iloc[0, 0]
+
+
+def test_a_default_of_a_keyword_decides_a_cell(tmp_path):
+    def near(train, test, *, level=0.1):
+        return np.full((test.n_rows, 2), level)
+
+    first = micro_f1(near, tmp_path)
+    near.__kwdefaults__ = {"level": 0.9}
+    assert micro_f1(near, tmp_path) == micro_f1(near) != first
+
+
+def test_the_functions_of_a_users_own_method_decide_a_cell(tmp_path):
+    try:
+        for one in (lookup("lsml"), lookup("cplst")):
+            made = eval("lambda key, data, hyper: f(key, data, hyper)", {"f": one.init})
+            made.__module__ = "mine"
+            REGISTRY["mine"] = replace(one, name="mine", init=made)
+            assert micro_f1("mine", tmp_path) == micro_f1("mine")
+    finally:
+        REGISTRY.pop("mine", None)

@@ -276,3 +276,22 @@ def test_one_method_has_a_table_without_ranks():
     assert list(found.table().index) == ["a", "b"]
     assert "(" not in "".join(found.table()["near"])
     assert repr(found).count("near") == 1
+
+
+def test_settings_are_chosen_even_if_every_loss_is_infinite():
+    data, _ = bf.datasets.make_tasks(45, 1, {"w": 6}, n_labels=3, labelled=1.0, seed=0)
+    tuned = bf.Tuned("br_knn", {"k": [1, 2]}, by="log_loss", threshold=False)
+    found = bf.evaluate({"k": tuned}, {"d": data}, folds=2, progress=False)
+    assert set(found.cells["chosen"]) <= {"k=1", "k=2"}
+
+
+def test_comparators_get_features_scaled_as_methods_do():
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(90, 3)), rng.normal(size=(90, 1))
+    sets = {
+        f"noise x {size}": bf.Tasks(np.hstack([x, size * noise]), (x > 0).astype(float))
+        for size in (1, 10_000)
+    }
+    methods = {"scaled": "ml_knn", "raw": ("ml_knn", {"scaled": False})}
+    mean = bf.evaluate(methods, sets, metrics=["micro_f1"], folds=3, progress=False).mean()
+    assert mean["scaled"].nunique() == 1 and mean["raw"].nunique() == 2

@@ -1,6 +1,7 @@
 """Measures of recommendations, against numbers computed by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -51,3 +52,12 @@ def test_top_leaves_closed_items_out_and_breaks_ties():
 def test_what_makes_no_sense_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_relevant_items_are_values_and_lists_name_an_item_once():
+    relevant = [pd.Series([10, 11]), pd.Series([12], index=[2])]
+    assert bf.metrics.recall([[10, 11], [2, 10]], relevant, 2).tolist() == [1, 0]
+    assert bf.metrics.recall([["a"]], [["a", "a"]], 1).tolist() == [1]
+    assert bf.metrics.recall([["a", None, None]], [["a"]], 3).tolist() == [1]
+    with pytest.raises(ValueError, match="once, got one twice in row 0"):
+        bf.metrics.ndcg([["a", "a"]], [{"a"}], 2)

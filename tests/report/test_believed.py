@@ -71,3 +71,10 @@ def test_counts_weigh_the_cells():
     table = believed(fits)
     assert table["elpd"]["0"] == pytest.approx(9 * np.log(0.9) + np.log(0.1))
     assert table["stacking weight"]["0"] == pytest.approx(1, abs=1e-3)
+
+
+def test_one_user_does_not_tell_which_fit_is_best():
+    one = SimpleNamespace(
+        losses={"log score": np.ones(4)}, weights=np.ones(4), cluster=np.zeros(4, int)
+    )
+    assert believed({"a": one, "b": one})[["sd of difference", "best"]].isna().all(axis=None)

@@ -42,7 +42,8 @@ class Card:
     name        the name of the data set, or ""
     scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
     encodings   {"user" or "item": how its columns became features}, see `core.data.features`
-    elsewhere   {"user" or "item": cells of each label in matrices beside the ratings}; empty without these
+    elsewhere   {"user" or "item": cells of each label in matrices beside the ratings, of counts the zeros};
+                empty without these
     aside       {"user" or "item": encoded features of the labels without cells}; empty without features
     """
 
@@ -211,6 +212,9 @@ def _ratings_card(data: Ratings) -> Card:
             summary |= {f"cells of {name}": len(data.values(name))}
             summary |= {f"mean of {name}": float(data.values(name).mean())}
         card = replace(card, elsewhere={side: data.elsewhere(side) for side in ENDS})
+    elif zeros:  # which are observed, though not listed
+        unlisted = {"user": data.n_items - rows, "item": data.n_users - cols}
+        card = replace(card, elsewhere=unlisted)
     aside = {
         side: known.rows(np.flatnonzero(card.cells(side) == 0))
         for side, known in data.host.features.items()

@@ -134,6 +134,8 @@ class Counts(Ratings):
 # -- reading ------------------------------------------------------------------------------------
 def _listed(data: Any, items: Any, counts: Any, columns: Columns | None) -> tuple:
     """Codes of users and items, counts, labels, and times or None."""
+    if isinstance(data, Counts) and items is None:  # also the users and items of zeros
+        return data.user, data.item, data.value, data.users, data.items, data.time
     if isinstance(data, Ratings):
         data, columns = data.frame(), None
     if items is not None:

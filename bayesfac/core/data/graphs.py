@@ -141,7 +141,7 @@ def _upper(matrix: Any, name: str) -> sp.csr_matrix:
         )
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"Expected graph {name!r} to be square, got shape {matrix.shape}")
-    graph = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
+    graph = sp.csr_matrix(matrix.astype(np.float64), copy=True)  # the sum of two int8 may wrap
     graph.sum_duplicates()
     fine = np.isfinite(graph.data) & (graph.data >= 0)
     if not fine.all():

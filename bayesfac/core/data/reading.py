@@ -230,7 +230,9 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     if 0 in raw.shape:
         raise ValueError(f"Expected at least one row and feature in {what}, got shape {raw.shape}")
     if sp.issparse(raw):
-        csr = sp.csr_matrix(raw, dtype=np.float64, copy=True)
+        csr = sp.csr_matrix(
+            raw.astype(np.float64), copy=True
+        )  # first: the sum of two int8 may wrap
         csr.sum_duplicates()
         coo = csr.tocoo()
         bad = np.flatnonzero(beyond(coo.data))

@@ -51,19 +51,71 @@ def _place(function: str) -> int:
 
 
 MAJOR, MINOR = _number("XLA_FFI_API_MAJOR"), _number("XLA_FFI_API_MINOR")
-SCHEDULE, THREADS = (_place(f"XLA_FFI_ThreadPool_{what}") for what in ("Schedule", "NumThreads"))
+SCHEDULE, THREADS = (
+    np.uint64(_place(f"XLA_FFI_ThreadPool_{what}")) for what in ("Schedule", "NumThreads")
+)
+VERSION, LOW = np.uint64(MINOR << 32 | MAJOR), np.uint64(2**32 - 1)  # two numbers of 32 bits
 SIGNATURE = types.uintp(types.uintp)
 # the addresses of the compiled handlers, which a handler reads to schedule itself on other threads
 ADDRESSES = (ctypes.c_uint64 * (2 * len(KERNELS)))()
 llvm.add_symbol("bayesfac_handlers", ctypes.addressof(ADDRESSES))
 
 
-@intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+# What every kernel reads goes to LLVM as it is: Numba takes 30 ms to compile the smallest function, and
+# compiles it anew for each constant among its arguments.
+def _read(builder: Any, address: Any, byte: int = 0) -> Any:
+    """The word at that byte behind the address."""
+    place = builder.add(address, ir.Constant(address.type, byte))
+    return builder.load(builder.inttoptr(place, address.type.as_pointer()))
 
-    return types.voidptr(types.uintp), generate
+
+def _items(byte: int, kind: Any = types.uintp) -> Any:
+    """The function of an address and a number that reads this word of a list; the address of the list is at
+    that byte behind the address."""
+
+    @intrinsic
+    def item(typing: Any, address: Any, number: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            behind = builder.mul(args[1], ir.Constant(args[1].type, 8))
+            return _read(builder, builder.add(_read(builder, args[0], byte), behind))
+
+        return kind(types.uintp, types.uintp), generate
+
+    return item
+
+
+argument, result = _items(72), _items(112)  # of a frame: the buffer of an argument, of a result
+_size = _items(40, types.int64)  # of a buffer: the length of an axis
+
+
+@intrinsic
+def _word(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _read(builder, args[0])
+
+    return types.uintp(types.uintp), generate
+
+
+@intrinsic
+def _put(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word to this address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp), generate
+
+
+@intrinsic
+def _numbers(typing: Any, buffer: Any, start: Any, T: Any) -> Any:
+    """A pointer to number `start` of a buffer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_value_type(signature.return_type)
+        return builder.gep(builder.inttoptr(_read(builder, args[0], 24), kind), [args[1]])
+
+    return types.CPointer(T.dtype)(types.uintp, types.int64, T), generate
 
 
 @intrinsic
@@ -112,35 +164,18 @@ else:
 
 
 @compiled
-def _word(address):
-    return carray(_pointer(address), 1, np.uint64)[0]
-
-
-@compiled
 def _asked_for_version(frame):
     """Answer the call at registration: an extension of type 1 wants the version of the interface."""
     extension = _word(frame + np.uint64(8))
     while extension != 0:
-        if carray(_pointer(extension + np.uint64(8)), 1, np.int32)[0] == 1:
+        if _word(extension + np.uint64(8)) & LOW == 1:
             metadata = _word(extension + np.uint64(24))
-            version = carray(_pointer(metadata + np.uint64(24)), 2, np.int32)
-            version[0], version[1] = MAJOR, MINOR
-            carray(_pointer(metadata + np.uint64(32)), 1, np.int32)[0] = 0  # no traits
+            _put(metadata + np.uint64(24), VERSION)
+            traits = metadata + np.uint64(32)
+            _put(traits, _word(traits) & ~LOW)  # none
             return True
         extension = _word(extension + np.uint64(16))
     return False
-
-
-@compiled
-def argument(frame, number):
-    """The buffer of an argument."""
-    return _word(_word(frame + np.uint64(72)) + np.uint64(8 * number))
-
-
-@compiled
-def result(frame, number):
-    """The buffer of a result."""
-    return _word(_word(frame + np.uint64(112)) + np.uint64(8 * number))
 
 
 @compiled
@@ -149,17 +184,12 @@ def _rank(buffer):
 
 
 @compiled
-def _size(buffer, axis):
-    return np.int64(_word(_word(buffer + np.uint64(40)) + np.uint64(8 * axis)))
-
-
-@compiled
-def _first(frame, buffer, axes, problem):
-    """Where the numbers of a problem begin in a buffer, whose last `axes` axes belong to one problem.
+def _first(frame, buffer, lead, problem):
+    """Which number of a buffer is the first of a problem; the buffer has `lead` leading axes.
 
     The leading axes are those of the first result; a leading axis of length 1 serves all problems.
     """
-    like, lead, stride, place = result(frame, 0), _rank(buffer) - axes, 1, 0
+    like, stride, place = result(frame, 0), 1, 0
     for axis in range(lead, _rank(buffer)):
         stride *= _size(buffer, axis)
     for axis in range(lead - 1, -1, -1):
@@ -173,34 +203,35 @@ def _first(frame, buffer, axes, problem):
 @compiled
 def vector(frame, buffer, T, problem):
     """One problem's part of a buffer, as a vector."""
-    start, n = _first(frame, buffer, 1, problem), _size(buffer, _rank(buffer) - 1)
-    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n,), T)[start:]
+    lead = _rank(buffer) - 1
+    start = _first(frame, buffer, lead, problem)
+    return carray(_numbers(buffer, start, T), (_size(buffer, lead),))
 
 
 @compiled
 def matrix(frame, buffer, T, problem):
     """One problem's part of a buffer, as a matrix."""
-    start, axis = _first(frame, buffer, 2, problem), _rank(buffer) - 2
-    n, k = _size(buffer, axis), _size(buffer, axis + 1)
-    return carray(_pointer(_word(buffer + np.uint64(24))), (start + n * k,), T)[start:].reshape(
-        n, k
-    )
+    lead = _rank(buffer) - 2
+    start = _first(frame, buffer, lead, problem)
+    return carray(_numbers(buffer, start, T), (_size(buffer, lead), _size(buffer, lead + 1)))
 
 
 @compiled
-def _threads(frame):
-    """How many threads XLA has for this call; 1 if XLA has no threads to lend."""
-    api, out = _word(frame + np.uint64(16)), np.ones(1, np.int64)
-    order = np.zeros(4, np.uint64)
-    order[0], order[2], order[3] = 32, _word(frame + np.uint64(24)), out.ctypes.data
-    failed = _call(_word(api + np.uint64(THREADS)), np.uint64(order.ctypes.data))
-    return 1 if failed else out[0]
+def _ordered(frame, function, order, size, first, second):
+    """Call a function of XLA's interface with an order of that many bytes; whether it failed."""
+    _put(order, size)
+    _put(order + np.uint64(8), np.uint64(0))
+    _put(order + np.uint64(16), _word(frame + np.uint64(24)))
+    _put(order + np.uint64(24), first)
+    _put(order + np.uint64(32), second)
+    return _call(_word(_word(frame + np.uint64(16)) + function), order) != 0
 
 
-# The state of one call that several threads share: a block of eight words. A call frame begins with the
-# size of its struct, which is never MAGIC, so that one compiled function serves as handler and as task.
+# The state of one call that several threads share: seven words, behind which is the order to a thread. A call
+# frame begins with the size of its struct, which is never MAGIC, so that one compiled function serves as
+# handler and as task.
 MAGIC = np.uint64(0x6261796573666163)
-NEXT, DONE, HOLDERS, FRAME, PROBLEMS, BLOCKS = (np.uint64(8 * k) for k in range(1, 7))
+NEXT, DONE, HOLDERS, FRAME, PROBLEMS, BLOCKS, ORDER = (np.uint64(8 * k) for k in range(1, 8))
 
 
 @compiled
@@ -235,24 +266,29 @@ def _left(state, first):
 @compiled
 def _shared(frame, axes, slot):
     """The state of a new call; other threads are asked to help if the work is worth their while."""
-    last = np.int64(_word(frame + np.uint64(56))) - 1
-    plan, problems = vector(frame, argument(frame, last), np.float32, 0), _problems(frame, axes)
+    last = _word(frame + np.uint64(56)) - np.uint64(1)
+    plan, problems = _numbers(argument(frame, last), 0, np.float32), _problems(frame, axes)
     grains, blocks, threads = np.int64(problems * plan[0]), np.int64(plan[1]), 1
+    state = _malloc(ORDER + np.uint64(40))
+    order, answer = state + ORDER, state + NEXT
     if grains > 1:
-        threads = min(_threads(frame), grains)
+        _put(answer, np.uint64(1))
+        if not _ordered(frame, THREADS, order, np.uint64(32), answer, np.uint64(0)):
+            threads = min(np.int64(_word(answer)), grains)
     if blocks == 0:
         wanted = -(-SHARES * threads // max(problems, 1)) if threads > 1 else 1
         blocks = max(1, min(wanted, np.int64(plan[0])))
     helpers = max(0, min(threads, problems * blocks) - 1)
-    state = _malloc(np.uint64(64))
-    words = carray(_pointer(state), 8, np.uint64)
-    words[0], words[1], words[2], words[3] = MAGIC, 0, 0, helpers + 1
-    words[4], words[5], words[6] = frame, problems, blocks
-    api, order = _word(frame + np.uint64(16)), np.zeros(5, np.uint64)
-    order[0], order[2] = 40, _word(frame + np.uint64(24))
-    order[3], order[4] = _word(_handlers() + np.uint64(8 * slot)), state
+    _put(state, MAGIC)
+    _put(state + NEXT, np.uint64(0))
+    _put(state + DONE, np.uint64(0))
+    _put(state + HOLDERS, np.uint64(helpers + 1))
+    _put(state + FRAME, frame)
+    _put(state + PROBLEMS, np.uint64(problems))
+    _put(state + BLOCKS, np.uint64(blocks))
+    handler = _word(_handlers() + np.uint64(8 * slot))
     for _ in range(helpers):
-        if _call(_word(api + np.uint64(SCHEDULE)), np.uint64(order.ctypes.data)):
+        if _ordered(frame, SCHEDULE, order, np.uint64(40), handler, state):
             _fetch_add(state + HOLDERS, -1)  # XLA refused: the threads at work do the share
     return state
 
@@ -265,7 +301,7 @@ def runner(part: Any, axes: int) -> Any:
 
     @njit
     def run(frame, T, slot):
-        state = _joined(frame, axes, slot)
+        state = _joined(frame, np.int64(axes), np.int64(slot))  # else compiled for each constant
         if state == 0:
             return state
         call, blocks = _word(state + FRAME), np.int64(_word(state + BLOCKS))
@@ -329,7 +365,7 @@ def _registered(kernel: Any, T: Any) -> str:
 
 _KEPT: list[Any] = []  # handlers must outlive the programs that call them
 SOURCES = (
-    "bridge", "tiles", "numba_loops", "splitting_loops", "product_loops", "simplex_loops",
+    "bridge", "tiles", "numba_loops", "random_loops", "splitting_loops", "product_loops", "simplex_loops",
     "nonnegative_loops", "lasso_loops",
 )  # fmt: skip
 _SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]

@@ -45,7 +45,9 @@ def _lasso_pass(f, T, problem, block, blocks):
     Z, left = matrix(f, result(f, 0), T, problem), matrix(f, result(f, 1), T, problem)
     wide = word(Z.shape[1])
     pull, change = np.empty(Z.shape[1], Z.dtype), np.empty(Z.shape[1], Z.dtype)
-    left[:] = given
+    for i in range(len(left)):
+        for k in range(wide):
+            left[i, k] = given[i, k]
     for number in range(len(order)):
         j = word(order[number])
         for k in range(wide):

@@ -109,10 +109,19 @@ def _ratio_step(f, T, problem, block, blocks):
 
 
 @compiled
-def solved(P, b, x, inverse, counting, noise, out, i):
+def counted(n):
+    """0, 1, 2, ... (Numba takes long to compile np.arange)."""
+    numbers = np.empty(n, np.int32)
+    for k in range(n):
+        numbers[k] = k
+    return numbers
+
+
+@compiled
+def solved(P, b, x, inverse, counting, minus, noise, out, i):
     """Row i of `out`: P^-1 b, or draws from N(P^-1 b, P^-1), one for each noise; P and b are consumed."""
     K = len(inverse)
-    factor(P, inverse, counting, np.full(1, -1, P.dtype))
+    factor(P, inverse, counting, minus)
     solve_above(P, b, inverse)
     for first in range(0, out.shape[1], K):
         for k in range(K):
@@ -135,7 +144,8 @@ def _solve_rows(f, T, problem, block, blocks):
     own = word(len(shift) > 1)  # whether each row has its own prior
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
-    counting = np.arange(K).astype(np.int32)
+    counting, minus = counted(K), np.empty(1, V.dtype)
+    minus[0] = -1
     for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
             b[m] = shift[i * own, m]
@@ -147,7 +157,7 @@ def _solve_rows(f, T, problem, block, blocks):
             for m in range(wide):
                 b[m] += t * V[j, m]
         add_products(P, word(K), V, index, order, weight, ptr[i], ptr[i + 1])
-        solved(P, b, x, inverse, counting, noise, out, i)
+        solved(P, b, x, inverse, counting, minus, noise, out, i)
 
 
 @compiled

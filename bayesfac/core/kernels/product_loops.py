@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.numba_loops import bound, solved
+from bayesfac.core.kernels.numba_loops import bound, counted, solved
 from bayesfac.core.kernels.tiles import add_products, word
 
 CELLS = 128  # products of so many cells are kept at a time: they stay in the cache
@@ -69,9 +69,13 @@ def _solve_product_rows(f, T, problem, block, blocks):
     out = matrix(f, result(f, 0), T, problem)
     K, wide, step = len(precision) // len(shift), word(table.shape[1]), word(len(weight) > 1)
     own = word(len(shift) > 1)  # whether each row has its own prior
-    P, b = np.zeros((table.shape[1], table.shape[1]), table.dtype), np.zeros_like(shift[0])
+    P, b = (
+        np.zeros((table.shape[1], table.shape[1]), table.dtype),
+        np.zeros(table.shape[1], table.dtype),
+    )
     kept, some = np.zeros((CELLS, table.shape[1]), table.dtype), np.zeros(CELLS, table.dtype)
-    counting = np.arange(max(K, CELLS)).astype(np.int32)
+    counting, minus = counted(max(K, CELLS)), np.empty(1, table.dtype)
+    minus[0] = -1
     inverse, x = np.empty(K, table.dtype), np.zeros(table.shape[1], table.dtype)
     for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
@@ -88,7 +92,7 @@ def _solve_product_rows(f, T, problem, block, blocks):
                 for m in range(wide):
                     b[m] += t * kept[q, m]
             add_products(P, word(K), kept, counting, counting, some, 0, size)
-        solved(P, b, x, inverse, counting, noise, out, i)
+        solved(P, b, x, inverse, counting, minus, noise, out, i)
 
 
 _run_product_dots = runner(_product_dots, axes=1)

@@ -5,38 +5,9 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.splitting_loops import mixed, uniform
+from bayesfac.core.kernels.random_loops import TRIES, gamma, mixed, uniform
 
-# A try fails with a probability well below one, unless a parameter is NaN: then no try succeeds, the row
-# becomes NaN, and the engine says where.
-TRIES = 10_000
 STEPS = 20  # of Newton's method, at most; the law of a row is right after any number of them
-
-
-@compiled
-def _normal(state):
-    """A standard normal number, by the polar method."""
-    for _ in range(TRIES):
-        u, v = 2 * uniform(state) - 1, 2 * uniform(state) - 1
-        s = u * u + v * v
-        if 0 < s < 1:
-            return u * np.sqrt(-2 * np.log(s) / s)
-    return 0.0
-
-
-@compiled
-def gamma(state, shape):
-    """A Gamma(shape, 1) number (Marsaglia & Tsang 2000)."""
-    low = shape < 1
-    d = (shape + 1 if low else shape) - 1 / 3
-    c = 1 / np.sqrt(9 * d)
-    for _ in range(TRIES):
-        x = _normal(state)
-        v = (1 + c * x) ** 3
-        u = 1 - uniform(state)
-        if v > 0 and np.log(u) < x * x / 2 + d * (1 - v + np.log(v)):
-            return d * v * (1 - uniform(state)) ** (1 / shape) if low else d * v
-    return -1.0
 
 
 @compiled

@@ -13,7 +13,7 @@ def split_counts(
     """Divide every count y_ij among components k, multinomial with shares a_ik g_jk / (a_i . g_j).
 
     Returns the sums by row (n x K) and by column (m x K). The two backends draw other numbers of the same
-    law. Time grows with the listed cells; in a cell with a large count also with the count, slowly.
+    law. Time grows with the listed cells, and with the logarithm of a large count.
     """
     (n, K), m = A.shape, len(G)
     if sparse.backend() == "jax":

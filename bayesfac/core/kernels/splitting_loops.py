@@ -6,52 +6,9 @@ import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
 from bayesfac.core.kernels.numba_loops import bound
+from bayesfac.core.kernels.random_loops import binomial, mixed, uniform
 
 SMALL = 8  # counts up to this are divided one by one, larger ones by a binomial for each component
-MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not vanish
-
-
-@compiled
-def mixed(z):
-    """A bijection of 64-bit words whose values look independent (Steele, Lea & Flood 2014)."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@compiled
-def uniform(state):
-    """The next number of [0, 1) from a state of one word."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    return (mixed(state[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@compiled
-def _binomial(state, n, p):
-    """A binomial number by inversion of its distribution, in parts whose means are at most MEAN."""
-    if p >= 1:
-        return n
-    if p > 0.5:
-        return n - _binomial_below_half(state, n, 1 - p)
-    return _binomial_below_half(state, n, p)
-
-
-@compiled
-def _binomial_below_half(state, n, p):
-    total = np.int64(0)
-    if p <= 0:
-        return total
-    while n > 0:
-        part = n if n * p <= MEAN else np.int64(MEAN / p)
-        n -= part
-        mass, odds, x = np.exp(part * np.log1p(-p)), p / (1 - p), np.int64(0)
-        u = uniform(state)
-        while u >= mass and x < part:
-            u -= mass
-            x += 1
-            mass *= odds * (part - x + 1) / x
-        total += x
-    return total
 
 
 @compiled
@@ -70,7 +27,7 @@ def _divide(state, count, tail, row, column):
         if count == 0:
             return
         share = (tail[k] - tail[k + 1]) / tail[k] if tail[k + 1] > 0 else 1.0
-        part = _binomial(state, count, share)
+        part = binomial(state, count, share)
         row[k] += part
         column[k] += part
         count -= part

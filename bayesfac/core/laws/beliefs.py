@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import digamma
 
@@ -32,13 +33,22 @@ def second(belief: Belief) -> jax.Array:
 
 def half(table: jax.Array) -> jax.Array:
     """The lower triangles of symmetric matrices, one row for each."""
-    return table[..., *jnp.tril_indices(table.shape[-1])]
+    # indices by NumPy: those of JAX would be computed by every program, and take it long to compile
+    return table[..., *np.tril_indices(table.shape[-1])]
+
+
+def doubled(table: jax.Array) -> jax.Array:
+    """The lower triangles, with entries below the diagonal twice: their products with `half` of another
+    table sum to the sum of the products of both tables."""
+    i, j = np.tril_indices(table.shape[-1])
+    return table[..., i, j] * np.where(i == j, 1, 2).astype(table.dtype)
 
 
 def whole(half: jax.Array, K: int) -> jax.Array:
     """The symmetric matrices with these lower triangles."""
-    i, j = jnp.tril_indices(K)
-    place = jnp.zeros((K, K), int).at[i, j].set(jnp.arange(len(i))).at[j, i].set(jnp.arange(len(i)))
+    i, j = np.tril_indices(K)
+    place = np.zeros((K, K), int)
+    place[i, j] = place[j, i] = np.arange(len(i))
     return half[..., place]
 
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from bayesfac.core.data.cells import Cells, LinkedCells, TensorCells
 from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.beliefs import half, square, whole
+from bayesfac.core.laws.beliefs import doubled, half, inverse, square, whole
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
@@ -156,27 +156,23 @@ def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
 
 def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the products at the cells."""
-    at, mean = jnp.tril_indices(sides[0].mean.shape[1]), multiplied([s.mean for s in sides], cells)
-    twice = jnp.where(at[0] == at[1], 1, 2).astype(
-        mean.dtype
-    )  # the other half of a symmetric table
+    mean = multiplied([s.mean for s in sides], cells)
     if isinstance(cells, LinkedCells):
-        cov = [half(s.cov) * twice for s in sides]
+        cov = [doubled(s.cov) for s in sides]
         variance = crossed(cov, [half(square(s.mean)) for s in sides], cells)
         return mean, variance + crossed([half(_second(s)) for s in sides], cov, cells)
     variance = jnp.zeros(())
     for m in range(len(sides)):
         first, *rest = _differences(m, sides)
-        variance += multiplied([first * twice, *rest], cells)
+        variance += multiplied([doubled(first), *map(half, rest)], cells)
     return mean, variance
 
 
 def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
     """Tables whose product is that of the second moments up to m, less that up to m - 1."""
-    parts = [
+    return [
         _second(s) if j < m else s.cov if j == m else square(s.mean) for j, s in enumerate(sides)
     ]
-    return [half(part) for part in parts]
 
 
 def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
@@ -244,7 +240,7 @@ def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Si
     rate = own + away.T @ away + side.cov.sum(0)
     if new.B is not None and side.ridge is not None:
         rate += side.ridge * new.B.T @ new.B
-    new = new._replace(mu=mu, precision=n * jnp.linalg.inv(rate))
+    new = new._replace(mu=mu, precision=n * inverse(rate))
     return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
 
 
@@ -259,7 +255,7 @@ def _rows(
     shift = side.precision @ side.mu + sparse.spread(rows, weight * target, mean)
     if x is not None and side.B is not None:
         shift += x.times(side.B) @ side.precision
-    cov = _even(jnp.linalg.inv(precision))
+    cov = inverse(precision)
     return side._replace(mean=jnp.einsum("nkl,nl->nk", cov, shift), cov=cov)
 
 
@@ -272,7 +268,7 @@ def _doubt(
     count, each = jnp.diff(rows.ptr), jnp.zeros(())
     parts = [_differences(j, sides) for j in range(len(sides)) if j != m]
     if isinstance(cells, LinkedCells):
-        parts = [[half(s.cov) for s in sides]]
+        parts = [[s.cov for s in sides]]
     for part in parts:
-        each += sparse.spread(rows, weight, others(part, m, cells))
+        each += sparse.spread(rows, weight, others([half(table) for table in part], m, cells))
     return whole(count @ each / count.sum(), K)

@@ -107,7 +107,8 @@ class Levels(dist.Distribution):
 
     @property
     def variance(self) -> jax.Array:
-        return jnp.maximum(self.probs @ self.scale**2 - self.mean**2, 0)
+        # about the mean: squares of levels far from zero would leave no digit of the difference
+        return jnp.sum(self.probs * (self.scale - self.mean[..., None]) ** 2, -1)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         hit = jnp.expand_dims(value, -1) == self.scale

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cards import Card
+from bayesfac.core.data.relations import ENDS
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.inference.predictions.predict import Prediction
@@ -25,6 +26,11 @@ def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any])
     return Prediction(fit.method, hyper, fit._as_draws(), *rest)
 
 
+def _cells(card: Card, kind: str) -> np.ndarray:
+    """The number of cells of each label in all matrices; labels of other kinds than these two have some."""
+    return card.cells(kind) if kind in ENDS else np.ones(len(card.coords[kind]), int)
+
+
 def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
     """A card and settings with this matrix in the place of the ratings, and the kinds of its labels."""
     known = {m[0]: m for m in getattr(fit.hyper, "matrices", None) or ()}
@@ -36,7 +42,7 @@ def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
         raise UnknownName(unknown("matrix", matrix, known))
     _, row, col, _, _, levels = known[matrix]
     coords = {"user": fit.data.coords[row], "item": fit.data.coords[col]}
-    rows, cols = (np.ones(len(index), int) for index in coords.values())  # all were in some matrix
+    rows, cols = (_cells(fit.data, kind) for kind in (row, col))
     own = {"coords": coords, "levels": levels, "row_counts": rows, "col_counts": cols}
     card = replace(fit.data, **own, elsewhere={}, encodings={})
     return card, fit.hyper._replace(predicts=matrix), [row, col]

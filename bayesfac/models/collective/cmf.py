@@ -104,7 +104,7 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
     own = []
     for k in data.kinds:
         value = data.values(k.name)
-        scale = float(value.std()) or 1.0
+        scale = float(value.std()) if value.max() > value.min() else 1.0  # as `Ratings.spread`
         levels = k.levels if k.name in probit else None
         own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
     given = hyper.matrices or tuple(own)
@@ -128,7 +128,7 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     return Params(U, *same, alpha or None, begun or None)
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda, alpha, cuts by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

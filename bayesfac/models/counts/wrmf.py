@@ -107,7 +107,8 @@ def weighted_rows(
     """
     K = factors.shape[1]
     zeros = 1.0 if len(data.cells) < data.n_users * data.n_items else 0.0
-    own = data.weight - zeros
+    # not zero: beside 1, single precision loses confidences below 1e-7
+    own = jnp.maximum(data.weight - zeros, jnp.finfo(factors.dtype).eps)
     precision = jnp.eye(K) / scale**2 + zeros * factors.T @ factors / hyper.noise**2
     target, shift = data.weight * data.y / own, jnp.zeros(K, factors.dtype)
     return GaussianRows(rows, target, factors, own / hyper.noise**2, precision, shift)

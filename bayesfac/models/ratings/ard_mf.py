@@ -110,7 +110,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(U, V, jnp.zeros(K), jnp.zeros(K), tau, alpha)
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu, tau and alpha of the variational law, which the solver then holds.
 

@@ -111,7 +111,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(U, V, zero, precision, zero, precision, alpha, **links.start(data, K))
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

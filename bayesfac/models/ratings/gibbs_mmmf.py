@@ -130,7 +130,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
 

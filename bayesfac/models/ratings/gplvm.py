@@ -272,7 +272,7 @@ class Doubt(NamedTuple):
     bias: jax.Array
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: EM for all sites but W."""
     p = init(key, data, hyper)

@@ -256,7 +256,8 @@ def sticks(p: Params, hyper: Hyper) -> jax.Array:
     share = jax.nn.softmax(jnp.where(broken > 0, jnp.log1p(-p.nu) + before, -jnp.inf), 1)
     after = jnp.flip(jnp.cumsum(jnp.flip(share, 1), 1), 1) - share  # of the sticks after m
     kept = hyper.alpha - 1 + jnp.flip(jnp.cumsum(jnp.flip(on))) + off @ after
-    return kept / (kept + off @ share)
+    # a stick of one has no logarithm of the rest
+    return jnp.minimum(kept / (kept + off @ share), 1 - jnp.finfo(kept.dtype).eps)
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:

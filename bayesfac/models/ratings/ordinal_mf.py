@@ -91,7 +91,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sides, **cuts.quantiles(data, hyper))
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

@@ -129,7 +129,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     if isinstance(query, Query):
         A = jnp.concatenate([A, jnp.full_like(A[:1], 1 / A.shape[-1])])
         B = jnp.concatenate([B, jnp.full_like(B[:1], 1 / B.shape[-1])])
-        query = Query(jnp.asarray(query.row) % len(A), jnp.asarray(query.col) % len(B))
+        # codes of new labels are -1, or less where features were given, which urp does not read
+        row, col = jnp.asarray(query.row), jnp.asarray(query.col)
+        query = Query(jnp.where(row < 0, len(A) - 1, row), jnp.where(col < 0, len(B) - 1, col))
     return Levels(hyper.levels, safe_log(jnp.moveaxis(probabilities(A, B, query), 0, -1)))
 
 

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import beliefs, response
-from bayesfac.core.laws.beliefs import Belief, half, second, square, times_rows, whole
+from bayesfac.core.laws.beliefs import Belief, doubled, half, second, square, times_rows, whole
 from bayesfac.core.method import Variational
 from bayesfac.core.multilinear import multiplied, others
 
@@ -42,14 +42,12 @@ def moments(sides: list[Belief], cells: Any) -> tuple[jax.Array, jax.Array]:
 
     The variance is a sum over modes: second moments before the mode, its covariance, squares behind it.
     """
-    i, j = jnp.tril_indices(sides[0]["mean"].shape[1])
     variance = jnp.zeros(())
     for m, own in enumerate(sides):
-        twice = jnp.where(i == j, 1, 2).astype(own["cov"].dtype)
-        before = [half(second(side)) for side in sides[:m]]
-        behind = [half(square(side["mean"])) for side in sides[m + 1 :]]
-        parts = [*before, half(own["cov"]), *behind]
-        variance += multiplied([parts[0] * twice, *parts[1:]], cells)
+        before = [second(side) for side in sides[:m]]
+        behind = [square(side["mean"]) for side in sides[m + 1 :]]
+        parts = [*before, own["cov"], *behind]
+        variance += multiplied([doubled(parts[0]), *map(half, parts[1:])], cells)
     return multiplied([side["mean"] for side in sides], cells), variance
 
 

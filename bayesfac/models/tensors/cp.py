@@ -103,7 +103,7 @@ def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
     return [p.U[mode] for mode in hyper.modes or ()]
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """The best of a few starts that are annealed: rows are drawn from their conditionals while Lambda stays
     and the precision of the noise rises.
@@ -144,7 +144,7 @@ def random_rows(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     return Params(U, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
 
 
-@compiled_for(2)
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
     p = init(key, data, hyper)

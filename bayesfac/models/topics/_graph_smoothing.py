@@ -68,6 +68,8 @@ def smooth_rows(
     """
     if not hyper.penalty:
         return normalise(V, A)
+    # rows of an extrapolated A may sum to more than one, and F would call that an improvement
+    A = normalise(A, A)
     divergence, by_graph = hyper.divergence, jnp.broadcast_to(mu, len(graphs.names))
     weight = hyper.penalty * by_graph @ graphs.weight  # one for each edge
     times_edges = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # A -> E A

@@ -142,7 +142,7 @@ def trust(views: Views, hyper: Any, selectivity: float | None = None) -> float:
     cut = (mu @ cuts + 0.5) / (mu @ edges + 1)  # never 0
     odds = float(np.clip((_chance(graphs, label, mu) - cut) / cut, *TRUST))
     words = sum(float(views.totals(name).sum()) for name in views.names)
-    return odds * words / max(2 * float(mu @ edges), 1e-300)
+    return odds * words / (2 * float(mu @ edges)) if (mu @ edges) > 0 else 0.0
 
 
 def apart(

@@ -182,7 +182,10 @@ def spread(e: np.ndarray, lpd: np.ndarray | None, at: np.ndarray | None) -> floa
 
 
 def clustered(e: np.ndarray, cluster: np.ndarray) -> float:
-    """Standard error of a sum whose terms are independent between clusters, not within."""
+    """Standard error of a sum whose terms are independent between clusters, not within.
+
+    One cluster does not tell how clusters differ: NaN.
+    """
     each = np.bincount(cluster, e)[np.unique(cluster)]
     return float(np.sqrt(len(each) * each.var(ddof=1))) if len(each) > 1 else np.nan
 

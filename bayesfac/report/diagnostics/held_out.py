@@ -12,6 +12,7 @@ from scipy.stats import binom
 from bayesfac.core.data.reading import positions_of
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
+from bayesfac.report.diagnostics.elpd import clustered
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
@@ -375,7 +376,7 @@ def activity_groups(activity: np.ndarray, groups: int) -> dict[str, np.ndarray]:
 
 
 def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]:
-    """Mean difference of each loss from the first fit's, and its standard error over users.
+    """Mean difference of each loss from the first fit's, and its standard error over users; NaN for one user.
 
     Rows of one user are not independent, so their differences are summed before they are squared.
     For RMSE the difference is that of the roots; its error follows from the delta method.
@@ -394,7 +395,6 @@ def paired_difference(one: Any, first: Any) -> Mapping[str, tuple[float, float]]
                 means = roots
             each = pair[0] - pair[1]
             each = each - (weight * each).sum() / total
-            by_user = np.bincount(one.cluster, weight * each)
-            error = float(np.sqrt((by_user**2).sum()) / total)
+            error = clustered(weight * each, one.cluster) / total
             differences[name] = (float(means[0] - means[1]), error)
     return differences

@@ -9,8 +9,9 @@ import pandas as pd
 
 from bayesfac.core.data.reading import same_labels
 from bayesfac.report.believed import stacking
-from bayesfac.report.diagnostics.elpd import Loo, clustered, estimate, spread
+from bayesfac.report.diagnostics.elpd import Loo, estimate, spread
 from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.diagnostics.held_out import clustered
 from bayesfac.report.pages.templates import number
 
 

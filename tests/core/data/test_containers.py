@@ -349,3 +349,34 @@ def test_taking_keeps_the_labels_of_all():
     assert part.shape == ratings.shape
     assert part.frame()["user"].tolist() == ["bob"]
     assert part.fingerprint() != ratings.fingerprint() == bf.Ratings(TABLE).fingerprint()
+
+
+def test_equal_values_have_no_spread_of_rounding():
+    """The standard deviation of twelve times 3.3 is 4e-16."""
+    cells = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
+    assert bf.Ratings(*cells, np.full(12, 3.3)).spread == 1
+    table = pd.DataFrame({"a": cells[0], "b": cells[1], "c": 0, "value": 3.3})
+    assert bf.Tensor(table).spread == 1
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, bool, np.float32])
+def test_duplicates_of_a_narrow_sparse_matrix_are_summed(kind):
+    value = np.array([200, 100] if kind is np.uint8 else [100, 100]).astype(kind)
+    table = sp.coo_matrix((value, ([0, 0], [1, 1])), shape=(2, 2))
+    total = float(value.astype(float).sum())
+    assert bf.Counts(table).value.tolist() == [total]
+    assert bf.Views(table)["x"].toarray()[0, 1] == total
+    assert bf.Views(np.eye(2), graphs={"g": table}).graphs["g"][0, 1] == total
+    assert bf.Tasks(table, [[0], [1]])["x"].toarray()[0, 1] == total
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_ratings_that_single_precision_rounds_are_named(single):
+    with jax.enable_x64(not single), warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", DataWarning)
+        ratings = bf.datasets.make_ratings(12, 10, 2, seed=0)
+        for shift in (0, 1e5):
+            own = bf.Ratings(ratings.user, ratings.item, ratings.value + shift)
+            bf.fit("bpmf", own, bf.FixedPoint(2, tol=0.5), n_components=1, progress=False)
+    said = [str(one.message) for one in heard if "single precision" in str(one.message)]
+    assert len(said) == single and all("numbers around 1" in one for one in said)

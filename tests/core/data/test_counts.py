@@ -94,3 +94,9 @@ def test_parts_stay_counts_and_carry_their_weights():
     whole = data.with_table(data.dense(data.y))
     assert len(whole.cells) == 35 and float(whole.y.sum()) == len(data)
     np.testing.assert_allclose(float(whole.weight.sum()), float(data.weight.sum()) + 35 - len(data))
+
+
+def test_counts_of_counts_keep_users_and_items_of_zeros():
+    counts = bf.Counts(np.array([[1, 0, 2], [0, 0, 0], [3, 0, 1]]))
+    assert bf.Counts(counts).shape == (3, 3)
+    assert bf.Counts(counts).mean == counts.mean

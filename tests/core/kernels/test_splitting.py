@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numba import njit
+from scipy import stats
 
 from bayesfac.core.data.cells import Cells
-from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels import random_loops, sparse
 from bayesfac.core.kernels.splitting import split_counts
 
 ROW, COL = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0])
@@ -45,3 +47,18 @@ def test_the_numbers_hang_on_the_key_alone():
         one, same, other = (split_counts(jax.random.key(k), CELLS, Y, A, G)[0] for k in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert (np.asarray(one) != np.asarray(other)).any()
+
+
+@pytest.mark.parametrize(("n", "p"), [(300, 0.4), (2000, 0.3), (10**6, 0.999), (10**9, 0.2)])
+def test_binomials_of_large_counts(n, p):
+    """Kolmogorov's distance of 20,000 numbers, whose places are spread evenly where n is large."""
+
+    @njit
+    def many(state, n, p, count):
+        return np.array([random_loops.binomial(state, n, p) for _ in range(count)])
+
+    drawn = many(np.array([7], np.uint64), n, p, 20_000)
+    law = stats.binom(n, p)
+    rng = np.random.default_rng(0)
+    place = law.cdf(drawn - 1) + rng.random(len(drawn)) * law.pmf(drawn)
+    assert stats.kstest(place, "uniform").pvalue > 1e-3

@@ -70,3 +70,10 @@ def test_a_prediction_does_not_depend_on_the_other_cells(method):
         alone = fit.predict((users[[at]], items[[at]]))
         np.testing.assert_allclose(whole.probabilities[at], alone.probabilities[0], atol=1e-6)
         assert whole.level[at] == alone.level[0]
+
+
+def test_the_variance_of_levels_far_from_zero():
+    """Years, in single precision: the difference of two squares would have no correct digit."""
+    logits = jnp.log(jnp.array([[0.1, 0.2, 0.4, 0.2, 0.1]], jnp.float32))
+    near, far = (Levels(tuple(np.arange(5.0) + first), logits) for first in (1, 2001))
+    np.testing.assert_allclose(far.variance, near.variance, rtol=1e-4)

@@ -124,3 +124,17 @@ def test_new_users_are_folded_in():
 def test_what_is_refused(data, settings, said):
     with pytest.raises(ValueError, match=said):
         bf.fit("hpf", data, progress=False, **settings)
+
+
+@pytest.mark.parametrize("name", ["hpf", "wrmf"])
+def test_a_user_of_zeros_is_known(name):
+    """Zeros are observed: the user is no draw of the prior, and every way to ask says the same."""
+    y = np.random.default_rng(0).poisson(3, (30, 12))
+    y[4] = 0
+    for engine in (None, bf.Gibbs(50, 50, 2)):
+        fit = bf.fit(name, bf.Counts(y), engine, n_components=2, progress=False)
+        asked = fit.predict({"user": [4] * 12, "item": range(12)})
+        np.testing.assert_allclose(fit.everywhere().mean[4], asked.mean, rtol=1e-5, atol=1e-7)
+        shown = fit.recommend([4], n=12).sort_values("item")
+        np.testing.assert_allclose(shown["mean"], asked.mean, rtol=1e-5, atol=1e-7)
+        assert np.abs(asked.mean).max() < 0.5 and not asked.flagged.any()

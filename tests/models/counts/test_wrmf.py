@@ -111,3 +111,11 @@ def test_zeros_are_data_of_the_posterior_too():
 def test_what_is_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         bf.fit("wrmf", groups()[0], progress=False, **settings)
+
+
+def test_counts_of_very_different_size():
+    """In double precision, 1 + alpha y of the small counts rounds to one."""
+    y = np.random.default_rng(0).poisson(1.0, (20, 8)).astype(float)
+    y[0, 0] = 1e18
+    fit = bf.fit("wrmf", bf.Counts(y), n_components=3, progress=False)
+    assert np.isfinite(fit.trace[-1])

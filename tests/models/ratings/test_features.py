@@ -194,3 +194,20 @@ def test_sweeps_show_planted_mistakes(site):
 def test_the_sampler_is_calibrated(name):
     found = bf.sbc(with_features(name), "Gibbs", progress=False)
     assert found.ok, found
+
+
+def test_fold_in_keeps_the_features_of_unrated_items():
+    rng, n = np.random.default_rng(0), 30
+    x, a = rng.normal(size=n), 1 + rng.normal(size=60) ** 2
+    user, item = np.indices((60, n)).reshape(2, -1)
+    films = pd.DataFrame({"x": x}, index=np.arange(n))
+    value = a[user] * x[item] + 0.1 * rng.normal(size=len(user))
+    rated = (item != 5) & (item != 9)
+    data = bf.Ratings(user, item, value, item_features=films).take(rated)
+    fit = bf.fit("bpmf", data, n_components=2, progress=False)
+    own = (user == 0) & rated
+    mine = bf.Ratings(["zoe"] * own.sum(), item[own], value[own])
+    unrated = {"item": [5, 9]}
+    known = fit.predict({"user": [0, 0], **unrated}).mean
+    folded = fit.fold_in(mine).predict({"user": ["zoe", "zoe"], **unrated}).mean
+    np.testing.assert_allclose(folded, known, atol=0.05)

@@ -91,3 +91,9 @@ def test_features_that_do_not_pay_are_switched_off():
     assert (np.diff(pi) < 0).all()
     constant = np.abs(ratings.value - np.median(ratings.value)).mean()
     assert np.abs(fit.predict(ratings).level - ratings.value).mean() < 0.5 * constant
+
+
+def test_a_feature_that_everybody_has_does_not_end_in_nan():
+    data = bf.Ratings([0] * 4, range(4), [1.0, 2, 2, 1], levels=2)
+    fit = bf.fit("ipmmmf", data, n_components=1, progress=False)
+    assert np.isfinite(fit.predict({"user": [0], "item": [0]}).mean).all()

@@ -109,3 +109,14 @@ def test_the_logistic_has_no_gibbs_and_says_so():
             link="logistic",
             progress=False,
         )
+
+
+@pytest.mark.parametrize(
+    "engine", [bf.Gibbs(3, 3, 1), bf.Quick(sweeps=40), bf.VB(warmup=2, chains=1)]
+)
+def test_two_levels_with_thresholds_of_users(engine):
+    """A single threshold has no gaps: a sum over none of them made XLA refuse the program."""
+    ratings = bf.datasets.make_ratings(40, 20, 2, seed=0)
+    data = bf.Ratings(ratings.user, ratings.item, (ratings.value > 3) * 1.0, levels=[0, 1])
+    fit = bf.fit("ordinal_mf", data, engine, n_components=2, progress=False)
+    assert np.isfinite(fit.predict({"user": [0], "item": [0]}).mean).all()

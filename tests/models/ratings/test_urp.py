@@ -4,6 +4,7 @@ from itertools import permutations
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -137,3 +138,14 @@ def test_data_without_an_order_are_refused(levels, value, said):
     data = bf.Ratings(np.full((3, 3), value), levels=levels)
     with pytest.raises(ValueError, match=f"Expected .*{said} for urp"):
         bf.fit("urp", data, n_components=2, progress=False)
+
+
+def test_new_users_with_features_are_those_of_the_prior():
+    """urp reads no features, so that these must not decide who a new user is."""
+    ratings = bf.datasets.make_ratings(40, 20, 2, seed=0)
+    people = pd.DataFrame({"age": np.linspace(18, 70, 40)}, index=ratings.users)
+    data = bf.Ratings(ratings, levels=ratings.levels, user_features=people)
+    fit = bf.fit("urp", data, n_components=3, progress=False)
+    query = {"user": [100, 101], "item": [3, 3]}
+    told = fit.predict(query, user_features=pd.DataFrame({"age": [30.0, 40]}, index=[100, 101]))
+    np.testing.assert_allclose(told.mean, fit.predict(query).mean)

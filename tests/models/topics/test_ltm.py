@@ -69,3 +69,22 @@ def test_citations_tell_two_topics_apart():
 def test_one_view_and_one_graph(views, said):
     with pytest.raises(ValueError, match=said):
         bf.fit("ltm", views, n_components=2, progress=False)
+
+
+def test_accelerated_rows_stay_probabilities_and_reach_the_optimum_of_plain_sweeps():
+    """Rows of an extrapolated A summed to 1.09: J fell, and the sweeps stopped above the minimum."""
+    rng = np.random.default_rng(0)
+    A, C = rng.dirichlet(np.full(5, 0.2), 60), rng.dirichlet(np.full(12, 0.3), 5)
+    words = rng.poisson(40 * A @ C).astype(float)
+    run = {"n_components": 5, "penalty": 1.0, "scale": "none", "progress": False}
+    fit = bf.fit("ltm", words, **run)
+    plain = bf.fit("ltm", words, bf.FixedPoint(accelerate=False), **run)
+    np.testing.assert_allclose(np.asarray(fit.params.A).sum(1), 1, atol=1e-5)
+    assert fit.trace[-1] == pytest.approx(plain.trace[-1], rel=1e-4)
+
+
+def test_a_graph_without_edges_has_no_penalty():
+    words = np.random.default_rng(0).poisson(1.0, (60, 12))
+    data = bf.Views(words, graphs={"g": sp.csr_matrix((60, 60))})
+    fit = bf.fit("ltm", data, bf.LBFGS(), n_components=2, progress=False)
+    assert fit.hyper.penalty == 0 and np.isfinite(fit.trace).all()

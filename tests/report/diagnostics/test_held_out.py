@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayesfac.report.diagnostics.elpd import clustered
 from bayesfac.report.diagnostics.held_out import (
+    OutsideScores,
     Scores,
     TokenScores,
     activity_groups,
@@ -126,3 +128,21 @@ def test_activity_groups_have_about_equal_size() -> None:
     assert list(groups) == ["0", "1–2", "3–4", "5–6", "7–8"]
     assert sum(rows.sum() for rows in groups.values()) == 10
     assert list(activity_groups(np.zeros(3), 4)) == ["0"]
+
+
+def test_one_user_does_not_tell_how_users_differ():
+    value, cluster = np.arange(4.0), np.zeros(4, int)
+    one, other = (OutsideScores(value, value + k, cluster, cluster) for k in (1.0, 2.0))
+    for gap, error in paired_difference(other, one).values():
+        assert gap > 0 and np.isnan(error)
+
+
+def test_the_error_over_few_users_is_not_too_small():
+    """Ten cells of each of three users; the error is that of the mean of the users' means."""
+    rng, found, true = np.random.default_rng(0), [], []
+    cluster = np.repeat(np.arange(3), 10)
+    for _ in range(2000):
+        away = np.repeat(rng.normal(size=3), 10)
+        true.append(away.mean())
+        found.append(clustered(away - away.mean(), cluster) / 30)
+    assert np.mean(np.square(found)) == pytest.approx(np.var(true), rel=0.1)

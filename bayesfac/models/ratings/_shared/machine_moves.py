@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from bayesfac.core import events
 from bayesfac.core.data.features import Design
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.beliefs import half, inverse, square, times_rows, whole
 from bayesfac.core.laws.normal_wishart import balance
 from bayesfac.core.math import metropolis
 from bayesfac.models.ratings._shared.machine import (
@@ -33,7 +34,6 @@ from bayesfac.models.ratings._shared.machine import (
     lone_bias,
     rows_of,
 )
-from bayesfac.models.ratings._shared.variational import inverse, square, times_rows
 
 STEPS = 500  # of conjugate gradients, at most
 Tables = Mapping[str, jax.Array]
@@ -165,13 +165,6 @@ def conjugate_gradients(image: Any, smoothed: Any, right: Tables) -> Tables:
     return L
 
 
-def full(half: jax.Array, K: int) -> jax.Array:
-    """The symmetric matrices with these lower triangles."""
-    i, j = jnp.tril_indices(K)
-    place = jnp.zeros((K, K), int).at[i, j].set(jnp.arange(len(i))).at[j, i].set(jnp.arange(len(i)))
-    return half[:, place]
-
-
 def prior(p: Any, side: str) -> tuple[jax.Array, jax.Array, Tables]:
     """D, m and R of a side."""
     level = jnp.asarray(level_of(p, side), p.U.dtype)
@@ -193,7 +186,7 @@ def together(
     v = jnp.concatenate([jnp.ones_like(fixed)[:, None], getattr(p, ROWS[other])], 1)
     rest, w = target - fixed[code], jnp.broadcast_to(weight, target.shape)
     K, keys = v.shape[1], jax.random.split(key, 5)
-    G = full(sparse.spread(mine, w, square(v)[:, *jnp.tril_indices(K)]), K)
+    G = whole(sparse.spread(mine, w, half(square(v))), K)
     D, mean, R = prior(p, side)
     system = System({k: data.x[k] for k in R}, G, D, mean, R)
     h, n = sparse.spread(mine, w * rest, v), data.shape[side == "item"]

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws.beliefs import doubled, half, square, whole
 from bayesfac.core.laws.empirical_bayes import DRAWS, biases, left_out
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
-from bayesfac.models.ratings._shared.machine_moves import System, Tables, full, prior
-from bayesfac.models.ratings._shared.variational import square
+from bayesfac.models.ratings._shared.machine_moves import System, Tables, prior
 
 SWEEPS = 30
 FIRST = 2  # sweeps that keep the prior of the start
@@ -109,17 +109,10 @@ def covariance(belief: Belief, side: str) -> jax.Array:
     return jnp.zeros((n, K, K), belief.mean.dtype).at[:, at[:, None], at].set(belief.cov)
 
 
-def half(table: jax.Array) -> jax.Array:
-    return table[:, *jnp.tril_indices(table.shape[-1])]
-
-
 def moments(user: Belief, item: Belief, cells: Any) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the scores at the cells."""
-    K = user.mean.shape[1]
-    i, j = jnp.tril_indices(K)
-    twice = jnp.where(i == j, 1.0, 2.0).astype(user.mean.dtype)
     left, right = covariance(user, "user"), covariance(item, "item")
-    a = jnp.concatenate([half(left) * twice, half(square(user.mean)) * twice], 1)
+    a = jnp.concatenate([doubled(left), doubled(square(user.mean))], 1)
     b = jnp.concatenate([half(square(item.mean) + right), half(right)], 1)
     return inner(user.mean, item.mean, cells), inner(a, b, cells)
 
@@ -131,7 +124,7 @@ def settled(
     mine, K = rows_of(data, side), other.mean.shape[1]
     at, one = free(side, K)
     second = square(other.mean) + covariance(other, machine.OTHER[side])
-    seen = full(sparse.spread(mine, weight, half(second)), K)
+    seen = whole(sparse.spread(mine, weight, half(second)), K)
     h = sparse.spread(mine, weight * target, other.mean)[:, at] - seen[:, at, one]
     D, mean, R = prior(p, side)
     system = System({key: data.x[key] for key in R}, seen[:, at[:, None], at], D, mean, R)

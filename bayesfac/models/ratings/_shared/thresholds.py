@@ -128,7 +128,9 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free
     coordinates."""
     cost = energy(p, hyper) - jnp.sum(log_likelihood(p, x, data, hyper))
-    return cost if p.theta is None else cost + jnp.sum(rising.inv(p.theta)[:, 1:])
+    if p.theta is None or p.theta.shape[1] == 1:
+        return cost  # a single threshold has no gaps
+    return cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
 # -- the start -------------------------------------------------------------------------------------------

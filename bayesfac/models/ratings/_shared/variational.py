@@ -24,7 +24,16 @@ from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import beliefs, response
 from bayesfac.core.laws import link_beliefs as link
-from bayesfac.core.laws.beliefs import Belief, half, inverse, second, square, times_rows, whole
+from bayesfac.core.laws.beliefs import (
+    Belief,
+    doubled,
+    half,
+    inverse,
+    second,
+    square,
+    times_rows,
+    whole,
+)
 from bayesfac.core.math import inner
 from bayesfac.core.method import Variational
 from bayesfac.models.ratings._shared.links import linked
@@ -44,9 +53,7 @@ def facing(U: Belief, V: Belief) -> Belief:
 def moments(U: Belief, V: Belief, cells: Cells) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of u.v at the cells: tr S_u E[v v'] + m_u' S_v m_u."""
     V = facing(U, V)
-    own, i, j = square(U["mean"]), *jnp.tril_indices(U["mean"].shape[1])
-    twice = jnp.where(i == j, 1, 2).astype(own.dtype)  # the other half of a symmetric table
-    a = jnp.concatenate([half(table) * twice for table in (U["cov"], own)], 1)
+    a = jnp.concatenate([doubled(table) for table in (U["cov"], square(U["mean"]))], 1)
     b = jnp.concatenate([half(second(V)), half(V["cov"])], 1)
     return inner(U["mean"], V["mean"], cells), inner(a, b, cells)
 
