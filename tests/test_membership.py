@@ -115,6 +115,15 @@ def test_rows_of_one_component_keep_its_number() -> None:
     assert alike(np.ones((4, 1))).tolist() == [0] * 4
 
 
+def test_a_component_that_is_the_largest_of_no_row_can_tell_rows_apart() -> None:
+    rng, truth = np.random.default_rng(3), np.arange(60) % 3
+    centre = np.array([[0.45, 0.35, 0.2], [0.4, 0.3, 0.3], [0.3, 0.45, 0.25]])
+    A = centre[truth] + rng.normal(0, 0.004, (60, 3))
+    found = alike(A)
+    assert not (A.argmax(1) == 2).any() and set(found) == {0, 1, 2}
+    assert bf.metrics.clustering_accuracy(truth, found) == 1
+
+
 def test_a_mistyped_reading_is_refused() -> None:
     with pytest.raises(
         ValueError, match="Expected by to be 'mixture' or 'largest', got 'mixtures'"

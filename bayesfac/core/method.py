@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesfac.core.checks import TooLarge
 from bayesfac.core.errors import UnknownName
-from bayesfac.core.precision import warn_of_rounding
+from bayesfac.core.precision import told_of_rounding
 
 REGISTRY: dict[str, "Method"] = {}
 
@@ -310,19 +310,12 @@ def contain(method: Method, data: Any) -> Any:
     """Put data into the container that the method takes."""
     found, wanted = _container(type(data)), _container(method.data)
     if isinstance(data, method.data) and found == wanted:
-        return _with_digits(data)
+        return told_of_rounding(data)
     if found:
         both = found in MATRICES and wanted in MATRICES
         hint = f": bf.{wanted}(data) reads them as such" if both else ""
         raise TypeError(f"Expected {wanted} for {method.name}, got {found}{hint}")
-    return _with_digits(method.data(data))
-
-
-def _with_digits(data: Any) -> Any:
-    """The data, after a warning if they are ratings or a tensor that single precision rounds too much."""
-    if hasattr(data, "spread"):
-        warn_of_rounding(data.mean, data.spread)
-    return data
+    return told_of_rounding(method.data(data))
 
 
 def _container(kind: type) -> str:

@@ -56,10 +56,13 @@ def precise() -> bool:
     return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
-def warn_of_rounding(mean: float, spread: float) -> None:
-    """Say so if single precision rounds numbers of this mean and standard deviation too much."""
+def told_of_rounding(data: Any) -> Any:
+    """The data, after a warning if they are ratings or a tensor that single precision rounds too much."""
+    if precise() or not hasattr(data, "spread"):
+        return data
+    mean, spread = data.mean, data.spread
     lost = abs(mean) * 2.0**-24 / spread
-    if lost > LOST and not precise():
+    if lost > LOST:
         warnings.warn(
             f"numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded by {lost:.1%} "
             "of it in single precision: subtract a constant, or set "
@@ -67,3 +70,4 @@ def warn_of_rounding(mean: float, spread: float) -> None:
             DataWarning,
             stacklevel=4,
         )
+    return data

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.distributions import constraints
 
 from bayesfac.core.method import Method
 from bayesfac.inference import MAP
@@ -28,15 +29,13 @@ def check_tree(method: Method, key: jax.Array) -> str | None:
     require(kinds[0] == kinds[1], f"update turns {kinds[0]} into {kinds[1]}")
     for name, fine in within(method, new, case.data, case.hyper).items():
         require(fine, f"update leaves the support of {name}")
-    bounds = bounds_of(method, case.data, case.hyper, start)
+    maps = supports(method, case.data, case.hyper, start)
+    shares = {name for name, own in maps.items() if own.codomain is constraints.simplex}
     far = jax.tree.map(lambda x, y: x + FAR * (y - x), start, new)
-    back = case.update(inside(far, new, bounds), case.data)
-    within_now = within(method, back, case.data, case.hyper)
-    for name in (site for site, *_ in bounds if site in within_now):
-        require(
-            within_now[name],
-            f"update from an extrapolated point ends outside the support of {name}",
-        )
+    far = inside(far, new, bounds_of(method, case.data, case.hyper, start))
+    for name, fine in within(method, case.update(far, case.data), case.data, case.hyper).items():
+        if name in shares:  # other sites may become NaN, and the engine then goes back
+            require(fine, f"update from an extrapolated point ends outside the support of {name}")
     return None
 
 
