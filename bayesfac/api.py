@@ -105,8 +105,8 @@ class Fit:
     @property
     def cut(self) -> float | None:
         """The probability above which a label is predicted; None for methods without labels."""
-        cut = getattr(self.hyper, "cut", None)
-        return HALF if cut is None and hasattr(self.hyper, "cut") else cut
+        known = self.data.kind == "Tasks" and hasattr(self.hyper, "cut")
+        return (HALF if self.hyper.cut is None else self.hyper.cut) if known else None
 
     @property
     def notes(self) -> list[str]:

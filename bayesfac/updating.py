@@ -45,7 +45,8 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
         data = data.encoded(card.encodings, tuple(card.encodings))
     settings = {"seed": (fit.seed + 1) % 2**32, "progress": False, **fit.hyper._asdict()}
     if fit.is_point:
-        return refit(method, data, fit.engine, init=grown(fit, data, 0), **settings)
+        engine = replace(fit.engine, folder=None)  # it holds the run of the old ratings
+        return refit(method, data, engine, init=grown(fit, data, 0), **settings)
     chains, draws = next(iter(fit._as_draws().values())).shape[:2]
     engine = Gibbs(sweeps, draws, chains, jitter=0)
     if isinstance(fit.engine, Gibbs):

@@ -46,3 +46,12 @@ def test_what_cannot_go_on_is_said():
     graph = bf.fit("plsa", counts, n_components=2, progress=False)
     with pytest.raises(BayesfacError, match="Expected a fit of ratings or counts"):
         graph.update(np.ones((3, 4)))
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("engine", [bf.FixedPoint, bf.LBFGS, bf.MAP])
+def test_a_point_whose_engine_has_a_folder_is_updated(engine, tmp_path):
+    ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    own = engine(folder=str(tmp_path / "run"), save_every=0)
+    fit = bf.fit("bpmf", ratings.of_users(0, 25), own, n_components=2, progress=False)
+    assert fit.update(ratings).params.U.shape == (30, 2)

@@ -14,7 +14,6 @@ POWER = 100  # steps of the power method where Lanczos does not converge
 LLOYD = 300  # rounds of k-means on shares at most, as in scikit-learn
 ALIVE = 0.25  # of the median sd of a component's share: below it, the share tells no rows apart
 SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
-CLEARLY = 0.95  # of the sum of squares
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
 
@@ -35,10 +34,10 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     k-means (Lloyd 1982), begun at the means of the rows that have the same largest component, or at the
     clusters `begin`, so that cluster k keeps the number of component k. Where each row is nearly one
     component, its cluster is that component. Where all rows share components, as a large penalty of a graph
-    makes them, the largest of similar shares is a matter of chance, and a component may be the largest of no
-    row though it tells rows apart. So k-means begins at random rows too, with as many clusters as there are
-    components whose shares differ from row to row. Its clusters count if their sum of squares is clearly
-    less; they get the numbers of the components that are large in them.
+    makes them, the largest of similar shares is a matter of chance, and the shares together still tell
+    clusters apart. A component may then be the largest of no row though it tells rows apart: k-means begins
+    at random rows, and its clusters get the numbers of the components that are large in them. A component
+    with nearly the same share in all rows gets no rows.
 
     Examples
     --------
@@ -46,24 +45,21 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     [0, 0, 0, 1]
     """
     A = np.asarray(A, np.float64)
-    if begin is not None:
-        return _lloyd(A, begin)[0]
-    number, squares = _lloyd(A, A.argmax(1))
+    number = _lloyd(A, A.argmax(1) if begin is None else begin)
     varies = A.std(0)
     apart = np.flatnonzero(varies > max(ALIVE * np.median(varies), SAME))
-    if len(apart) < 2 or squares <= SAME**2 * A.size:
+    if begin is not None or np.isin(apart, number).all():
         return number
     free = kmeans_labels(A, len(apart), 0)
     mean = np.stack([A[free == k].mean(0) for k in np.unique(free)])
     cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
     named = np.zeros(len(apart), int)
     named[np.unique(free)[cluster]] = apart[component]
-    other, fewer = _lloyd(A, named[free])
-    return other if fewer < CLEARLY * squares else number
+    return _lloyd(A, named[free])
 
 
-def _lloyd(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, float]:
-    """Rounds of k-means and the sum of squares within; a cluster without rows stays without rows."""
+def _lloyd(A: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Rounds of k-means; a cluster without rows stays without rows."""
     for _ in range(LLOYD):
         member = number[:, None] == np.arange(A.shape[1])
         size = member.sum(0)
@@ -73,7 +69,7 @@ def _lloyd(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, float]:
         if np.array_equal(new, number):
             break
         number = new
-    return number, float(np.sum((A - centres[number]) ** 2))
+    return number
 
 
 def nearest_rows(x: Any, asked: Any, count: int, algorithm: str = "brute") -> np.ndarray:

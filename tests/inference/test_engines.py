@@ -351,3 +351,10 @@ def test_a_model_whose_parameters_cannot_vary_is_refused():
     one = bf.Views({"words": [[1], [2], [3]]})
     with pytest.raises(ValueError, match="all parameters of plsa are probabilities of one outcome"):
         bf.fit("plsa", one, bf.SVI(20), n_components=1, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("engine", [bf.SVI(150, draws=5, check=False), bf.MAP(150)])
+def test_no_more_steps_than_were_asked_for(engine):
+    ratings = bf.datasets.make_ratings(30, 20, 2, seed=0)
+    assert len(bf.fit("bpmf", ratings, engine, n_components=2, progress=False).trace) == 150

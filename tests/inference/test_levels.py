@@ -248,3 +248,21 @@ def test_every_ordinal_method_answers_with_levels(name) -> None:
     prediction = Prediction(method, hyper, draws, query, labels, new, levels=data.levels)
     assert (prediction.probabilities > 0).all() and set(prediction.level) <= set(data.levels)
     np.testing.assert_allclose(prediction.probabilities.sum(1), 1)
+
+
+def test_draws_of_labels_have_the_level_of_a_probability_above_the_cut():
+    """Not that of most draws: with a low cut, a probability above it may have no draw's vote."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 5))
+    Y = (X @ rng.normal(size=(5, 3)) + rng.normal(size=(50, 3)) > 0.2).astype(float)
+    data, engine = bf.Tasks({"a": X}, Y), bf.Gibbs(50, 100, 2)
+    run = {"cut": 0.2, "sparsity": 0.5, "n_components": 5, "progress": False}
+    fit = bf.fit("heres", data, engine, **run)
+    told = fit.predict(data.grid())
+    np.testing.assert_array_equal(told.level, told.mean > fit.cut)
+
+
+def test_only_labels_have_a_cut():
+    """hmf has a setting of this name with another meaning."""
+    data = bf.datasets.make_ratings(12, 10, 2, seed=0)
+    assert bf.fit("hmf", data, n_components=1, progress=False).cut is None

@@ -223,9 +223,16 @@ def _begin(*known: Any) -> Any:
 
 
 def _block(
-    method: Method, hyper: Any, settings: Settings, p: Any, key: jax.Array, data: Any, state: Any
+    method: Method,
+    hyper: Any,
+    settings: Settings,
+    length: int,
+    p: Any,
+    key: jax.Array,
+    data: Any,
+    state: Any,
 ) -> tuple[Any, jax.Array]:
-    """Steps of Adam and their losses."""
+    """So many steps of Adam and their losses."""
     svi, _, _ = variational(method, hyper, settings, p, key, data)
 
     def step(state: Any, _: None) -> tuple[Any, jax.Array]:
@@ -234,7 +241,7 @@ def _block(
         part, weights = data.batch(jax.random.fold_in(state.rng_key, 7), settings.batch)
         return svi.update(state, part, weights)
 
-    return jax.lax.scan(step, state, None, length=min(BLOCK, settings.steps))
+    return jax.lax.scan(step, state, None, length=length)
 
 
 def _params(*args: Any) -> Any:
@@ -254,11 +261,10 @@ def _draws(count: int, *args: Any) -> dict[str, jax.Array]:
 
 def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
     """Steps in a compiled loop, until the ELBO stands still."""
-    blocks = max(1, -(-engine.steps // BLOCK))
     settings = settings_of(engine)
     known = job.data, job.method, job.hyper, settings
     start = p, key, job.data
-    begin, block, params_of = (program(each, *known) for each in (_begin, _block, _params))
+    begin, params_of = (program(each, *known) for each in (_begin, _params))
     state = begin(*start)
     point = Checkpoint(engine.folder, job.identity, engine.save_every)
     trace: list[float] = []
@@ -266,10 +272,11 @@ def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
         trace = list(saved.pop("trace"))
         state = thaw(saved, state)
     converged, notes = False, []
-    with bar(job.progress, blocks * BLOCK, f"{job.method.name} {settings.guide}") as shown:
+    with bar(job.progress, engine.steps, f"{job.method.name} {settings.guide}") as shown:
         shown.update(len(trace))
         try:
-            while len(trace) < blocks * min(BLOCK, engine.steps) and not converged:
+            while len(trace) < engine.steps and not converged:
+                block = program(_block, *known, min(BLOCK, engine.steps - len(trace)))
                 state, losses = block(*start, state)
                 trace += np.asarray(losses, np.float64).tolist()
                 check_number(
