@@ -273,9 +273,7 @@ def _with_labels(raw: Any, labels: pd.Index, what: str) -> tuple[pd.Index, Any]:
             f"of the labels, got shape {table.shape}; a DataFrame with {what}s as index is matched by label"
         )
     if sp.issparse(table):
-        return labels, sp.csr_matrix(
-            table.astype(np.float64)
-        )  # first: the sum of two int8 may wrap
+        return labels, reading.in_double(table)
     return labels, pd.DataFrame(table)
 
 

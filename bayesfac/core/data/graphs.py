@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from bayesfac.core import checks
 from bayesfac.core.clustering import nearest_rows, unit_rows
+from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.simplex import colours
@@ -141,7 +142,7 @@ def _upper(matrix: Any, name: str) -> sp.csr_matrix:
         )
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"Expected graph {name!r} to be square, got shape {matrix.shape}")
-    graph = sp.csr_matrix(matrix.astype(np.float64), copy=True)  # the sum of two int8 may wrap
+    graph = reading.in_double(matrix)
     graph.sum_duplicates()
     fine = np.isfinite(graph.data) & (graph.data >= 0)
     if not fine.all():

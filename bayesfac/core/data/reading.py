@@ -210,6 +210,16 @@ def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[Any]:
     return [*(frame[name] for name in chosen), None if time is None else frame[time].to_numpy()]
 
 
+def spread(value: Any) -> float:
+    """The standard deviation; 1 if all numbers are equal, where rounding may leave more than 0."""
+    return float(value.std()) if value.max() > value.min() else 1.0
+
+
+def in_double(table: Any) -> sp.csr_matrix:
+    """A sparse copy in double precision, before cells that are listed twice are summed: two int8 may wrap."""
+    return sp.csr_matrix(table.astype(np.float64))
+
+
 def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     """A table as a sparse float64 matrix, with its row and column labels."""
     rows = columns = None
@@ -230,9 +240,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     if 0 in raw.shape:
         raise ValueError(f"Expected at least one row and feature in {what}, got shape {raw.shape}")
     if sp.issparse(raw):
-        csr = sp.csr_matrix(
-            raw.astype(np.float64), copy=True
-        )  # first: the sum of two int8 may wrap
+        csr = in_double(raw)
         csr.sum_duplicates()
         coo = csr.tocoo()
         bad = np.flatnonzero(beyond(coo.data))

@@ -174,7 +174,7 @@ def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
         raise ValueError(
             f"Expected numbers in {what}, rows x labels, got {table.dtype} of shape {table.shape}"
         )
-    csr = sp.csr_matrix(table.astype(np.float64), copy=True)  # first: the sum of two int8 may wrap
+    csr = reading.in_double(table)
     csr.sum_duplicates()
     return csr.tocoo()
 

@@ -125,8 +125,7 @@ class Tensor(Container):
     @property
     def spread(self) -> float:
         """The standard deviation of the values; 1 if all are equal."""
-        value = self.host.value  # the std of equal numbers may be a rounding error above 0
-        return float(value.std()) if value.max() > value.min() else 1.0
+        return reading.spread(self.host.value)
 
     @property
     def size(self) -> int:

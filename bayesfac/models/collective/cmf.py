@@ -52,6 +52,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.reading import spread
 from bayesfac.core.data.relations import RATINGS, Relations, few_relations
 from bayesfac.core.laws import cuts
 from bayesfac.core.laws import empirical_bayes as bayes
@@ -104,7 +105,7 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
     own = []
     for k in data.kinds:
         value = data.values(k.name)
-        scale = float(value.std()) if value.max() > value.min() else 1.0  # as `Ratings.spread`
+        scale = spread(value)
         levels = k.levels if k.name in probit else None
         own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
     given = hyper.matrices or tuple(own)
