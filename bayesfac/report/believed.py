@@ -59,14 +59,18 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
     total = each @ like.weights
     sums = np.stack([np.bincount(like.cluster, like.weights * row) for row in each])
     drawn = bootstrap(sums, np.bincount(like.cluster, like.weights))
-    away = drawn - drawn[:1]
-    low, high = np.quantile(away, [0.05, 0.95], axis=1)
-    sd, best = away.std(1), (drawn >= drawn.max(0)).mean(1)
+    with np.errstate(
+        invalid="ignore"
+    ):  # a fit that gives probability 0 to a cell has an elpd of -inf
+        difference, away = total - total[0], drawn - drawn[:1]
+        low, high = np.quantile(away, [0.05, 0.95], axis=1)
+        sd, best = away.std(1), (drawn >= drawn.max(0)).mean(1)
+    low, high = (np.where(difference == -np.inf, -np.inf, end) for end in (low, high))
     if sums.shape[1] == 1:  # one user does not tell how users differ
         sd, low, high, best = np.full((4, len(each)), np.nan)
     return {
         "elpd": total,
-        "difference": total - total[0],
+        "difference": difference,
         "sd of difference": sd,
         "5 %": low,
         "95 %": high,
@@ -100,7 +104,10 @@ def stacking(each: np.ndarray | Sequence[Any], weights: Any = None) -> np.ndarra
     """
     each = np.asarray(each, float)
     cell = np.ones(each.shape[1]) if weights is None else np.asarray(weights, float)
-    cell = cell / cell.sum()
+    known = np.isfinite(each.max(0))  # what no fit thinks possible says nothing of the weights
+    if not known.any():
+        return np.full(len(each), np.nan)
+    each, cell = each[:, known], cell[known] / cell[known].sum()
     likely, w = np.exp(each - each.max(0)), np.full(len(each), 1 / len(each))
     for _ in range(STEPS):
         gain = likely @ (cell / (w @ likely))

@@ -207,17 +207,21 @@ class Comparison:
         parts = []
         for other in map(str, order.index[1:]):
             gap, error = paired_difference(every[other], every[best])[loss]
+            share = f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
             unit = "" if main == "RMSE" else f" ({loss})"
-            if abs(gap) > 2 * error:
-                share = (
-                    f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
-                )
-                parts.append(f"{other} is worse by {gap:.3f} ± {number(error, 2)}{unit}{share}")
-            else:
-                parts.append(
-                    f"{other} is no different beyond noise ({gap:+.3f} ± {number(error, 2)}{unit})"
-                )
+            parts.append(f"{other} {self._beside(gap, error, unit, share)}")
         return f"{shown}: {'; '.join(parts)}."
+
+    def _beside(self, gap: float, error: float, unit: str, share: str) -> str:
+        """How much worse a fit is than the best one, in words."""
+        if not np.isfinite(gap):  # there is no error beside an infinite loss
+            return "gives probability 0 to a held-out feature"
+        if gap and np.isnan(error):
+            who = WORDS[next(iter(self.fits.values())).data.kind].who
+            return f"is worse by {gap:.3f}{unit}, of unknown error (one of the {who} has all cells)"
+        if abs(gap) > 2 * error:
+            return f"is worse by {gap:.3f} ± {number(error, 2)}{unit}{share}"
+        return f"is no different beyond noise ({gap:+.3f} ± {number(error, 2)}{unit})"
 
     def _intervals(self) -> list[str]:
         """Whether the 90 % intervals hold what they promise."""
@@ -331,7 +335,7 @@ def clearly_worse(one: Any, best: Any, loss: str) -> bool:
     level = next((level for level in LEVELS if coverage(level) == loss), None)
     if level is None:
         gap, error = paired_difference(one, best)[loss]
-        return gap > 2 * error
+        return gap == np.inf or gap > 2 * error
     off = abs(float(one.inside(level).mean()) - level)
     each = one.inside(level).astype(float) - best.inside(level)
     error = clustered(each - each.mean(), one.cluster) / len(each)

@@ -78,3 +78,14 @@ def test_one_user_does_not_tell_which_fit_is_best():
         losses={"log score": np.ones(4)}, weights=np.ones(4), cluster=np.zeros(4, int)
     )
     assert believed({"a": one, "b": one})[["sd of difference", "best"]].isna().all(axis=None)
+
+
+def test_a_fit_that_thinks_a_cell_impossible_is_infinitely_far_away():
+    """Without warnings: its interval ends at minus infinity, and the weights come from the other cells."""
+    finite, cluster = np.log([0.5, 0.4, 0.3, 0.2]), np.arange(4)
+    some, none = finite + [0, 0, 1, -np.inf], finite + [-np.inf, 0, 0, -np.inf]
+    table = believed({"some": made(some, cluster), "fine": made(finite, cluster)})
+    assert table.index[0] == "fine" and table["best"].tolist() == [1, 0]
+    assert (table.loc["some", ["difference", "5 %", "95 %"]] == -np.inf).all()
+    np.testing.assert_allclose(stacking([some, none]), stacking([some[:3], none[:3]]))
+    assert np.isnan(stacking([[-np.inf], [-np.inf]])).all()

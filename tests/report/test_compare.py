@@ -7,6 +7,7 @@ import pytest
 
 from bayesfac import metrics
 from bayesfac.core.data.cards import describe
+from bayesfac.core.method import from_sites
 from bayesfac.report.compare import compare
 from tests.report import fakes
 
@@ -109,6 +110,23 @@ def test_counts_are_scored_by_the_token() -> None:
     assert row["perplexity pix"] == pytest.approx(np.exp(-alone))
     assert comparison.pit.empty and "stored cells" in comparison.spread
     assert "perplexity" in comparison.by_activity
+
+
+def test_a_fit_that_thinks_a_held_out_feature_impossible_is_clearly_worse() -> None:
+    fine, never = fakes.point_views(), fakes._topic_sites()
+    never["C.pix"][:, 0] = 0.0
+    wrong = replace(fine, params=from_sites(fine.method, never))
+    both = compare({"never": wrong, "fine": fine}, fakes.views_set())
+    assert both.table.loc["never", "perplexity"] == np.inf
+    assert both.answers()[0].endswith(": never gives probability 0 to a held-out feature.")
+    assert both.starred["perplexity"] == both.starred["log score"] == ["fine"]
+
+
+def test_one_user_gives_no_standard_error(comparison) -> None:
+    test = comparison.test
+    alone = compare(comparison.fits, test.take(np.flatnonzero(test.user == test.user[0])))
+    assert "unknown error (one of the users has all cells)" in alone.answers()[0]
+    assert "no different" not in alone.answers()[0]
 
 
 def test_wrong_input_is_one_clear_line(comparison) -> None:
