@@ -225,7 +225,8 @@ def score_rows(source: "Comparison") -> list[dict[str, Any]]:
     for column in source.table.columns:
         texts = {fit: score(value, column) for fit, value in source.table[column].items()}
         stars = source.starred.get(column, [])
-        hint = "nearest to the level is best" if "covers" in column else HINTS.get(column, "")
+        near = column.startswith("covers")  # not "perplexity covers", of a view of this name
+        hint = "nearest to the level is best" if near else HINTS.get(column, "")
         name = {"n": tested, "width": "interval width"}.get(column, column)
         cells = [{"text": text, "best": fit in stars} for fit, text in texts.items()]
         rows.append({"name": name, "hint": hint, "cells": cells})

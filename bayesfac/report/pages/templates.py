@@ -97,8 +97,11 @@ def score(value: Any, column: str) -> str:
 
     >>> score(0.5, "RMSE"), score(0.9, "covers 90 %"), score(612.3, "seconds"), score("good", "verdict")
     ('0.5000', '90.0 %', '612', 'good')
+    >>> score(5.25, "perplexity covers")
+    '5.2500'
     """
-    if isinstance(value, str) or not np.isfinite(value) or column == "n" or "covers" in column:
+    of_cells = column == "n" or column.startswith("covers")  # a view may be called "covers"
+    if isinstance(value, str) or not np.isfinite(value) or of_cells:
         return cell(value, column)
     if column == "seconds":
         return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
@@ -110,11 +113,13 @@ def number(value: Any, digits: int = 3) -> str:
 
     >>> number(1000209), number(0.8912345), number(float("nan")), number(-1234.5678), number("x")
     ('1,000,209', '0.891', '–', '-1,235', 'x')
+    >>> number(float("-inf"))
+    '-∞'
     """
     if value is None or isinstance(value, bool | str):
         return "–" if value is None else str(value)
     if not np.isfinite(value):
-        return "∞" if value == np.inf else "–"
+        return "–" if np.isnan(value) else "∞" if value > 0 else "-∞"
     if isinstance(value, int | np.integer) or abs(value) >= 1000:
         return f"{value:,.0f}"
     text = f"{value:.{digits}g}"

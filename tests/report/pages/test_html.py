@@ -147,6 +147,17 @@ def test_ratings_on_levels_have_their_own_scores_and_picture() -> None:
     )
 
 
+def test_minus_infinity_is_shown_and_a_view_called_covers_is_no_coverage() -> None:
+    comparison = compare({"EM": fakes.point_views()}, fakes.views_set())
+    scores = comparison.scores["EM"]
+    never = np.where(np.arange(len(scores)) == 0, -np.inf, scores.log_p)
+    covers = replace(scores, log_p=never, view=np.where(scores.view == "pix", "covers", "fou"))
+    rows = {row["name"]: row for row in score_rows(replace(comparison, scores={"EM": covers}))}
+    assert rows["log score"]["cells"][0]["text"] == "-∞"
+    assert rows["perplexity"]["cells"][0]["text"] == "∞"
+    assert rows["perplexity covers"]["hint"] == ""
+
+
 def test_counts_have_a_page_too(tmp_path) -> None:
     fits = {"EM": fakes.point_views(), "Gibbs": fakes.sampled_views()}
     checker = parsed(comparison_page(compare(fits, fakes.views_set())))
