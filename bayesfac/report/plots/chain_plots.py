@@ -49,21 +49,39 @@ def spotlight(diagnosis: Diagnostics) -> xr.DataTree:
     Quantities that were computed from every n-th draw only are replaced by predictions of middling R-hat.
     """
     length = max(values.shape[1] for values in diagnosis.quantities.values())
-    chosen: dict[str, np.ndarray] = {}
+    chosen: dict[int, np.ndarray] = {}  # by the row of the table: cut labels may be alike
     for fill in (False, True):
         for name, draws in diagnosis.quantities.items():
             flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
-            rows = diagnosis.table[diagnosis.table["source"] == name]
-            for at in _entries(name, rows["r_hat"].to_numpy(), fill):
+            rows = np.flatnonzero(diagnosis.table["source"] == name)
+            for at in _entries(name, diagnosis.table["r_hat"].to_numpy()[rows], fill):
                 if flat.shape[1] == length and arviz_versions.moves(flat[:, :, [at]])[0]:
-                    chosen.setdefault(short(rows.index[at], WIDTH), flat[:, :, at])
-    return arviz_base.from_dict({"posterior": dict(list(chosen.items())[:PANELS])})
+                    chosen.setdefault(int(rows[at]), flat[:, :, at])
+    first = dict(list(chosen.items())[:PANELS])
+    titles = _titles([str(diagnosis.table.index[row]) for row in first])
+    tree = arviz_base.from_dict({"posterior": dict(zip(titles, first.values(), strict=True))})
+    tree.attrs["rows"] = list(first)
+    return tree
 
 
 def spotlit(diagnosis: Diagnostics, tree: xr.DataTree) -> pd.DataFrame:
     """The rows of the table of diagnostics that belong to the panels of the tree."""
-    rows = diagnosis.table
-    return rows[[short(label, WIDTH) in tree["posterior"] for label in rows.index]]
+    return diagnosis.table.iloc[tree.attrs["rows"]]
+
+
+def _titles(labels: list[str]) -> list[str]:
+    """Labels cut to the width of a panel, with a number where they are alike.
+
+    >>> _titles(["prediction (customer-1, film 1)", "prediction (customer-1, film 2)"])
+    ['prediction (customer-1, fil…', 'prediction (customer-1,… (2)']
+    """
+    titles: list[str] = []
+    for label in labels:
+        title, number = short(label, WIDTH), 2
+        while title in titles:
+            title, number = f"{short(label, WIDTH - 4)} ({number})", number + 1
+        titles.append(title)
+    return titles
 
 
 def _entries(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
