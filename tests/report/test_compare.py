@@ -7,6 +7,7 @@ import pytest
 
 from bayesfac import metrics
 from bayesfac.core.data.cards import describe
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.method import from_sites
 from bayesfac.report.compare import compare
 from tests.report import fakes
@@ -139,6 +140,10 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
         compare({"x": 3}, test)
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
         compare({"x": fit}, fakes.views_set())
+    with pytest.raises(
+        TypeError, match="on, got Counts, without its zeros: bf.metrics scores lists"
+    ):
+        compare({"x": fit}, Counts(np.eye(3)))
 
 
 def test_predictions_made_elsewhere_stand_in_the_same_table(comparison, tmp_path) -> None:

@@ -320,12 +320,12 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     >>> len(scores) == len(test), scores.summary()["RMSE"] > 0
     (True, True)
     """
-    kind = fit.data.kind
-    if type(test).__name__ not in (kind, "Relations" if kind == "Ratings" else kind):
-        raise TypeError(f"Expected {kind} to test {fit.name} on, got {type(test).__name__}")
+    kind, got = fit.data.kind, type(test).__name__
+    if got not in (kind, "Relations" if kind == "Ratings" else kind):
+        why = ", without its zeros: bf.metrics scores lists" if got == "Counts" else ""
+        raise TypeError(f"Expected {kind} to test {fit.name} on, got {got}{why}")
     prediction = fit.predict(test)
-    frame = test.frame()
-    axis = fit.data.columns[0]
+    frame, axis = test.frame(), fit.data.columns[0]
     cluster = pd.factorize(frame[axis])[0]
     code = positions_of(fit.data.coords[axis], frame[axis])
     activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
