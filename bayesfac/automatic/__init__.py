@@ -23,6 +23,7 @@ from bayesfac.core import checks
 from bayesfac.core.calls import workers
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
@@ -114,7 +115,7 @@ def _container(data: Any) -> Ratings | Tasks | Views:
         data = Tasks(*data)
     elif isinstance(data, Mapping):
         data = Views(data)
-    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Counts):
+    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Counts | Relations):
         raise TypeError(
             "Expected Ratings, Tasks or Views, a table of ratings, a pair (views, labels) or a mapping of "
             f"views, got {type(data).__name__}"

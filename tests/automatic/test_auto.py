@@ -124,6 +124,7 @@ def test_mistakes_are_told_before_anything_is_fitted(wrong, error, message):
             "counts in at least one view.*got measurements in .'x'",
         ),
         ("ratings.csv", TypeError, "got str"),
+        (bf.datasets.make_relations(20, 15, 2, seed=0)[0], TypeError, "got Relations"),
         (
             pd.DataFrame({"user": [0, 1], "item": [0, 1], "rating": [1.0, np.nan]}),
             ValueError,
