@@ -15,6 +15,8 @@ from bayesfac.report.diagnostics.psis import threshold
 from bayesfac.report.pages.templates import duration, number
 from bayesfac.report.plots.figure import Picture, colour, panel, short
 
+OWNERS = {"rating": "users", "cell": "labels of the first mode", "label": "rows"}  # of the units
+
 
 @dataclass(frozen=True, eq=False)
 class Loo:
@@ -131,8 +133,7 @@ class Loo:
         lines = [f"Leave-{self.unit}-out of {self.name}: {some}{many} ({took})"]
         errors = f"± {number(self.se)} over {self.unit}s"
         if self.unit != "user" and np.isfinite(self.se_by_user):
-            owner = "user" if self.unit == "rating" else "row"
-            errors += f", ± {number(self.se_by_user)} over their {owner}s"
+            errors += f", ± {number(self.se_by_user)} over their {OWNERS[self.unit]}"
         lines.append(f"  elpd  {number(self.elpd, 6)} {errors} ({self.what})")
         if self.lpd is not None:
             lines.append(f"        ± {number(self.subsampling_se)} from scoring only a sample")

@@ -1,5 +1,7 @@
 """The text and the picture of a leave-one-out result."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,3 +12,9 @@ def test_words_and_picture(loo):
     assert loo.threshold == pytest.approx(1 - 1 / np.log10(800))
     picture = loo.picture()
     assert picture.png()[:4] == b"\x89PNG" and f"{loo.threshold:.2f}" in picture.caption
+
+
+def test_errors_are_over_the_owners_of_the_cells(loo):
+    assert "over their users (" in repr(loo)
+    assert "over their rows (" in repr(replace(loo, unit="label"))
+    assert "over their labels of the first mode (" in repr(replace(loo, unit="cell"))
