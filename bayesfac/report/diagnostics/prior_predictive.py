@@ -124,7 +124,8 @@ def prior_predictive(
     If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. Where the
     prior has factors that are no densities, draws are chosen from a large pool by the weights of the factors;
     a prior from which too few draws would be chosen, or with a factor of the data, is refused. As in a fit,
-    missing hyper-parameters are set from the data, so that their prior matches the data by design.
+    missing hyper-parameters are set from the data. The prior of `pmf` then matches the data by design;
+    hierarchies such as `bpmf` and `ordinal_mf` have wide priors of means and precisions, and are told so.
 
     Parameters
     ----------
@@ -298,9 +299,16 @@ def _centre(prior: PriorPredictive) -> Finding:
 
 
 def _spread(prior: PriorPredictive) -> Finding:
-    """The data's sd should be at most twice the sd of a drawn data set."""
+    """The data's sd should be at most twice the sd of a drawn data set.
+
+    Where levels end the scale, a wide prior also makes a data set of nearly equal outcomes, all at one end;
+    such data sets differ from one another.
+    """
     sd, typical = prior.seen.std(), float(np.median(prior.outcomes.std(1)))
     text = f"The data's sd is {number(sd)}, that of the prior's draws {number(typical)}."
+    if sd > 2 * typical and prior.outcomes.std() > sd:
+        text += " Outcomes are alike within a draw and differ between draws."
+        return Finding("care", text, "The prior of the centre is too wide: make its scale smaller.")
     if sd > 2 * typical:
         return Finding("care", text, "The prior is too narrow: make its scales larger.")
     return Finding("good", text)

@@ -89,6 +89,15 @@ def test_a_wide_prior_leaves_the_scale():
     assert "make its scales smaller" in repr(found)
 
 
+def test_a_wide_prior_of_levels_is_not_called_narrow():
+    """By default all levels of a draw are at one end, as the mean of the rows may be anywhere."""
+    found = bf.prior_predictive("ordinal_mf", ratings(5), draws=50, n_components=2)
+    assert np.median(found.outcomes.std(1)) < found.seen.std() / 2 < found.outcomes.std()
+    assert "too narrow" not in repr(found) and "centre is too wide" in repr(found)
+    settled = bf.prior_predictive("ordinal_mf", ratings(5), draws=50, n_components=2, beta0=2.0)
+    assert settled.level == "good"
+
+
 def test_a_narrow_prior_and_one_off_centre():
     narrow = {"n_components": 1, "noise": 0.2, "scale_user": 0.1, "scale_item": 0.1}
     narrow["biases"] = False
