@@ -290,6 +290,8 @@ def compare(
         raise TypeError(
             f"Expected a mapping from names to fits, got {type(fits).__name__} {fits!r:.60}"
         )
+    if len({str(name) for name in fits}) < len(fits):  # 1 and "1" would be one row
+        raise ValueError(f"Expected names that differ as text, got {list(fits)!r:.60}")
     named = {str(name): fit for name, fit in fits.items() if _is_fit(fit)}
     if not named:
         got = type(next(iter(fits.values()))).__name__

@@ -136,6 +136,8 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
         compare([fit], test)
     with pytest.raises(TypeError, match="Expected a mapping"):
         compare({}, test)
+    with pytest.raises(ValueError, match=r"Expected names that differ as text, got \[1, '1'\]"):
+        compare({1: fit, "1": fit}, test)
     with pytest.raises(TypeError, match="Expected at least one fit, got only int"):
         compare({"x": 3}, test)
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
