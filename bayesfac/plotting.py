@@ -63,7 +63,9 @@ class Plots:
         ratings a dot marks the observed level.
         """
         prediction = self._fit.predict(self._fit.data.probe if query is None else query)
-        return self._shown(fit_plots.levels, self._name, prediction, getattr(query, "value", None))
+        observed = getattr(query, "value", None)  # of a table a column, whose index may be anything
+        observed = None if observed is None else np.asarray(observed)
+        return self._shown(fit_plots.levels, self._name, prediction, observed)
 
     def point_beside(self, draws: "Fit", query: Any = None) -> Any:
         """The predictions of this point fit against means and 90 % intervals of draws of the same data.

@@ -122,3 +122,21 @@ def test_what_cannot_be_shown_is_refused(topics, point, draws):
     with pytest.raises(ValueError, match="Expected ordinal ratings"):
         topics.plot.levels()
     assert "coverage, trace, levels, point_beside, factors, clusters" in repr(point.plot)
+
+
+def test_dots_of_levels_stand_in_their_rows_for_a_table_in_any_order(parts, point):
+    """A column of a table is taken by place, not by the labels of its index."""
+    table = parts[1].frame().rename(columns={"rating": "value"})
+    one, other = (
+        point.plot.levels(t) for t in (table, table.iloc[::-1].set_index(table.index + 5))
+    )
+
+    def dots(axes):
+        (line,) = (x for x in axes.lines if x.get_label() == "observed")
+        return dict(
+            zip((t.get_text() for t in axes.get_yticklabels()), line.get_xdata(), strict=True)
+        )
+
+    assert dots(one) == pytest.approx(dots(other))
+    backwards = point.plot.levels(table.iloc[::-1])
+    assert dots(one) == pytest.approx(dots(backwards))
