@@ -132,7 +132,12 @@ def of_block(
     method, first = lookup(name), not known.rows
     record, data = (method, known.data) if first else (propagated(method), known)
     job = Job(record, data, hyper, jax.random.wrap_key_data(jnp.asarray(key)))
-    draws: Any = engine.run(job).draws
+    result = engine.run(job)
+    if result.partial:  # the moments of so few draws are not those of the block
+        raise KeyboardInterrupt(
+            f"interrupted in block ({place[0] + 1}, {place[1] + 1}): a folder has the finished blocks"
+        )
+    draws: Any = result.draws
     flat = {site: np.concatenate(x) for site, x in draws.items() if kind[site] != "after"}
     if first:
         flat |= _in_one_frame(method, {s: x for s, x in flat.items() if kind[s] == "rows"}, draws)
