@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws import response
+from bayesfac.core.laws import dirichlet_rows, response
 from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY, from_sites, settle, sites
 from bayesfac.inference.fixed_point import FixedPoint
@@ -269,3 +269,18 @@ def test_laws_of_large_data_keep_their_memory():
     large = [x.shape for x in jax.tree.leaves(q) if x.size >= 20 * 9]
     assert sorted(large) == [(20, 3, 3), (30, 3, 3)]
     assert replace(method, variational=None).engines == method.engines[:-1]
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.998, 2.5, 6.0])
+def test_wide_rows_of_few_counts_stay_rows_about_their_means(factor):
+    """A row with concentrations that sum to 3 cannot be twice as wide: the sum that says so is 0, of which
+    draws are NaN, and below 0 the means of draws change places. Means within five standard errors."""
+    law = {"conc": jnp.array([[1.0, 2.0]])}
+    wide = dirichlet_rows.flatter(law, jnp.asarray(factor))
+    p = REGISTRY["plsa"].Params(A=wide, C=wide)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    x = np.asarray(jax.jit(jax.vmap(dirichlet_rows.laws(p)["A"].sample))(keys))[:, 0]
+    assert np.isfinite(x).all()
+    np.testing.assert_allclose(x.mean(0), [1 / 3, 2 / 3], atol=5 * x.std(0).max() / 4000**0.5)
+    sd = (2 / 9 / 4) ** 0.5  # of the row before
+    np.testing.assert_allclose(x.std(0), min(factor * sd, (2 / 9 / 2) ** 0.5), rtol=0.05)

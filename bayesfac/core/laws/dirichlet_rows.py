@@ -90,9 +90,14 @@ def laws(q: Any) -> dict[str, dist.Distribution]:
 
 
 def flatter(belief: beliefs.Belief, factor: jax.Array) -> beliefs.Belief:
-    """Rows of the same means, whose standard deviations are `factor` times as large."""
+    """Rows of the same means, whose standard deviations are `factor` times as large.
+
+    Shares lie between 0 and 1, so that a row of few counts cannot be much wider: its concentrations sum to
+    at least 1. A sum below zero is no law, and near zero the gamma numbers behind a draw underflow.
+    """
     total = jnp.sum(belief["conc"], -1, keepdims=True)
-    return {"conc": belief["conc"] * ((total + 1) / factor**2 - 1) / total}
+    wide = jnp.maximum((total + 1) / factor**2 - 1, jnp.minimum(total, 1))
+    return {"conc": belief["conc"] * wide / total}
 
 
 def respond(key: jax.Array, q: Any, data: Any, seen: Callable) -> jax.Array:
