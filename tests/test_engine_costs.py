@@ -31,6 +31,13 @@ def test_all_engines_of_a_method_are_listed_cheapest_first():
     assert costs.recommended == ["FixedPoint", "Gibbs"]
 
 
+def test_an_engine_that_takes_no_features_is_not_listed_with_them():
+    table = np.random.default_rng(0).normal(size=(30, 2))
+    known = bf.Ratings(ratings(30, 20), user_features=table)
+    costs = bf.engines("pmf", known, n_components=2)
+    assert "Blocks" not in costs.index and "Gibbs" in costs.index
+
+
 def test_more_ratings_take_longer():
     small, large = (bf.engines("pmf", ratings(n, n), n_components=8) for n in (40, 400))
     assert (large["seconds"] > 3 * small["seconds"]).loc[["Gibbs", "NUTS", "SVI"]].all()
