@@ -60,11 +60,14 @@ def require_proper(method: Method, data: Any, hyper: Any, params: Any) -> None:
 def off_edge(transform: Any, value: Any) -> jax.Array:
     """The value; a row of probabilities with an exact zero, where EM may end, is moved inside the simplex,
     and other zeros at the end of a half-line are replaced by a thousandth of the mean: the logarithm of zero
-    is infinite, and no gradient engine could begin there."""
+    is infinite, and no gradient engine could begin there. A support of a method's own moves such points by
+    its `inside`."""
     x = jnp.asarray(value)
     support = getattr(transform.codomain, "base_constraint", transform.codomain)
     if support is constraints.positive:  # of the exponential, for laws that include zero too
         return jnp.where(x > 0, x, EDGE * jnp.maximum(jnp.mean(x), EDGE))
+    if inside := getattr(support, "inside", None):
+        return inside(x)
     if support is not constraints.simplex:
         return x
     zero = jnp.any(x <= jnp.finfo(x.dtype).tiny, -1, keepdims=True)

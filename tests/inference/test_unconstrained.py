@@ -9,6 +9,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.gauge import random_copy
+from bayesfac.core.method import lookup
+from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.models.ratings import bpmf
 
 
@@ -32,6 +34,23 @@ def test_a_start_on_the_edge_of_a_simplex_is_no_obstacle(engine):
         found = bf.fit("plsa", 12 * A @ C, engine, **given)
     ours = np.asarray(found.params.A) if found.is_point else found.draws["A"].mean((0, 1))
     assert np.array_equal(ours.argmax(1), A.argmax(1))
+
+
+def test_a_start_on_the_edge_of_a_ball_is_no_obstacle():
+    """The solver of lsa_mml ends with columns of length 1, which go to infinity as real numbers."""
+    method = lookup("lsa_mml")
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    p = p._replace(B={v: B / np.linalg.norm(B, axis=0) for v, B in p.B.items()})
+    maps = supports(method, data, hyper, p)
+    back = constrain(method, maps, unconstrain(maps, p))
+    for view, B in p.B.items():
+        assert np.linalg.norm(back.B[view], axis=0).max() < 1
+        np.testing.assert_allclose(back.B[view], B, atol=2e-4)
+    engine = bf.MAP(20, patience=False)
+    with pytest.warns(ConvergenceWarning):
+        found = bf.fit("lsa_mml", data, engine, init=p, progress=False, **hyper._asdict())
+    assert np.isfinite(found.trace).all()
 
 
 def test_a_turned_precision_stays_symmetric():

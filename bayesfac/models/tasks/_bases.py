@@ -13,6 +13,7 @@ from bayesfac.core.kernels import tables
 
 PASSES = 3  # over the columns of a basis in a step
 SLACK = 1e-4  # added to E_v, times the sum of squares: no exactly fitted view takes all weight
+EDGE = 1e-4  # from the sphere, where gradient engines begin: `ToBall` maps the sphere itself to infinity
 
 
 # -- columns in the unit ball ---------------------------------------------------------------------
@@ -24,6 +25,11 @@ class _ColumnsInBall(constraints.ParameterFreeConstraint):
 
     def feasible_like(self, prototype: Any) -> Any:
         return jnp.zeros_like(prototype)
+
+    def inside(self, x: jax.Array) -> jax.Array:
+        """Columns on the sphere, where the solver may end, a little inside of it."""
+        length = jnp.linalg.norm(x, axis=-2, keepdims=True)
+        return jnp.where(length > 1 - EDGE, (1 - EDGE) * x / length, x)
 
 
 columns_in_ball = _ColumnsInBall()
