@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+from decimal import Decimal
 from typing import Any
 
 
@@ -71,16 +72,25 @@ def sizes(text: str) -> tuple[int, ...]:
 def levels(text: str) -> tuple[float, ...]:
     """The number of levels, FROM:TO in steps of one, FROM:TO:STEP, or a list.
 
-    >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.5:2:0.5")
-    ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.5, 1.0, 1.5, 2.0))
+    >>> levels("3"), levels("0:2"), levels("0.5,1"), levels("0.1:0.4:0.1")
+    ((1, 2, 3), (0.0, 1.0, 2.0), (0.5, 1.0), (0.1, 0.2, 0.3, 0.4))
     """
     try:
         if "," in text:
             return tuple(map(float, text.split(",")))
-        first, last, step = (
-            [*map(float, text.split(":")), 1.0, 1.0][:3] if ":" in text else (1, int(text), 1)
-        )
-        return tuple(first + step * i for i in range(round((last - first) / step) + 1))
-    except (ValueError, ZeroDivisionError):
+        if ":" not in text:
+            found: tuple[float, ...] = tuple(range(1, int(text) + 1))
+        else:
+            parts = text.split(":")
+            # decimals, as the file writes them: as binary numbers 3 * 0.1 is not 0.3
+            first, last, step = map(Decimal, parts if len(parts) == 3 else (*parts, "1"))
+            steps = (last - first) / step
+            if steps != int(steps):
+                raise ValueError(text)  # the steps do not end at TO
+            found = tuple(float(first + step * i) for i in range(int(steps) + 1))
+        if len(found) < 2:
+            raise ValueError(text)
+        return found
+    except (ValueError, ArithmeticError):
         message = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
         raise argparse.ArgumentTypeError(message) from None

@@ -12,7 +12,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import datasets
-from bayesfac.cli import commands, main, options, texts
+from bayesfac.cli import arguments, commands, main, options, texts
 from bayesfac.core.method import REGISTRY
 
 COMMANDS = [
@@ -151,6 +151,14 @@ def test_columns_and_decimal_commas_by_option(capsys, here):
     parts = pd.concat([pd.read_csv(here / f"{name}.csv") for name in ("train", "test")])
     assert set(parts["user"]) == {f"k{i}" for i in range(10)}
     assert set(parts["rating"]) == {4.5, 3.0}
+
+
+def test_levels_in_steps_are_the_decimals_that_a_file_writes():
+    """As binary numbers three steps of 0.1 are not 0.3, and a rating of 0.3 was refused."""
+    tenths = tuple(float(f"0.{digit}") for digit in range(10))
+    assert arguments.levels("0:0.9:0.1") == tenths
+    assert arguments.levels("0.5:5:0.5") == tuple(i / 2 for i in range(1, 11))
+    assert arguments.levels("-1:1") == (-1.0, 0.0, 1.0)
 
 
 def test_bench_runs_the_script_of_a_checkout(capsys, here, monkeypatch):
@@ -324,6 +332,10 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
             "fit bpmf good.csv --levels one",
             "--levels: Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got 'one'",
         ),
+        ("fit bpmf good.csv --levels 5:1", "or 0.5,1,2, got '5:1'"),
+        ("fit bpmf good.csv --levels 1:4.6", "or 0.5,1,2, got '1:4.6'"),
+        ("fit bpmf good.csv --levels 1:5:1:5", "or 0.5,1,2, got '1:5:1:5'"),
+        ("fit bpmf good.csv --levels 0", "or 0.5,1,2, got '0'"),
         ("fit bpmf good.csv --columns who,item,rating", "a column 'who'"),
         ("fit bpmf good.csv --columns user,item", "Expected 3 columns"),
         ("fit bpmf ratings --columns a,b,c", "Expected a file for --columns"),
