@@ -283,9 +283,12 @@ def _data(
 ) -> "Ratings | Tensor | Views":
     """Load the data set of that name, or else read the file."""
     from bayesfac import datasets
+    from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
 
+    if args.levels and kind in ("views", "counts"):
+        raise ValueError(f"Expected --levels for ratings, got it for {kind}")
     if kind == "counts":  # a table of pairs with their counts reads like one of ratings
         from bayesfac.core.data.counts import Counts
 
@@ -303,7 +306,8 @@ def _data(
         if columns:
             option = "--columns" if args.columns else f"--{next(iter(columns))}"
             raise ValueError(f"Expected a file for {option}, got the data set {name!r}")
-        return datasets.load(name, progress=not args.quiet)
+        found = datasets.load(name, progress=not args.quiet)
+        return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}

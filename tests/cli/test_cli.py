@@ -161,6 +161,13 @@ def test_levels_in_steps_are_the_decimals_that_a_file_writes():
     assert arguments.levels("-1:1") == (-1.0, 0.0, 1.0)
 
 
+def test_levels_of_a_data_set_are_those_that_were_asked_for():
+    args = options.build_parser().parse_args(["fit", "bpmf", "ratings", "--levels", "0:5", "-q"])
+    found = commands._data(args.data, "ratings", args)
+    assert found.levels == (0, 1, 2, 3, 4, 5) and found.name == "ratings"
+    pd.testing.assert_frame_equal(found.frame(), datasets.load("ratings").frame())
+
+
 def test_bench_runs_the_script_of_a_checkout(capsys, here, monkeypatch):
     (here / "benchmarks").mkdir()
     (here / "benchmarks" / "quick.py").write_text("raise SystemExit(3)")
@@ -335,6 +342,9 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf good.csv --levels 5:1", "or 0.5,1,2, got '5:1'"),
         ("fit bpmf good.csv --levels 1:4.6", "or 0.5,1,2, got '1:4.6'"),
         ("fit bpmf good.csv --levels 1:5:1:5", "or 0.5,1,2, got '1:5:1:5'"),
+        ("fit bpmf ratings --levels 1:4", "Expected one of the levels (1.0, 2.0, 3.0, 4.0), got 5"),
+        ("fit plsa digits --levels 1:5", "Expected --levels for ratings, got it for views"),
+        ("fit wrmf good.csv --levels 1:5", "Expected --levels for ratings, got it for counts"),
         ("fit bpmf good.csv --levels 0", "or 0.5,1,2, got '0'"),
         ("fit bpmf good.csv --columns who,item,rating", "a column 'who'"),
         ("fit bpmf good.csv --columns user,item", "Expected 3 columns"),
