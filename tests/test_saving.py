@@ -65,3 +65,11 @@ def test_names_of_data_stay_with_their_parts(tmp_path):
     train.frame().to_csv(tmp_path / "own.csv", index=False)
     assert bf.datasets.read(tmp_path / "own.csv").name == "own.csv"
     assert train.named("mine").name == "mine" and train.name == "ratings"
+
+
+def test_draws_are_found_after_a_change_of_the_folder(draws, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draws.save("fit")
+    loaded = bf.load("fit")
+    monkeypatch.chdir(tmp_path.parent)
+    np.testing.assert_array_equal(loaded.draws["U"], draws.draws["U"])

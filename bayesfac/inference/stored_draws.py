@@ -13,7 +13,7 @@ class StoredDraws(Mapping[str, np.ndarray]):
     """{site: (chain, draw, ...)}, one NPY file per site, opened at each access and read lazily."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # the process may change its folder later
 
     def path(self, site: str) -> Path:
         return self.folder / f"{site}.npy"
