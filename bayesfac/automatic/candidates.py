@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,7 +156,10 @@ def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
         there = np.ones(train.n_rows, bool)
         there[positions_of(train.rows, test.rows)] = False
         train = train.take(there)
-    fit = run_fit(method, train, one.engine, seed=seed, progress=False, **one.settings)
+    engine = one.engine
+    if getattr(engine, "folder", None) is not None:
+        engine = replace(engine, folder=None)  # it holds one run, the fit to all data
+    fit = run_fit(method, train, engine, seed=seed, progress=False, **one.settings)
     if fit.partial:
         raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished candidate")
     if later:

@@ -29,6 +29,14 @@ def test_the_number_of_planted_components_wins(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.params.U, fit.params.U)
 
 
+def test_the_folder_of_an_engine_holds_the_fit_to_all_data(tmp_path):
+    """Candidates wrote their draws there too, and the next one was refused as another run."""
+    engine = bf.Gibbs(10, 20, 2, folder=str(tmp_path / "run"))
+    fit = bf.auto(PLANTED, methods=[("pmf", {}, engine)], components=[1, 2], **QUIET)
+    assert fit.tried["log score"].notna().all()
+    np.testing.assert_array_equal(np.load(tmp_path / "run/draws/U.npy"), fit.draws["U"])
+
+
 def test_the_table_is_saved_with_the_fit(tmp_path):
     fit = bf.auto(PLANTED, methods=["pmf", "bmmmf"], components=[2], **QUIET)
     assert fit.tried["notes"].iloc[-1].startswith("left out: Expected")
