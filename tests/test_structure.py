@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -210,6 +211,12 @@ def test_every_method_is_registered_under_its_file_name():
         module = importlib.import_module(f"bayesfac.models.{path.parent.name}.{path.stem}")
         assert REGISTRY[path.stem] is module.METHOD
         assert module.METHOD.name == path.stem
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_no_setting_has_the_name_of_an_argument_of_fit(name):
+    """`bf.fit(name, data, seed=3)` gives the seed to the engine: a setting of this name is out of reach."""
+    assert not set(REGISTRY[name].Hyper._fields) & set(inspect.signature(bf.fit).parameters)
 
 
 def test_every_citation_is_in_the_bibliography(skeleton):

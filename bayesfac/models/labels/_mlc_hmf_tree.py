@@ -72,7 +72,7 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
         pairs: list[Pair] = []
         next_groups: list[np.ndarray] = []
         for at in groups:
-            rng = np.random.default_rng([hyper.seed, number + len(pairs)])
+            rng = np.random.default_rng([hyper.tree_seed, number + len(pairs)])
             U, V = fit_node(x[at], y[at], hyper.n_components, hyper.penalty, rng)
             lost = np.mean((x[at] @ U @ V.T > 0) != (y[at] > 0), 1)
             stays = lost <= hyper.threshold
@@ -95,7 +95,7 @@ def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
         return []
     distinct = sp.csr_matrix(x[at] - sp.csr_matrix(np.ones((len(at), 1))) @ x[at[:1]])
     same = not abs(distinct).sum()  # copies of one row stay together
-    code = np.zeros(len(at), int) if same else kmeans_labels(x[at], 2, hyper.seed)
+    code = np.zeros(len(at), int) if same else kmeans_labels(x[at], 2, hyper.tree_seed)
     return [half for k in (0, 1) if len(half := at[code == k]) >= hyper.minimum]
 
 

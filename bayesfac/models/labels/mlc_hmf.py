@@ -71,7 +71,7 @@ class Hyper(NamedTuple):
     minimum: int = 5
     neighbours: int = 5
     vote: str = "soft"  # "hard": sign(x U V'), as in the thesis; "soft": its probability
-    seed: int = 0  # of the tree
+    tree_seed: int = 0
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = (
         None  # predict labels with a larger share of the votes; None: by rows held out
@@ -87,7 +87,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.whole("depth", hyper.depth, 20, "levels of the tree")
     checks.whole("minimum", hyper.minimum, data.n_rows, "the number of rows")
     checks.whole("neighbours", hyper.neighbours, data.n_rows, "the number of rows")
-    checks.whole("seed + 1", hyper.seed + 1, 2**32, "a seed")
+    checks.whole("tree_seed + 1", hyper.tree_seed + 1, 2**32, "a seed")
     hyper = hyper._replace(n_components=K, penalty=penalty)
     checks.positive(hyper, "penalty", *(["threshold"] if hyper.threshold != 0 else []))
     checks.one_of(hyper, "vote", VOTES)

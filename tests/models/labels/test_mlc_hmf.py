@@ -95,6 +95,19 @@ def test_a_tree_keeps_what_it_classifies_well_and_cuts_the_rest():
         assert min(len(rows[f"{depth}", k]) for k in range(len(tree.start[f"{depth}"][0]))) >= 2
 
 
+def test_another_seed_of_the_tree_grows_another_tree():
+    def fit(**settings):
+        engine = bf.FixedPoint(max_iter=3)
+        common = {"n_components": 2, "penalty": 1.0, "cut": 0.5, "progress": False}
+        return bf.fit("mlc_hmf", Tasks({"v": X}, Y), engine, **common, **settings)
+
+    with pytest.warns(bf.ConvergenceWarning):
+        one, same, other = fit(), fit(tree_seed=0), fit(tree_seed=1)
+    assert other.hyper.tree_seed == 1
+    np.testing.assert_array_equal(one.everywhere().mean, same.everywhere().mean)
+    assert np.abs(one.everywhere().mean - other.everywhere().mean).max() > 1e-3
+
+
 def test_the_tree_is_the_same_for_rows_in_another_order():
     order = np.random.default_rng(3).permutation(40)
     x = RNG.normal(size=(40, 4)) + 8 * (np.arange(40) % 2)[:, None]  # two clusters, beyond doubt
@@ -205,7 +218,7 @@ def test_the_posterior_of_votes_is_smoother_than_the_points():
         (Y, {"neighbours": 0}, "neighbours between 1"),
         (Y, {"vote": "loud"}, "vote to be one of"),
         (Y, {"threshold": -0.1}, "threshold to be a finite number above 0"),
-        (Y, {"seed": -1}, "seed"),
+        (Y, {"tree_seed": -1}, "tree_seed"),
         (
             np.maximum(Y, [1, 0, 0]),
             {"threshold": 0, "penalty": 1e6, "scaled": False},
