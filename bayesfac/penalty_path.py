@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -71,8 +71,9 @@ def path(
 
     In every repeat `held_out` ratings of each user are set aside (weak generalisation). All values then
     descend side by side from one start, in one L-BFGS with a history and a step length for each value; a
-    value that has converged costs nothing more. The default is the rule of the thesis (section 3.6.5):
-    10^(i/16) for i = 4..40, three repeats, the smallest zero-one error.
+    value that has converged costs nothing more. `name` may be another setting of real numbers. The default
+    is the rule of the thesis (section 3.6.5): 10^(i/16) for i = 4..40, three repeats, the smallest zero-one
+    error.
 
     With `jobs` the repeats run in processes of their own; without it `joblib.parallel_config` decides.
 
@@ -99,6 +100,8 @@ def path(
         raise ValueError(f"Expected different values, got {list(values)!r:.60}")
     data = ratings if isinstance(ratings, Ratings) else Ratings(ratings)
     settings = [settle(record, data, {**hyper, name: value}) for value in values]
+    if not _real(record, name):  # all values share one start and one program
+        raise ValueError(f"Expected a setting of real numbers, got {name}: fit it value by value")
     here, shared = workers(jobs) == 1, Shared(data)
     how = (portable(record), held_out, settings, name, engine)
     calls = [
@@ -115,6 +118,12 @@ def path(
     columns = {"zero-one": mean[:, 0], "sd": sd, "MAE": mean[:, 1], "iterations": mean[:, 2]}
     index = pd.Index([float(v) for v in values], name=name)
     return Path(name, pd.DataFrame(columns, index=index).sort_index())
+
+
+def _real(method: Any, name: str) -> bool:
+    """Whether a setting may be a real number; a number of components, for one, changes the parameters."""
+    hint = get_type_hints(method.Hyper).get(name, float)
+    return not {*(get_args(hint) or [hint])} <= {int, bool, str, type(None)}
 
 
 def _repeat(

@@ -388,3 +388,11 @@ def test_a_path_takes_different_values():
     ratings = bf.datasets.make_ratings(20, 10, 2, density=0.6)
     with pytest.raises(ValueError, match="Expected different values"):
         bf.path("mmmf", ratings, [3.0, 3], n_components=1, repeats=1)
+
+
+@pytest.mark.parametrize(("method", "name"), [("attitude", "n_components"), ("emmmf", "members")])
+def test_a_path_takes_settings_of_real_numbers(method, name):
+    """All values share one start: every number of components had the errors of the first."""
+    ratings = bf.datasets.make_ratings(20, 10, 2, density=0.6)
+    with pytest.raises(ValueError, match=f"Expected a setting of real numbers, got {name}"):
+        bf.path(method, ratings, [1, 2], name=name, repeats=1)
