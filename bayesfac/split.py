@@ -13,6 +13,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import as_read
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
@@ -172,7 +173,9 @@ class PairFolds:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Pairs (train, test) of row numbers of X; y and groups are ignored."""
         users = np.asarray(X, dtype=object)[:, 0]
-        code = pd.factorize(users)[0] if self.by == "user" else np.arange(len(users))
+        code = np.arange(len(users))
+        if self.by == "user":  # as labels are compared: 7 and "7" are one user
+            code = pd.factorize(as_read(pd.Index(users)))[0]
         for fold in _folds(len(np.unique(code)), self.k, self.seed, self.by):
             tested = np.isin(code, fold)
             yield np.flatnonzero(~tested), np.flatnonzero(tested)

@@ -83,6 +83,9 @@ def test_pair_folds_by_user_test_every_user_once(ratings):
         tested += sorted(set(X[held, 0]))
     assert sorted(tested) == sorted(set(X[:, 0]))
     assert tested != sorted(tested)  # shuffled
+    mixed = [[7, "x"], ["7", "y"], [7.0, "z"], ["8", "x"]]  # 7 and "7" are one user
+    held = [held.tolist() for _, held in split.PairFolds(2, by="user").split(mixed)]
+    assert sorted(held) == [[0, 1, 2], [3]]
     with pytest.raises(ValueError, match="between 2 and 2 folds .one user each., got 3"):
         next(split.PairFolds(3, by="user").split([["a", 0], ["b", 0], ["b", 1]]))
     with pytest.raises(ValueError, match="Expected by="):
