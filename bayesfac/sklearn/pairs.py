@@ -22,6 +22,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from bayesfac.api import fit
+from bayesfac.core.data import reading
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tensor import LEAST, Tensor
 from bayesfac.core.errors import DataWarning
@@ -112,7 +113,11 @@ class Pairs(Cells):
         user, item = self._pairs(X, reset=False)
         check_consistent_length(user, y)
         new = pd.DataFrame({"user": user, "item": item, "rating": np.asarray(y)})
-        every = pd.concat([self._told, new]).drop_duplicates(["user", "item"], keep="last")
+        every = pd.concat([self._told, new], ignore_index=True)
+        # as labels are compared: 7 and "7" are one user
+        sides = ("user", "item")
+        codes = pd.DataFrame({side: reading.labels(every[side], side)[0] for side in sides})
+        every = every[~codes.duplicated(keep="last")]
         old, levels = self.fit_, self.fit_.data.levels
         data = Ratings(every["user"], every["item"], every["rating"], levels=levels)
         if old.is_point or isinstance(old.engine, Gibbs):

@@ -251,6 +251,9 @@ def test_ratings_are_added_and_nothing_is_forgotten():
     assert len(again.fit_.data.row_counts) == 24
     assert again.predict(rows[:1])[0] > whole.predict(rows[:1])[0]
     assert pairs.pmf(**own).partial_fit(rows, y).fit_.data.shape == (24, 6)
+    as_text = again.partial_fit(rows[:2].astype(str), y[:2])  # "0" is 0, and takes the last value
+    assert len(as_text._told) == len(y)
+    np.testing.assert_allclose(as_text.predict(rows), whole.predict(rows), atol=0.01)
 
 
 # ---------------------------------------------------------------------- cells of a tensor
