@@ -59,9 +59,7 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
     total = each @ like.weights
     sums = np.stack([np.bincount(like.cluster, like.weights * row) for row in each])
     drawn = bootstrap(sums, np.bincount(like.cluster, like.weights))
-    with np.errstate(
-        invalid="ignore"
-    ):  # a fit that gives probability 0 to a cell has an elpd of -inf
+    with np.errstate(invalid="ignore"):  # probability 0 of a cell: an elpd of minus infinity
         difference, away = total - total[0], drawn - drawn[:1]
         low, high = np.quantile(away, [0.05, 0.95], axis=1)
         sd, best = away.std(1), (drawn >= drawn.max(0)).mean(1)

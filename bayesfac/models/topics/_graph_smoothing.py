@@ -23,6 +23,8 @@ from bayesfac.models.topics._smooth_draws import SmoothRows
 
 DIVERGENCES = ("kl", "squared")
 HALVINGS = 12
+PASSES = 4  # of the bound in a sweep: a pass costs little beside one over all words
+NEWTON = 50  # most steps of Newton; about ten are needed
 TRIES = 200  # most iterations of conjugate gradients; warm starts need about ten
 
 
@@ -61,28 +63,65 @@ def smooth_rows(
 ) -> jax.Array:
     """Lower F(A) = - sum V log A + penalty(A) with rows of A on the simplex; without a penalty, the EM step.
 
-    The first step is (15), Y = (Omega + L)^-1 V with Omega the row sums of V: as Omega + L is an M-matrix and
-    L 1 = 0, Y is not negative and its rows sum to one. (15) replaces the divergence by a quadratic, so F may
-    be higher at Y; then the step towards Y is halved until F does not rise. A fixed point of (15) need not be
-    one of F, so a scaled step along the gradient of F follows, halved in the same way.
+    squared: PASSES times the minimum of a bound on F in which every row stands alone (`_apart`).
+
+    kl: first the step of (15), Y = (Omega + L)^-1 V with Omega the row sums of V. As Omega + L is an M-matrix
+    and L 1 = 0, Y is not negative and its rows sum to one. (15) replaces the divergence by a quadratic, so F
+    may be higher at Y; then the step towards Y is halved until F does not rise. A fixed point of (15) need
+    not be one of F, so a scaled step along the gradient of F follows, halved in the same way.
     """
     if not hyper.penalty:
         return normalise(V, A)
     # rows of an extrapolated A may sum to more than one, and F would call that an improvement
     A = normalise(A, A)
-    divergence, by_graph = hyper.divergence, jnp.broadcast_to(mu, len(graphs.names))
-    weight = hyper.penalty * by_graph @ graphs.weight  # one for each edge
+    weight = hyper.penalty * jnp.broadcast_to(mu, len(graphs.names)) @ graphs.weight  # of each edge
     times_edges = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # A -> E A
     degree = degrees(graphs, weight)[:, None]
+    if hyper.divergence == "squared":
+        return jax.lax.fori_loop(0, PASSES, lambda _, A: _apart(A, V, degree, times_edges(A)), A)
 
     def cost(A: jax.Array) -> jax.Array:
-        return _cost(A, V, weight, differences(graphs, A, _second_factor(A, divergence)))
+        return _cost(A, V, weight, differences(graphs, A, safe_log(A)))
 
     Y = _to_simplex(solve(times_edges, degree, V, A), A)
     A, F = _shorten(A, cost(A), cost, partial(_between, A, Y), "the step of (15) was shortened")
-    B = _second_factor(A, divergence)
-    step = _downhill(A, V, degree, B, times_edges(A), times_edges(B), divergence == "kl")
+    B = safe_log(A)
+    step = _downhill(A, V, degree, B, times_edges(A), times_edges(B))
     return _shorten(A, F, cost, partial(_along, A, step), None)[0]
+
+
+@jax.jit
+def _apart(A: jax.Array, V: jax.Array, degree: jax.Array, EA: jax.Array) -> jax.Array:
+    """The rows a of the simplex with the lowest - V log a + 2 d a^2 - 2 a (d A + E A), d the row's degree.
+
+    With m the middle of two neighbours' values so far, (a - b)^2 <= 2 (a - m)^2 + 2 (b - m)^2, and both sides
+    are equal where A stays as it is: so F does not rise. With the multiplier nu of a row's sum, each a is the
+    positive root of 4 d a^2 - h a - V = 0, h = 2 (d A + E A) - nu. The sum of these roots is convex and falls
+    as nu grows, so Newton's steps from below never go past the nu at which it is one.
+    """
+    tiny, nearly = jnp.finfo(A.dtype).tiny, 8 * A.shape[1] * jnp.finfo(A.dtype).eps
+    empty = (degree == 0) & (jnp.sum(V, -1, keepdims=True) == 0)  # such a row stays as it is
+    d, target = jnp.maximum(degree, tiny), 2 * (degree * A + EA)
+
+    def roots(nu: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The roots, Newton's step from nu, and what their sum lacks to one."""
+        h = target - nu
+        length = jnp.sqrt(h**2 + 16 * d * V)
+        a = jnp.where(h > 0, (h + length) / (8 * d), 2 * V / jnp.maximum(length - h, tiny))
+        excess = jnp.where(empty, 0, jnp.sum(a, -1, keepdims=True) - 1)
+        fall = jnp.sum(a / jnp.maximum(length, tiny), -1, keepdims=True)
+        return a, excess / jnp.maximum(fall, tiny), excess
+
+    def unsolved(state: tuple) -> jax.Array:
+        return (state[0] < NEWTON) & (jnp.max(state[3]) > nearly)
+
+    def newton(state: tuple) -> tuple:
+        count, nu, step, _ = state
+        return count + 1, nu + step, *roots(nu + step)[1:]
+
+    low = jnp.max(target + V, -1, keepdims=True) - 4 * d  # here the largest root is one
+    nu = jax.lax.while_loop(unsolved, newton, (jnp.zeros((), jnp.int32), low, *roots(low)[1:]))[1]
+    return jnp.where(empty, A, normalise(roots(nu)[0], A))
 
 
 @jax.jit
@@ -105,16 +144,15 @@ def _along(A: jax.Array, step: jax.Array, s: jax.Array) -> jax.Array:
     return jax.nn.softmax(safe_log(A) + s * step, -1)
 
 
-@partial(jax.jit, static_argnames="kl")
+@jax.jit
 def _downhill(
-    A: jax.Array, V: jax.Array, degree: jax.Array, B: jax.Array, EA: jax.Array, EB: jax.Array, kl: bool
+    A: jax.Array, V: jax.Array, degree: jax.Array, B: jax.Array, EA: jax.Array, EB: jax.Array
 ) -> jax.Array:  # fmt: skip
     """Minus the slope of F in log A, divided by a scale of each row: its words plus twice its degree."""
     tiny = jnp.finfo(A.dtype).tiny
     positive = jnp.maximum(A, tiny)
-    # d/dA of tr A' L B, with L = D - E: L log A + (L A) / A where B = log A, and 2 L A where B = A
-    graph = degree * B - EB + (degree * A - EA) / positive if kl else 2 * (degree * A - EA)
-    slope = graph - V / positive
+    # d/dA of tr A' L B, with L = D - E and B = log A: L B + (L A) / A
+    slope = degree * B - EB + (degree * A - EA - V) / positive
     slope = slope - jnp.sum(A * slope, -1, keepdims=True)
     rho = jnp.sum(V, -1, keepdims=True)
     return jnp.clip(-slope / jnp.maximum(rho + 2 * degree, tiny), -3, 3)

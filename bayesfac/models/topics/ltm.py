@@ -16,12 +16,13 @@ Manifold" (LapPLSI), CIKM 2008.
     z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 LTM is PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler
-divergence over the edges of one graph, which the views contain or which joins each row to its nearest
-neighbours. The closed step of the paper, (Omega + lambda L)^-1 applied to the expected counts, replaces R by
-a quadratic; `smooth_rows` shortens the step until J does not rise, and a fit counts the shortened steps.
-lambda is on the scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the
-posterior is a *generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws).
-Gauge: the order of the topics.
+divergence (`divergence="kl"`) over the edges of one graph, which the views contain or which joins each row to
+its nearest neighbours. The closed step of the paper, (Omega + lambda L)^-1 applied to the expected counts,
+replaces R by a quadratic; `smooth_rows` shortens the step until J does not rise, and a fit counts the
+shortened steps. With the squared difference, `smooth_rows` minimises a bound on J instead. lambda is on the
+scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the posterior is a
+*generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws). Gauge: the order of
+the topics.
 """
 
 from typing import Any, NamedTuple

@@ -21,12 +21,12 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
 The print contradicts itself: by (6) mu sums to one, by (8) alpha does. We follow (8), whose closed form is
 (10). The print weighs the graphs by the squared difference (7) but penalises by the Kullback-Leibler one (3),
 so its steps lower no common objective; here one `divergence` does both, and J falls in every step, also that
-of alpha. (15) replaces (3) by a quadratic, so J may rise: `smooth_rows` only proposes the step, and a fit
-counts the shortened steps. If `mu` is set, alpha is no parameter. One graph (`graph="name"`) is MGGM_SV,
-`penalty=0` is MVPLSA; `joint` is ours. Twin: Dirichlet rows times the factor exp(-lambda sum mu_t R_t), alpha
-uniform. The factor's normaliser depends on alpha; J and the twin leave it out, so the posterior is a
-*generalised* one. Real-valued features are used as pseudo-counts, scaled by `scale`; the graphs and `start`
-use the scaled features too.
+of alpha. (15) replaces (3) by a quadratic, so J may rise: with "kl", `smooth_rows` only proposes this step,
+and a fit counts the shortened steps; with "squared", it minimises a bound on J instead. If `mu` is set, alpha
+is no parameter. One graph (`graph="name"`) is MGGM_SV, `penalty=0` is MVPLSA; `joint` is ours. Twin:
+Dirichlet rows times the factor exp(-lambda sum mu_t R_t), alpha uniform. The factor's normaliser depends on
+alpha; J and the twin leave it out, so the posterior is a *generalised* one. Real-valued features are used as
+pseudo-counts, scaled by `scale`; the graphs and `start` use the scaled features too.
 """
 
 from typing import Any, NamedTuple

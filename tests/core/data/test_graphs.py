@@ -9,9 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
+from bayesfac.core import events
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.graphs import Graphs, degrees, differences, laplacian, neighbours
 from bayesfac.core.kernels import sparse as kernels
+from bayesfac.core.math import safe_log
+from bayesfac.models.topics import _graph_smoothing as smoothing
 from bayesfac.models.topics import ltm
 from bayesfac.models.topics._graph_smoothing import best_weights, smooth_rows, solve
 
@@ -184,6 +187,45 @@ def test_smoothing_never_raises_its_cost_and_ends_where_it_is_flat(problem, dive
         assert after <= before + 1e-9 * abs(before)
         before = after
     assert jnp.abs(jax.grad(cost)(jnp.log(A))).max() < 1e-3
+
+
+def test_steps_of_15_that_were_shortened_are_counted(problem):
+    graph, A, V = problem
+    hyper = ltm.Hyper(penalty=3.0, divergence="kl")
+    with events.listen() as heard:
+        for _ in range(20):
+            A = smooth_rows(A, V, graph, hyper)
+    assert 0 < heard["the step of (15) was shortened"] <= 20
+
+
+def test_a_row_of_the_squared_difference_goes_to_the_lowest_point_of_its_bound():
+    """A row with words and neighbours, one without words, one without neighbours, one without both."""
+    A = jnp.asarray([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.6, 0.2, 0.2]])
+    V = jnp.asarray([[2.0, 0.0, 5.0], [0.0, 0.0, 0.0], [1.0, 3.0, 4.0], [0.0, 0.0, 0.0]])
+    degree = jnp.asarray([[3.0], [2.0], [0.0], [0.0]])
+    EA = degree * jnp.asarray([0.2, 0.7, 0.1])
+    new = np.asarray(smoothing._apart(A, V, degree, EA))
+    side = np.array([(i, j, 400 - i - j) for i in range(401) for j in range(401 - i)]) / 400
+    for i in range(3):
+        words = np.where(V[i] > 0, -V[i] * np.log(np.maximum(side, 1e-300)), 0).sum(1)
+        bound = words + 2 * degree[i] * (side**2).sum(1) - 2 * side @ (degree[i] * A[i] + EA[i])
+        np.testing.assert_allclose(new[i], side[bound.argmin()], atol=0.004)
+    np.testing.assert_allclose(new[2], V[2] / 8, rtol=1e-6)  # without neighbours: the step of EM
+    np.testing.assert_array_equal(new[3], A[3])
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 1.0, 1e6])
+def test_the_squared_difference_never_raises_the_cost(problem, penalty):
+    graph, A, V = problem
+    A, hyper = A / A.sum(1, keepdims=True), ltm.Hyper(penalty=penalty)
+    V = V.at[3].set(0).at[7, 1:].set(0)
+    weight = penalty * jnp.asarray(graph.weight[0])
+    costs = []
+    for _ in range(30):
+        costs.append(float(weight @ differences(graph, A, A) - jnp.sum(V * safe_log(A))))
+        A = smooth_rows(A, V, graph, hyper)
+        np.testing.assert_allclose(A.sum(1), 1, atol=1e-12)
+    assert (np.diff(costs) <= 1e-12 * np.abs(costs[0])).all()
 
 
 def test_the_weights_of_10_minimise_8():
