@@ -16,6 +16,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.scaling import raw_features, rescaled
+from bayesfac.core.data.task_pieces import Piece
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
@@ -108,7 +109,7 @@ def _as_training(
     """The data with the columns of training, and the draws of the sites of their tasks."""
     card = fit.data
     if isinstance(data, Tasks):
-        _check_features(card, data.host.features)
+        data = _with_views(card, data)
         data = rescaled(data, card.scales) if card.scales else data
         at = positions_of(card.coords["task"], data.tasks)
         if (at < 0).any():
@@ -201,10 +202,30 @@ def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str
     return whole
 
 
+def _with_views(card: Card, data: Tasks) -> Tasks:
+    """The rows with the views of training. One that none of them has is one that they lack, as a task may."""
+    known = _of_training(card)
+    lacking = {v: known[v] for v in known if v != LABELS and v not in data.names}
+    if not lacking or not set(data.names) <= set(known):
+        _check_features(card, data.features)
+        return data
+    _check_features(card, data.features | lacking)
+    pieces = {}
+    for i, (task, at) in enumerate(zip(data.tasks, data.bounds, strict=True)):
+        here = [b for b in data.blocks if b == LABELS or data.host.present[b][i]]
+        pieces[task] = Piece({b: data[b][at] for b in here}, data.labelled[at], data.rows[at])
+    return Tasks.of_pieces(pieces, data.features | lacking, {})
+
+
+def _of_training(card: Card) -> dict[str, pd.Index]:
+    """The columns of every block of training, before they were scaled."""
+    known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
+    return known | {name: raw_features(known[name], scale) for name, scale in card.scales.items()}
+
+
 def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
     """The new rows must have the views of training, column by column; labels may be absent."""
-    known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
-    known |= {name: raw_features(known[name], scale) for name, scale in card.scales.items()}
+    known = _of_training(card)
     views, new = ([name for name in names if name != LABELS] for names in (known, features))
     if set(views) != set(new):
         raise ValueError(f"Expected the views {views} of training, got {new}")

@@ -235,6 +235,15 @@ def test_what_is_folded_in_beside_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_rows_of_a_task_that_lacks_a_view_come_alone(name):
+    """Task c has no links in training, and its new rows have none either."""
+    fit, views = point(name), drawn({"b": 3, "c": 4}, 5)[0]
+    alone, together = fit.fold_in({"c": views["c"]}), fit.fold_in(views)
+    ask = pd.DataFrame({"row": [f"c5.{i}" for i in range(4)], "label": "y"})
+    np.testing.assert_allclose(alone.predict(ask).mean, together.predict(ask).mean, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_views_tell_and_labels_help(name):
     fit, sizes = point(name), {"a": 30, "b": 30}
     told, bare = new(sizes, known=1.0), new(sizes)
@@ -283,7 +292,7 @@ BOTH = {"words": WORDS, "links": LINKS}
 BAD = [
     ({"z": BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 'z'"),
     ({"a": BOTH, 7: BOTH}, ValueError, r"Expected rows of the tasks \['a', 'b', 'c'\], got 7$"),
-    ({"a": {"words": WORDS}}, ValueError, r"views \['links', 'words'\] of training, got \['words'\]"),
+    ({"a": {"word": WORDS}}, ValueError, r"views \['links', 'words'\] of training, got \['word'\]"),
     ({"a": {**BOTH, "more": WORDS}}, ValueError, r"of training, got \['links', 'more', 'words'\]"),
     ({"a": {**BOTH, "words": LINKS}}, ValueError, "the 7 columns of 'words' in training, got others"),
     ({"a": {**BOTH, "words": pd.DataFrame(WORDS, columns=[*"abcdefg"])}}, ValueError, "7 columns of 'words'"),
