@@ -128,6 +128,7 @@ def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[List
     >>> [len(test) for train, test in k_fold(ratings, 2)]
     [2, 2]
     """
+    _refuse(ratings, Tasks)
     return (_divide(ratings, fold) for fold in _folds(len(ratings), k, seed, "rating"))
 
 
@@ -193,6 +194,7 @@ def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -
     >>> weak_generalisation(ratings).test.frame()["user"].tolist()
     [0, 1]
     """
+    _refuse(ratings, Tasks, Tensor, Views)
     held = _per_user(ratings, np.unique(ratings.user), held_out, np.random.default_rng(seed))
     return Weak(*_divide(ratings, held))
 
@@ -209,6 +211,7 @@ def strong_generalisation(
     >>> len(parts.train), len(parts.given), len(parts.test)
     (2, 1, 1)
     """
+    _refuse(ratings, Tasks, Tensor, Views)
     rated = np.unique(ratings.user)
     if not 0 < n_users < len(rated):
         raise ValueError(
@@ -220,6 +223,14 @@ def strong_generalisation(
     held = _per_user(ratings, apart, held_out, rng)
     new, tested = np.isin(ratings.user, apart), _mask(ratings, held)
     return Strong(ratings.take(~new), ratings.take(new & ~tested), ratings.take(tested))
+
+
+def _refuse(data: Any, *kinds: type) -> None:
+    """Refuse containers whose cells are no ratings of users, or, as labels, follow the rows of views."""
+    if isinstance(data, kinds):
+        hint = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
+        hint = hint if isinstance(data, Tasks) else ""
+        raise TypeError(f"Expected ratings, got {type(data).__name__}{hint}")
 
 
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:

@@ -164,6 +164,19 @@ def test_impossible_requests_are_refused_at_once(call, said):
 
 
 # -- tasks ----------------------------------------------------------------------------------------
+def test_containers_without_ratings_are_refused():
+    """Of tasks, numbers of labels were taken for numbers of rows."""
+    tasks, views = datasets.make_tasks(20, 2, seed=0)[0], datasets.make_topics(10)[0]
+    for call in (split.k_fold, split.weak_generalisation):
+        with pytest.raises(
+            TypeError, match=r"got Tasks: bf.evaluate has folds of rows, bf.split.hold"
+        ):
+            call(tasks)
+    for data, name in ((tasks, "Tasks"), (views, "Views")):
+        with pytest.raises(TypeError, match=f"Expected ratings, got {name}"):
+            split.strong_generalisation(data, 2)
+
+
 def test_labels_of_a_share_of_every_task_are_hidden():
     data, _ = datasets.make_tasks(60, 3, labelled=0.7, seed=0)
     train, test = split.holdout(data, 0.5, seed=1)
