@@ -111,3 +111,19 @@ def test_an_answer_has_the_precision_of_its_caller():
             for run in (step, jax.jit(step)):
                 assert run(one).dtype == one.dtype
                 np.testing.assert_array_equal(run(one), one)
+
+
+@pytest.mark.parametrize("name", ["cplst", "lsml"])
+def test_rows_without_labels_count_for_the_scales_alone(name):
+    """One row far from all others: raw features hide it from the fit, scaled ones do not."""
+    x, y = made(1.0, 40)
+    more = np.vstack([x, np.full(8, 300.0)]), np.vstack([y, np.full(4, np.nan)])
+
+    def predicted(x, y, scaled):
+        data = bf.Tasks(x, y)
+        fit = bf.fit(name, data, scaled=scaled, cut=0.5, progress=False)
+        return np.asarray(fit.predict(data.grid()).mean)[: 4 * 40]
+
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(predicted(*more, False), predicted(x, y, False), atol=1e-10)
+        assert np.abs(predicted(*more, True) - predicted(x, y, True)).max() > 1e-3
