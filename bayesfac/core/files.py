@@ -42,9 +42,9 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def clear_unfinished(folder: Path, suffix: str) -> None:
-    """Remove the temporary files of a killed process from a folder that no other process uses."""
+    """Remove the temporary files of a killed process from a folder that no other run uses."""
     for part in folder.glob(f".*{suffix}"):
-        part.unlink()
+        part.unlink(missing_ok=True)  # the processes of one run do this at the same time
 
 
 def sha256(path: str | os.PathLike[str]) -> str:

@@ -4,13 +4,14 @@ import errno
 import json
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import CorruptFile
-from bayesfac.core.files import atomic, sha256
+from bayesfac.core.files import atomic, clear_unfinished, sha256
 from bayesfac.inference.checkpoint import Checkpoint, read_arrays, write_arrays
 from bayesfac.inference.stored_draws import StoredDraws, Writer
 
@@ -39,6 +40,15 @@ def test_readers_see_the_old_file_until_the_new_one_is_whole(tmp_path):
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~mask
+
+
+def test_two_processes_clear_one_folder(tmp_path, monkeypatch):
+    """One of them finds a file that the other one has removed by then."""
+    (tmp_path / ".checkpoint.npz").touch()
+    seen = [tmp_path / ".gone.npz", tmp_path / ".checkpoint.npz"]
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter(seen))
+    clear_unfinished(tmp_path, ".npz")
+    assert not os.listdir(tmp_path)
 
 
 # -- a changed byte -------------------------------------------------------------------------------
