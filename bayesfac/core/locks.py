@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from bayesfac.core.files import umask
+
 BEAT, STALE = 10.0, 120.0  # seconds between two touches; without a touch until a lock is taken over
 
 
@@ -53,6 +55,7 @@ def _created(path: Path, token: str) -> bool:
     handle, name = tempfile.mkstemp(prefix=".lock-", dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(owner, file)
+    os.chmod(name, 0o666 & ~umask())  # processes of other users read the owner too
     try:
         os.link(name, path)  # fails if the lock is there; no reader sees half of it
     except FileExistsError:

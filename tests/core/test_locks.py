@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -75,3 +76,14 @@ def test_the_heart_beats_while_the_work_lasts(tmp_path, monkeypatch):
             if place.stat().st_mtime > 0:
                 break
         assert place.stat().st_mtime > 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of files")
+def test_other_users_can_read_who_holds_a_lock(tmp_path):
+    """As far as this process lets them: their workers on other machines would fail with PermissionError."""
+    place, mask = tmp_path / "cell.lock", os.umask(0o022)
+    try:
+        with lock(place):
+            assert stat.S_IMODE(place.stat().st_mode) == 0o644
+    finally:
+        os.umask(mask)
