@@ -1,7 +1,8 @@
 """Compiled programs: a folder that keeps them for later processes, and functions compiled for settings.
 
 BAYESFAC_CACHE names the folder; without it the folder is the system's cache folder for bayesfac. With
-BAYESFAC_CACHE=off nothing is kept. A folder that the user set for JAX or Numba is not changed.
+BAYESFAC_CACHE=off nothing is kept, nor where this process cannot write into the folder, as in a container
+without a home. A folder that the user set for JAX or Numba is not changed.
 """
 
 import os
@@ -25,7 +26,22 @@ def folder() -> Path | None:
     named = os.environ.get("BAYESFAC_CACHE")
     if named == "off":
         return None
-    return Path(named).expanduser() if named else _system_folder() / "bayesfac"
+    try:
+        place = Path(named).expanduser() if named else _system_folder() / "bayesfac"
+    except RuntimeError:  # no home
+        return None
+    # Numba ends a fit with an error if it has no place, but it may have one of the user's own
+    return place if _writable(place) or os.environ.get("NUMBA_CACHE_DIR") else None
+
+
+@cache
+def _writable(place: Path) -> bool:
+    """Whether this process can write into the folder, which is made."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(place, os.W_OK | os.X_OK)
 
 
 def _system_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Compiled programs are forgotten before a process has no memory maps left."""
+"""Compiled programs: where they are kept, and that they are forgotten before no memory maps are left."""
 
 from pathlib import Path
 
@@ -23,3 +23,23 @@ def test_a_fit_forgets_programs_where_they_fill_the_maps(monkeypatch):
     again = bf.fit("pmf", data, bf.Gibbs(5, 5, 1), **settings)
     assert forgotten == [1]
     np.testing.assert_array_equal(first.draws["U"], again.draws["U"])
+
+
+def test_nothing_is_kept_where_the_folder_cannot_be_written(tmp_path, monkeypatch):
+    """Numba would end the fit: in a container without a home, for example."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("BAYESFAC_CACHE", str(tmp_path / "deep" / "cache"))
+    assert programs.folder() == tmp_path / "deep" / "cache"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BAYESFAC_CACHE", str(tmp_path / "file" / "cache"))
+    assert programs.folder() is None
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # Numba has a place of its own
+    assert programs.folder() == tmp_path / "file" / "cache"
+
+    def lost():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("BAYESFAC_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lost)
+    assert programs.folder() is None
