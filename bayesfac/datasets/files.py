@@ -7,7 +7,6 @@ numbers. Error messages name the line of the file.
 import gzip
 import io
 import os
-import re
 import warnings
 import zipfile
 import zlib
@@ -24,7 +23,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data.columns import RATINGS, VIEWS, Columns, choose, is_role, with_time
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import indefinite
+from bayesfac.core.data.reading import indefinite, with_places
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets import frames
@@ -118,7 +117,7 @@ def _read(
         return Ratings(user, item, values, **options, times=None if times is None else times.array)
     except ValueError as error:  # rows are counted from 0: name the lines of the file instead
         index = table.index
-        line = re.sub(r"\brow (\d+)", lambda m: f"{index.name} {index[int(m[1])]}", str(error))
+        line = with_places(str(error), lambda row: f"{index.name} {index[row]}")
         raise ValueError(f"{path}: {line}") from error
 
 

@@ -6,7 +6,6 @@ Whatever is wrong is said as `files.read` says it.
 """
 
 import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -85,7 +84,7 @@ def read_large(
     try:
         made = deal(coded, labels, counts, seen.summary, scale, duplicates, chunked)
     except ValueError as error:
-        said = re.sub(r"\brow (\d+)", lambda m: seen.place(int(m[1]), pieces), str(error))
+        said = reading.with_places(str(error), lambda row: seen.place(row, pieces))
         raise ValueError(f"{path}: {said}") from error
     return made.named(path.name)
 

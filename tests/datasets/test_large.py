@@ -97,6 +97,7 @@ def outcome(reader, path, settings):
         (TWICE, {"duplicates": "mean"}),
         (TWICE, {"duplicates": "mean", "levels": 5}),
         (pd.concat([changed("rating", [1], np.nan), TABLE.iloc[[5]]], ignore_index=True), {}),
+        (TWICE.assign(user="row 7" + TWICE["user"] * 3, item="row 99"), {}),  # labels, no places
     ],
 )  # fmt: skip
 def test_ids_counts_and_messages_are_those_of_the_small_reader(tmp_path, table, settings, bad):

@@ -198,6 +198,16 @@ def test_a_level_off_the_scale_is_named_by_its_line(tmp_path):
         datasets.read(written(tmp_path, "user,item,rating\na,x,4\nb,x,9\n"), levels=5)
 
 
+def test_a_label_that_reads_like_a_place_is_said_as_it_is(tmp_path):
+    """Message and label are of one text: "row 77" is a user, and no row of the file."""
+    path = written(tmp_path, "user,item,rating\nrow 77,it's,4\nrow 1,it's,3\nrow 77,it's,2\n")
+    said = r"""second in line 4 \(user 'row 77', item "it's"; the first is line 2\)"""
+    with pytest.raises(ValueError, match=said):
+        datasets.read(path)
+    with pytest.raises(ValueError, match=r"got 4 in line 2 \(user 'row 77', item"):
+        datasets.read(path, levels=3)
+
+
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="which does not exist"):
         datasets.read(tmp_path / "none.csv")

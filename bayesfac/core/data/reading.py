@@ -4,7 +4,8 @@ Labels are compared by what they read as: 7, 7.0 and "7" are one label, "007" is
 """
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import columns as names
+
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
 
 def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
@@ -145,6 +148,17 @@ def positions(rows: Any) -> np.ndarray:
     """Positions or a mask as an array; an empty list becomes an array of integers."""
     array = np.asarray(rows)
     return array if array.size else array.astype(np.int64)
+
+
+def with_places(message: str, place: Callable[[int], str]) -> str:
+    """The message with place(7) for "row 7"; labels, which are quoted, stay as they are.
+
+    Examples
+    --------
+    >>> with_places("a second in row 0 (user 'row 7')", lambda row: f"line {row + 2}")
+    "a second in line 2 (user 'row 7')"
+    """
+    return re.sub(rf"{QUOTED}|\brow (\d+)", lambda m: place(int(m[1])) if m[1] else m[0], message)
 
 
 def plain(label: Any) -> Any:
