@@ -233,8 +233,8 @@ def load_tasks(path: Path) -> Tasks:
     for name, value in arrays.items():
         kind, _, block = name.partition(" ")
         kinds.setdefault(kind, {})[block] = value
-    features = {block: pd.Index(names) for block, names in kinds["features"].items()}
-    rows, tasks, start = pd.Index(arrays["rows"]), pd.Index(arrays["tasks"]), arrays["start"]
+    features = {block: _index(names) for block, names in kinds["features"].items()}
+    rows, tasks, start = _index(arrays["rows"]), _index(arrays["tasks"]), arrays["start"]
     tables = {
         block: sp.csr_matrix(
             tuple(kinds[part][block] for part in ("data", "indices", "indptr")),
@@ -253,13 +253,20 @@ def load_tasks(path: Path) -> Tasks:
 
 
 def _names(index: pd.Index) -> np.ndarray:
-    """Labels of one kind as an array without objects."""
+    """Labels as an array without objects: text beside numbers, as of a constant feature, as one JSON text."""
     names = np.asarray(index)
     if names.dtype.kind in "iu":
         return names
-    if not all(isinstance(name, str) for name in names):
-        odd = plain(next(name for name in names if not isinstance(name, str)))
+    plain_names = [plain(name) for name in names]
+    kinds = set(map(type, plain_names))
+    if odd := kinds - {str, int}:
+        name = next(name for name in plain_names if type(name) in odd)
         raise TypeError(
-            f"Expected labels of text or whole numbers for other processes, got {odd!r}"
+            f"Expected labels of text or whole numbers for other processes, got {name!r}"
         )
-    return np.array(names, str)
+    return np.array(json.dumps(plain_names)) if int in kinds else np.array(plain_names, str)
+
+
+def _index(names: np.ndarray) -> pd.Index:
+    """The labels that `_names` wrote."""
+    return pd.Index(names if names.ndim else json.loads(str(names)))

@@ -65,7 +65,9 @@ def test_settings_and_engines_arrive_as_they_were(way):
     )
 
 
-@pytest.mark.parametrize("kind", ["one task", "missing view", "unlabelled", "unknown cells"])
+@pytest.mark.parametrize(
+    "kind", ["one task", "missing view", "unlabelled", "unknown cells", "constant"]
+)
 def test_data_arrive_as_they_were(tmp_path, kind):
     views, labels = tables()
     data = {
@@ -79,6 +81,7 @@ def test_data_arrive_as_they_were(tmp_path, kind):
         "unknown cells": lambda: bf.Tasks(
             views, labels.mask(labels.eq(1) & (np.arange(24) < 3)[:, None])
         ),
+        "constant": lambda: bf.Tasks(np.eye(3), np.eye(3), constant=True),  # text beside numbers
     }[kind]()
     shared_runs.save_tasks(tmp_path / "it.npz", data)
     again = shared_runs.load_tasks(tmp_path / "it.npz")
