@@ -99,7 +99,8 @@ def evaluate(
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
     own = tuple(metric for metric in wanted if callable(metric))
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
-    if finished and (folder is None or not Path(folder).is_dir()):
+    # a plan makes its folder
+    if finished and (folder is None or not (shared or Path(folder).is_dir())):
         raise ValueError(f"Expected a folder in which finished cells are, got {folder}")
     cells = planned(tasks, runners, settings, _folder(folder))
     done = _finished(cells)

@@ -65,6 +65,15 @@ def test_settings_and_engines_arrive_as_they_were(way):
     )
 
 
+def test_a_plan_makes_its_folder(tmp_path):
+    """Also where nothing is run: workers of a cluster do that later."""
+    folder = tmp_path / "deep" / "run"
+    found = run(WAYS, folds=2, folder=folder, shared=True, finished=True)
+    assert found.cells.empty and len(list((folder / "plan").glob("*.json"))) == 4
+    with pytest.raises(ValueError, match="^Expected a folder in which finished cells are"):
+        run(WAYS, folds=2, folder=tmp_path / "other", finished=True)
+
+
 @pytest.mark.parametrize(
     "kind", ["one task", "missing view", "unlabelled", "unknown cells", "constant"]
 )
