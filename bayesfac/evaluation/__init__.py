@@ -98,6 +98,7 @@ def evaluate(
         raise ValueError(f"Expected empty within [0, 1], got {empty!r}")
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
     own = tuple(metric for metric in wanted if callable(metric))
+    folds, seed = int(folds), int(seed)  # of NumPy, they are no JSON
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
     # a plan makes its folder
     if finished and (folder is None or not (shared or Path(folder).is_dir())):

@@ -74,6 +74,15 @@ def test_a_plan_makes_its_folder(tmp_path):
         run(WAYS, folds=2, folder=tmp_path / "other", finished=True)
 
 
+def test_numbers_of_numpy_are_settings_of_a_run(tmp_path):
+    """Of a loop over np.arange, for example."""
+    given = {"folds": np.int64(2), "seed": np.int64(3)}
+    found = run(WAYS, **given, folder=tmp_path, shared=True)
+    assert "2 folds" in repr(found)
+    whole = run(WAYS, folds=2, seed=3)
+    pd.testing.assert_frame_equal(numbers(found), numbers(whole), check_exact=True)
+
+
 @pytest.mark.parametrize(
     "kind", ["one task", "missing view", "unlabelled", "unknown cells", "constant"]
 )
