@@ -356,7 +356,9 @@ def empty(raw: pd.Series) -> np.ndarray:
 
 
 def as_numbers(raw: pd.Series) -> np.ndarray:
-    """Numbers, NaN where there is none."""
+    """Numbers, NaN where there is none; dates and times are none, which pandas would count in some unit."""
+    if raw.dtype.kind in "mMc":
+        return np.full(len(raw), np.nan)
     return pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
 
 

@@ -4,6 +4,7 @@ import gzip
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -140,6 +141,16 @@ def test_parquet_keeps_its_types(tmp_path):
     ratings.frame().to_parquet(tmp_path / "r.parquet")
     again = datasets.read(tmp_path / "r.parquet", levels=5)
     assert again.fingerprint() == ratings.fingerprint()
+
+
+def test_dates_are_no_ratings(tmp_path):
+    """As numbers they would be counts of some unit: 1.6e15 of a column of days."""
+    pytest.importorskip("pyarrow", reason="parquet needs the extra bayesfac[datasets]")
+    table = pd.DataFrame({"user": ["a", "b"], "item": ["x", "x"]})
+    for dates in (pd.date_range("2020", periods=2, tz="UTC"), pd.to_timedelta([1, 2], "s")):
+        table.assign(rating=dates).to_parquet(tmp_path / "r.parquet")
+        with pytest.raises(ValueError, match=r"a finite number as rating in .*got Time.* in row 0"):
+            datasets.read(tmp_path / "r.parquet")
 
 
 def test_npz_of_triplets_sparse_or_dense(tmp_path):
