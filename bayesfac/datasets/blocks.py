@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data import reading
 from bayesfac.core.data.columns import RATINGS, Columns, choose, with_time
 from bayesfac.datasets import files, frames
 
@@ -118,7 +119,8 @@ def _arrays(path: Path, arrays: dict[str, Path], columns: Columns | None) -> Pie
     def pieces() -> Iterator[Piece]:
         for begin in range(0, sizes[0], ROWS):
             # mapped anew for each block: pages of an open map would count as memory of this process
-            parts = [np.array(_mapped(arrays[name])[begin : begin + ROWS]) for name in names]
+            maps = [_mapped(arrays[name])[begin : begin + ROWS] for name in names]
+            parts = [np.array(reading.native(one)) for one in maps]
             yield Piece(pd.DataFrame(dict(zip(RATINGS, parts, strict=True))), begin)
 
     return pieces

@@ -90,6 +90,8 @@ def outcome(reader, path, settings):
         (TABLE.assign(user=pd.array([1, 2, None] * 3, "Int64")), {}),
         (TABLE.assign(user=["010", "7", "10"] * 3), {}),
         (TABLE.assign(rating=TABLE["rating"].astype(int) * 2**60), {}),
+        (TABLE.assign(rating=pd.date_range("2020", periods=9)), {}),
+        (TABLE.assign(rating=pd.to_timedelta(range(9), "s")), {}),
         (TABLE.drop(columns="item"), {}),
         (TABLE.rename(columns={"user": "who"}).assign(day=1), {"columns": ["who", "item", "rating"]}),
         (TABLE.iloc[:0], {}),
@@ -196,6 +198,16 @@ def test_a_folder_of_arrays(tmp_path):
     np.save(tmp_path / "rating.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"Expected a NumPy array in .*rating.npy"):
         read_large(tmp_path)
+
+
+def test_arrays_of_another_byte_order(tmp_path):
+    user, item, value = TABLE["user"].map(ord).to_numpy(), TABLE["item"], TABLE["rating"]
+    for name, array in {"user": user, "item": item, "rating": value}.items():
+        np.save(tmp_path / f"{name}.npy", np.array(array).astype(array.dtype.newbyteorder(">")))
+    large, small = read_large(tmp_path), bf.Ratings(user.astype(">i8"), item, value)
+    assert list(large.users) == list(small.users) == [97, 98, 99, 100]
+    assert large.per_row("user").tolist() == small.per_row("user").tolist() == [3, 3, 2, 1]
+    assert large.mean == small.mean
 
 
 def test_a_folder_of_tables(tmp_path):

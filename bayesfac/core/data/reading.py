@@ -29,7 +29,7 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
         raise ValueError(
             f"Expected a one-dimensional list of {what} labels, got shape {flat.shape}"
         )
-    codes, distinct = pd.factorize(flat)
+    codes, distinct = pd.factorize(native(flat))
     if (codes < 0).any():
         row = int(np.argmax(codes < 0))
         raise ValueError(f"Expected {indefinite(what)} label in every row, got none in row {row}")
@@ -42,6 +42,13 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], distinct[order]
+
+
+def native(flat: Any) -> Any:
+    """Numbers in the byte order of this machine: pandas finds no others, as some files have them."""
+    if isinstance(flat.dtype, np.dtype) and not flat.dtype.isnative:
+        return flat.astype(flat.dtype.newbyteorder("="))
+    return flat
 
 
 def _order(distinct: pd.Index) -> np.ndarray:
@@ -61,7 +68,7 @@ def as_read(index: pd.Index) -> pd.Index:
     ([7, 10], ['7', '007'])
     """
     if index.dtype.kind in "iu":
-        return index
+        return native(index)
     texts = [_text(label) for label in index]
     try:
         whole = [int(text) for text in texts]
