@@ -81,6 +81,9 @@ def _kinds(path: Path) -> dict[Any, str]:
     """The columns of a Parquet file, and their types."""
     with files.as_parquet(path), _opened(path) as file:
         schema = file.schema_arrow
+    if len(set(schema.names)) < len(schema.names):
+        again = next(name for name in schema.names if schema.names.count(name) > 1)
+        raise ValueError(f"Expected different columns in {path}, got {again!r} twice")
     names = schema.empty_table().to_pandas().columns  # without a stored index
     return {name: str(schema.field(name).type) for name in names}
 

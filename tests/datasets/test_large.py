@@ -238,6 +238,11 @@ def test_what_is_no_large_file_is_said(tmp_path):
     (tmp_path / "r.csv").write_text("user,item,rating\na,b,1\n")
     with pytest.raises(ValueError, match="bf.datasets.read reads other files"):
         read_large(tmp_path / "r.csv")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    twice = pa.table([["a"], ["x"], [1.0], [2.0]], names=["user", "item", "rating", "rating"])
+    pq.write_table(twice, tmp_path / "r.parquet")
+    with pytest.raises(ValueError, match="Expected different columns in .*, got 'rating' twice"):
+        read_large(tmp_path / "r.parquet")
     (tmp_path / "r.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="Expected parquet in"):
         read_large(tmp_path / "r.parquet")
