@@ -20,9 +20,10 @@ NO_NUMBERS = ("folder", "save_every", "shares", "jobs")
 
 def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, start: Any) -> str:
     """A digest of everything that determines the numbers: a checkpoint belongs to one digest."""
-    settings = {k: v for k, v in asdict(engine).items() if k not in NO_NUMBERS}
+    settings = {k: _plain(v) for k, v in asdict(engine).items() if k not in NO_NUMBERS}
+    told = type(hyper)(*map(_plain, hyper))
     digest = hashlib.sha256(
-        repr((method.name, hyper, type(engine).__name__, settings, seed)).encode()
+        repr((method.name, told, type(engine).__name__, settings, _plain(seed))).encode()
     )
     digest.update(data.fingerprint().encode())
     for one in start if isinstance(start, tuple) else [start or {}]:
@@ -30,6 +31,13 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
             digest.update(site.encode() + np.ascontiguousarray(value).tobytes())
     digest.update(str(jax.dtypes.canonicalize_dtype(np.float64)).encode())
     return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The setting in terms of Python: 0.5 and np.float64(0.5) are one number."""
+    if type(value) is tuple:
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @cache

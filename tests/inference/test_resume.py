@@ -241,6 +241,19 @@ def test_how_often_it_is_saved_is_not_another_run(tmp_path):
     np.testing.assert_array_equal(again["U"], first["U"])
 
 
+def test_numbers_of_numpy_are_the_same_settings(tmp_path):
+    """A seed of np.arange, a noise that NumPy computed: the finished run is read back."""
+    data, _ = bf.datasets.make_gaussian(8, 6, 2, density=0.7, seed=0)
+    scales = {"noise": 0.5, "scale_user": 1.0, "scale_item": 1.0, "n_components": 2}
+    engine = bf.Gibbs(2, 3, 1, folder=str(tmp_path))
+    one = bf.fit("pmf", data, engine, seed=1, **scales)
+    scales["noise"] = np.float64(0.5)
+    again = bf.fit("pmf", data, engine, seed=np.int64(1), **scales)
+    np.testing.assert_array_equal(again.draws["U"], one.draws["U"])
+    with pytest.raises(ValueError, match="got another"):
+        bf.fit("pmf", data, engine, seed=np.int64(2), **scales)
+
+
 def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
     """A site is every NPY file of the folder: half of one must not become another."""
     (tmp_path / "draws").mkdir()
