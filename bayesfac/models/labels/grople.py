@@ -30,8 +30,8 @@ in one entry J is convex for every R, whose diagonal is zero. V: all groups at o
 U: a step through (V'V + (ridge + coupling) I)^-1, the exact minimum if alpha is 0, halved until J does not
 rise. Before both, every column is rescaled (s U, V / s, s Z); after Z the sweep is extrapolated, doubling the
 step as long as J falls, because U M and V M^-T fit the labels alike for any M and alternating steps are slow
-in those directions. Exact zeros of V and Z stay zero there. A row without labels lies at its x Z and changes
-nothing else but the scales of `ready`; so do new rows, which leave those too.
+in those directions. Exact zeros of V and Z stay zero there. A row without labels lies at its x Z; it changes
+the scales of features (`ready`) and nothing else. A new row changes nothing.
 
 Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
 normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
