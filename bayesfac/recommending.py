@@ -69,9 +69,12 @@ def recommend(
     -------
     DataFrame
         user, rank, item, score (ranked by it), mean and sd_mean of the expected rating, in_top (the
-        probability), flagged. `attrs["in_top"]` says what the probability rests on: for draws it is the
-        share of the draws; for a point fit, whose parameters have no spread, the share of ratings
-        simulated with its noise. All rules but "mean" use these ratings of a point fit too.
+        probability), flagged. Draws have a row for a known user or item without ratings too: sd_mean and
+        in_top count its spread, which is that of the prior. Of a user that training did not know, the
+        expected rating of a draw is the mean over the prior. `attrs["in_top"]` says what the probability
+        rests on: for draws it is the share of the draws; for a point fit, whose parameters have no spread,
+        the share of simulated ratings, with its noise and the prior of what has no ratings. All rules but
+        "mean" use these ratings of a point fit too.
 
     Examples
     --------
@@ -89,7 +92,7 @@ def recommend(
         raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
     labels = _listed(known["user"] if users is None else users, "user")
     rows = positions_of(known["user"], labels)
-    _warn_of_unknown(known["user"], labels[rows < 0])
+    _warn_of_unseen(fit, labels, rows)
     closed = _closed(fit, labels, exclude)
     tables = []
     for at, values, mean in _samples(fit, labels, rows, seed, memory):
@@ -201,7 +204,8 @@ def _samples(
     the same ratings, which are computed once for all of them.
     """
     items, draws = fit.data.coords["item"], fit._as_draws()
-    every, unrated = np.arange(len(items)), np.flatnonzero(fit.data.cells("item") == 0)
+    every, unrated = np.arange(len(items)), fit.data.cells("item") == 0
+    by_user = fit.data.cells("user")
     count = OUTCOMES if fit.is_point else int(np.prod(next(iter(draws.values())).shape[:2]))
     size = max(1, memory // (16 * count * len(every)))
     old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
@@ -218,19 +222,17 @@ def _samples(
             values = outcomes(*run, grid, key)
         shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
-        if fit.is_point and len(
-            unrated
-        ):  # their rows do not have the spread of the prior: see `locate`
-            users = labels[at[: shape[1]]]
-            pairs = {
-                "user": np.repeat(users, len(unrated)),
-                "item": np.tile(items[unrated], len(users)),
-            }
+        own = rows[at[: shape[1]]]
+        lone = unrated | (by_user[own] == 0)[:, None] & (own >= 0)[:, None]
+        if fit.is_point and lone.any():  # a row of a point has no spread of the prior: see `locate`
+            place, item = np.nonzero(lone)
+            pairs = {"user": fit.data.coords["user"][own[place]], "item": items[item]}
             query = fit.data.locate(pd.DataFrame(pairs))[0]
-            run, shape = (fit.method, fit.hyper, draws), (-1, len(users), len(unrated))
-            values, mean = np.array(values), np.array(mean)
-            values[..., unrated] = outcomes(*run, query, jax.random.fold_in(key, 1)).reshape(shape)
-            mean[:, unrated] = expectations(*run, query, memory).reshape(shape)[0]
+            if own[0] < 0:  # labels that training did not know
+                query = query._replace(row=np.full(len(place), -1))
+            run, values, mean = (fit.method, fit.hyper, draws), np.array(values), np.array(mean)
+            values[:, place, item] = outcomes(*run, query, jax.random.fold_in(key, 1))
+            mean[place, item] = expectations(*run, query, memory)[0]
         whole = (len(at), len(every))
         yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
 
@@ -307,13 +309,16 @@ def _check_count(n: Any, most: int, what: str) -> None:
         raise ValueError(f"Expected n from 1 to {most}, as there are {most} {what}, got {n!r}")
 
 
-def _warn_of_unknown(known: pd.Index, lost: pd.Index) -> None:
-    if len(lost):
-        first = plain(lost[0])
-        what = (
-            f"{len(lost)} user(s) without training data get items by the prior, such as {first!r}"
-        )
-        warnings.warn(what + _near(known, first), DataWarning, stacklevel=3)
+def _warn_of_unseen(fit: "Fit", labels: pd.Index, rows: np.ndarray) -> None:
+    """Name the users without training data: unknown labels, and users that have features alone."""
+    known, unknown = fit.data.coords["user"], rows < 0
+    unseen = unknown | (fit.data.cells("user")[rows] == 0)
+    if not unseen.any():
+        return
+    first = plain(labels[unknown if unknown.any() else unseen][0])
+    what = f"{unseen.sum()} user(s) without training data get items by the prior, such as {first!r}"
+    near = _near(known, first) if unknown.any() else ""
+    warnings.warn(what + near, DataWarning, stacklevel=3)
 
 
 def _near(known: pd.Index, lost: Any) -> str:

@@ -40,6 +40,8 @@ class Everywhere:
 
     `mean`, `sd` (noise included) and `sd_mean` are matrices. `frame()` is a long table with labels, and
     `to_parquet(path)` writes this table block by block, so that the cells need not fit in memory.
+    Draws have a row for a label without training data too, whose spread, that of the prior, is in `sd_mean`;
+    for `predict` the expected outcome of such a label is the mean over the prior. `sd` is the same.
     Rows are in the order of `data.rows`; tasks have labelled rows first, whatever the order in which you gave
     them.
     """
