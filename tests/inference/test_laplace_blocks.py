@@ -7,6 +7,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.kernels import sparse
+from bayesfac.core.laws import response
 from bayesfac.core.method import REGISTRY, settle, sites
 from bayesfac.inference.variational import blocks
 
@@ -58,11 +59,19 @@ def test_draws_lie_about_the_point_with_finite_widths(tmp_path):
     assert again.engine == engine
 
 
+def test_a_note_says_whether_draws_became_wider_or_narrower():
+    told = response.told
+    assert told(1.0306, "a")[0].startswith("standard deviations of rows are 3.1% wider than a, by")
+    assert "are 2.0% narrower than a" in told(0.98, "a")[0]
+    assert told(1.0004, "a") == told(0.9996, "a") == []
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "why"),
     [
         ("gibbs_mmmf", {"cost": 0.5}, "loss bends sharply"),
-        ("bpmf", {"scales": "joint"}, "numbers have bounds"),
+        ("bpmf", {"scales": "joint"}, r"numbers have bounds: take bf.VB\(\) or bf.NUTS\(\)$"),
+        ("ipmmmf", {"scale_item": 1.0}, r"numbers have bounds: take bf.NUTS\(\)$"),  # it has no VB
     ],
 )
 def test_what_has_no_blocks_says_why(name, settings, why):

@@ -33,7 +33,6 @@ LARGEST = 64  # numbers of a block
 STEEP = (
     0.1  # of a standard deviation: how far from the point its minimum may seem to be, on average
 )
-WIDER = "standard deviations of rows are {:.1%} wider than their blocks say, by linear response"
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 Tables = dict[str, jax.Array]
 
@@ -66,7 +65,7 @@ def run(engine: Any, job: Job) -> Result:
     draws = {s: np.broadcast_to(np.asarray(x), (engine.draws, *x.shape)) for s, x in one.items()}
     draws = {s: np.asarray(drawn.get(s, x))[None] for s, x in draws.items()}
     stats = {"lp": log_joints(job, draws)}
-    notes = [*point.notes, WIDER.format(float(factor) - 1)]
+    notes = [*point.notes, *response.told(float(factor), "their blocks say")]
     return replace(point, params=None, draws=draws, stats=stats, notes=notes)
 
 
@@ -75,12 +74,13 @@ def free_sites(job: Job, p: Any) -> tuple[str, ...]:
     held = job.method.held(job.hyper)
     transforms = supports(job.method, job.data, job.hyper, p)
     free = tuple(s for s in sites(p) if s.partition(".")[0] not in held and s in transforms)
+    instead = "bf.VB() or bf.NUTS()" if job.method.variational else "bf.NUTS()"
     for site in free:
         support = transforms[site].codomain
         require(
             getattr(support, "base_constraint", support) is constraints.real,
             f"Expected sites of real numbers for guide='blocks', got {site} of {job.method.name}, whose "
-            "numbers have bounds: take bf.VB() or bf.NUTS()",
+            f"numbers have bounds: take {instead}",
         )
     for names in groups(job.method, free).values():
         size = sum(np.shape(sites(p)[s])[-1] for s in names)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfac.core.laws import response
 from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.fixed_point import FixedPoint
@@ -19,8 +20,6 @@ SADDLE = (
     "standard deviations of rows are those of the fitted law, which may be too narrow: linear response finds "
     "no strict maximum of the ELBO there"
 )
-WIDER = "standard deviations of rows are {:.1%} wider than in the fitted law, by linear response"
-SEEN = 5e-4  # a factor nearer to 1 shows as 0.0 %
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,8 @@ class VB:
         found = self._climb(self.max_iter).descend(climbing, self._start(job, climbing), point)
         many = program(drawn, job.data, job.method, job.hyper, self.draws, self.widen)
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
-        notes = [WIDER.format(float(factor) - 1)] if abs(float(factor) - 1) >= SEEN else []
-        if np.isnan(float(factor)):
-            notes = [SADDLE]
+        share = float(factor)
+        notes = [SADDLE] if np.isnan(share) else response.told(share, "in the fitted law")
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
