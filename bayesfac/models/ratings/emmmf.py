@@ -120,8 +120,12 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
     # lax.map runs one member at a time: vmap would compute both branches of the condition in `averaged`
     probs, chosen = jax.lax.map(member, p)
-    average = jnp.rint(jnp.mean(chosen.astype(p.U.dtype), 0)).astype(chosen.dtype)
-    return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), average)
+    values = jnp.asarray(hyper.levels, p.U.dtype)
+    # levels need not be evenly spaced: the mean is that of their values, not of their numbers
+    place = jnp.interp(
+        jnp.mean(values[chosen], 0), values, jnp.arange(len(values), dtype=values.dtype)
+    )
+    return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), jnp.rint(place).astype(chosen.dtype))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

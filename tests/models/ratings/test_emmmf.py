@@ -83,6 +83,16 @@ def test_the_ensemble_says_the_mean_of_its_members():
     assert len({float(jnp.sum(m.choice)) for m in each}) > 1  # they began elsewhere, and differ
 
 
+def test_the_mean_of_uneven_levels_is_that_of_their_values():
+    """One member says 0, the other 100: of 0, 1, 2, 60 and 100 the level nearest to 50 is 60."""
+    x = jnp.array([-3.0, 3.0])
+    p = EMMMF.Params(
+        jnp.ones((2, 1, 1)), x[:, None, None], jnp.tile(jnp.arange(4.0) - 1.5, (2, 1, 1))
+    )
+    h = EMMMF.Hyper(1, penalty=1.0, members=2, levels=(0.0, 1.0, 2.0, 60.0, 100.0))
+    assert EMMMF.predict(p, Grid(np.array([0]), np.array([0])), h).choice.tolist() == [[3]]
+
+
 def test_bagging_has_no_minibatches():
     with pytest.raises(BayesfacError, match="minibatches"):
         options = {"n_components": 2, "members": 2, "bagging": True}
