@@ -204,7 +204,9 @@ def record(
 
         blocks, factor = respond(key, q.U, q.V, data.cells, of_cells, exact)
         wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
-        return q._replace(**wide), factor
+        # the blocks themselves may be wider than the law, where auxiliary variables are in doubt
+        grown = [deviations(S) / deviations(getattr(q, s)["cov"]) for s, S in blocks.items()]
+        return q._replace(**wide), factor * jnp.mean(jnp.concatenate([x.ravel() for x in grown]))
 
     return Variational(start, update, all_of, laws, widened, **more)
 
@@ -243,6 +245,11 @@ def respond(
         return by_user, jnp.zeros_like(V["mean"]).at[j].add(signs * u[i, :K])
 
     return dict(zip("UV", S, strict=True)), response.factor(key, times, smoothed, probe)
+
+
+def deviations(cov: jax.Array) -> jax.Array:
+    """The standard deviations of all numbers of rows with these covariances."""
+    return jnp.sqrt(jnp.einsum("nkk->nk", cov))
 
 
 def bend(
