@@ -92,7 +92,8 @@ def recommend(
         raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
     labels = _listed(known["user"] if users is None else users, "user")
     rows = positions_of(known["user"], labels)
-    _warn_of_unseen(fit, labels, rows)
+    if users is not None:  # whoever asks for all users need not be told of each
+        _warn_of_unseen(fit, labels, rows)
     closed = _closed(fit, labels, exclude)
     tables = []
     for at, values, mean in _samples(fit, labels, rows, seed, memory):
