@@ -118,7 +118,7 @@ def test_graphs_help_on_digits(digits):
 def test_a_collapse_is_said(digits):
     """From a random start a large lambda averages the rows before clusters have formed."""
     views, _ = digits
-    fit = bf.fit("mggm", views, ENGINE, penalty=1000.0, start="random", **SMALL)
+    fit = bf.fit("mggm", views, ENGINE, penalty=10_000.0, start="random", **SMALL)
     assert any("no row" in note for note in fit.info["notes"])
 
 
