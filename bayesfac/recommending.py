@@ -49,7 +49,7 @@ def recommend(
     ----------
     users : label or sequence of labels, optional
         All users by default. A user without training data gets the items that are best for a user drawn
-        from the prior, is flagged, and named in a warning.
+        from the prior, and is flagged; a warning names such users where `users` has them.
     n : int
         A user with fewer items left has fewer rows; a warning names the users with none left.
     exclude : Ratings or table with columns user and item, optional
@@ -92,7 +92,7 @@ def recommend(
         raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
     labels = _listed(known["user"] if users is None else users, "user")
     rows = positions_of(known["user"], labels)
-    if users is not None:  # whoever asks for all users need not be told of each
+    if users is not None:  # a call for all users did not ask for one without ratings
         _warn_of_unseen(fit, labels, rows)
     closed = _closed(fit, labels, exclude)
     tables = []

@@ -30,7 +30,8 @@ TRIES = 200  # most iterations of conjugate gradients; warm starts need about te
 
 def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
     """R_t of every graph."""
-    return graphs.weight @ differences(graphs, A, _second_factor(A, divergence))
+    other = safe_log(A) if divergence == "kl" else A
+    return graphs.weight @ differences(graphs, A, other)
 
 
 def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0) -> jax.Array:
@@ -46,11 +47,6 @@ def rows(
         return words
     weight = hyper.penalty * jnp.broadcast_to(mu, len(graphs.names)) @ graphs.weight
     return SmoothRows(A, words, graphs, weight, hyper.divergence == "kl")
-
-
-def _second_factor(A: jax.Array, divergence: str) -> jax.Array:
-    """B of R_t = sum U (a_i - a_s) . (b_i - b_s)."""
-    return safe_log(A) if divergence == "kl" else A
 
 
 def best_weights(rough: jax.Array, selectivity: float) -> jax.Array:
@@ -104,7 +100,7 @@ def _apart(A: jax.Array, V: jax.Array, degree: jax.Array, EA: jax.Array) -> jax.
     d, target = jnp.maximum(degree, tiny), 2 * (degree * A + EA)
 
     def roots(nu: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The roots, Newton's step from nu, and what their sum lacks to one."""
+        """The roots, Newton's step from nu, and by how much the sum of the roots is above one."""
         h = target - nu
         length = jnp.sqrt(h**2 + 16 * d * V)
         a = jnp.where(h > 0, (h + length) / (8 * d), 2 * V / jnp.maximum(length - h, tiny))
