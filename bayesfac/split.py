@@ -6,6 +6,7 @@ predictions are comparable, and every split is a function of its seed alone.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -213,10 +214,10 @@ def strong_generalisation(
     """
     _refuse(ratings, Tasks, Tensor, Views)
     rated = np.unique(ratings.user)
-    if not 0 < n_users < len(rated):
+    if not isinstance(n_users, Integral) or not 0 < n_users < len(rated):
         raise ValueError(
             f"Expected between 1 and {len(rated) - 1} users to set apart "
-            f"({len(rated)} have ratings), got {n_users}"
+            f"({len(rated)} have ratings), got {n_users!r}"
         )
     rng = np.random.default_rng(seed)
     apart = np.sort(rng.permutation(rated)[:n_users])
@@ -235,8 +236,8 @@ def _refuse(data: Any, *kinds: type) -> None:
 
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
     """The numbers below n in random order, divided into k parts."""
-    if not 2 <= k <= n:
-        raise ValueError(f"Expected between 2 and {n} folds (one {unit} each), got {k}")
+    if not isinstance(k, Integral) or not 2 <= k <= n:
+        raise ValueError(f"Expected between 2 and {n} folds (one {unit} each), got {k!r}")
     return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
 
@@ -256,8 +257,8 @@ def _per_user(
     ratings: Ratings, users: np.ndarray, held_out: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Positions of `held_out` random ratings of each of these users; users with too few are refused."""
-    if held_out < 1:
-        raise ValueError(f"Expected at least one rating held out per user, got {held_out}")
+    if not isinstance(held_out, Integral) or held_out < 1:
+        raise ValueError(f"Expected at least one rating held out per user, got {held_out!r}")
     count = np.bincount(ratings.user, minlength=ratings.n_users)
     few = users[count[users] <= held_out]
     if len(few):

@@ -224,3 +224,16 @@ def test_a_split_by_time_needs_times():
         split.holdout(ratings, 0.2, by="user")
     with pytest.raises(ValueError, match="Views with times"):
         split.holdout(Views({"a": [[1, 2]]}), 0.2, by="time")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda ratings: split.k_fold(ratings, 2.5),
+        lambda ratings: split.weak_generalisation(ratings, held_out=1.5),
+        lambda ratings: split.strong_generalisation(ratings, 2.5),
+    ],
+)
+def test_numbers_of_folds_users_and_ratings_are_whole(call):
+    with pytest.raises(ValueError, match=r"got [12]\.5"):
+        call(datasets.make_ratings(20, 15, 2, seed=0))

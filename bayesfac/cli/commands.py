@@ -250,10 +250,13 @@ def data_split(args: argparse.Namespace) -> int:
     from bayesfac import split
     from bayesfac.core.files import atomic
 
+    targets = [Path(args.out) / f"{name}.csv" for name in ("train", "test")]
+    for target in targets:
+        if target.exists() and Path(args.data).exists() and target.samefile(args.data):
+            raise FileExistsError(f"Expected another folder as --out, got the one of {args.data}")
     ratings = _data(args.data, "ratings", args)
     parts = split.holdout(ratings, args.fraction, seed=args.seed, by=args.by)
-    for name, part in zip(("train", "test"), parts, strict=True):
-        target = Path(args.out) / f"{name}.csv"
+    for target, part in zip(targets, parts, strict=True):
         with atomic(target) as path:
             part.frame().to_csv(path, index=False)
         print(f"{target}: {len(part)} ratings")
@@ -306,6 +309,9 @@ def _data(
         if columns:
             option = "--columns" if args.columns else f"--{next(iter(columns))}"
             raise ValueError(f"Expected a file for {option}, got the data set {name!r}")
+        for option, usual in (("decimal", "."), ("bad", "error"), ("duplicates", "error")):
+            if getattr(args, option) != usual:
+                raise ValueError(f"Expected a file for --{option}, got the data set {name!r}")
         found = datasets.load(name, progress=not args.quiet)
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:

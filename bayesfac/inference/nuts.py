@@ -56,7 +56,8 @@ class NUTS:
     max_tree_depth : int
     jitter : float
         How far chains start from their points, in unconstrained units. With `init`, each chain starts from
-        a copy of that point, turned or relabelled as the method's gauge allows.
+        a copy of that point, turned or relabelled as the method's gauge allows. With 0 chains start at
+        `init` itself.
     chain_method : {"parallel", "vectorized"}
         A program for each chain, side by side on the cores; or one program for all chains, in which every
         chain waits for the longest trajectory. By default "parallel" on CPUs, "vectorized" on accelerators.
@@ -145,7 +146,9 @@ class NUTS:
 
     def _start(self, job: Job, key: jax.Array) -> Any:
         point = job.start_point(key)
-        return random_copy(jax.random.fold_in(key, 1), job.method, point) if job.start else point
+        if job.start and self.jitter:
+            return random_copy(jax.random.fold_in(key, 1), job.method, point)
+        return point
 
     def _write(
         self, writer: Writer, seen: dict[str, np.ndarray], blocks: list, kept: np.ndarray

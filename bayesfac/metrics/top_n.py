@@ -114,7 +114,7 @@ def _hits(recommended: Lists, relevant: Sets, k: int) -> tuple[np.ndarray, np.nd
         shown = [item for item in row if item is not None and not _filler(item)]
         if len(set(shown)) < len(shown):
             raise ValueError(f"Expected every recommended item once, got one twice in row {user}")
-        places = [item in known for item in list(row)[:k]]
+        places = [not _filler(item) and item in known for item in list(row)[:k]]
         hits[user, : len(places)] = places
         many[user] = len(known)
     return hits, many

@@ -12,6 +12,7 @@ import bayesfac as bf
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.method import REGISTRY, gauge_of, sites
 from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import scattered
 
 ENGINES = {
@@ -297,3 +298,12 @@ def test_chains_from_one_point_start_at_copies_of_it(name):
     free = gauge_of(method, sites(p))[0]
     site = next(iter(free.axes))
     assert len({np.asarray(sites(c)[site]).tobytes() for c in copies}) > 1
+
+
+def test_nuts_without_jitter_starts_at_the_point():
+    method = REGISTRY["pmf"]
+    data, hyper = method.example(jax.random.key(0))
+    point = method.init(jax.random.key(1), data, hyper)
+    job = Job(method, data, hyper, jax.random.key(3), start=sites(point))
+    np.testing.assert_array_equal(bf.NUTS(jitter=0.0)._start(job, job.key).U, point.U)
+    assert not np.allclose(bf.NUTS()._start(job, job.key).U, point.U)

@@ -61,3 +61,7 @@ def test_relevant_items_are_values_and_lists_name_an_item_once():
     assert bf.metrics.recall([["a", None, None]], [["a"]], 3).tolist() == [1]
     with pytest.raises(ValueError, match="once, got one twice in row 0"):
         bf.metrics.ndcg([["a", "a"]], [{"a"}], 2)
+
+
+def test_the_number_that_fills_a_short_list_is_no_hit():
+    assert bf.metrics.recall([[-1, -1]], [{-1}], 2).tolist() == [0]

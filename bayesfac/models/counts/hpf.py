@@ -21,7 +21,8 @@ here. The solver finds the mode of the logarithms. With a < 1 a Gamma density is
 and has no mode, but E is finite and convex for any shape. Its mode, a / r, is the mean of the Gamma law:
 so each step of EM puts theta, beta, xi and eta at the means of their conditionals, as the paper's updates do.
 
-Where nothing is set, b' = d' = sqrt(K a c / mean of the table): with these rates x_ui is the mean count.
+Where nothing is set, b' = d' = sqrt(K a c / mean of the table): with these rates x_ui is the mean count. If
+one of b' and d' is set, the other one is K a c / mean of the table, divided by it.
 A user or item without training data is one of the prior whose rate is at its mean, b' or d': over all of the
 prior, the mean of 1/xi and so of the counts is infinite for a' = 0.3. Gauge: the order of the components.
 """
@@ -72,14 +73,14 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
             f"Expected whole numbers for hpf, got {value:g} (user {user!r}, item {item!r}); round the "
             "counts, or see wrmf"
         )
-    size = hyper.n_components * hyper.shape_user * hyper.shape_item
-    rate = (size / data.mean) ** 0.5 if data.mean else 1.0
-    hyper = hyper._replace(
-        rate_user=rate if hyper.rate_user is None else hyper.rate_user,
-        rate_item=rate if hyper.rate_item is None else hyper.rate_item,
+    checks.positive(
+        hyper, *(name for name in ("rate_user", "rate_item") if getattr(hyper, name) is not None)
     )
-    checks.positive(hyper, "rate_user", "rate_item")
-    return hyper
+    size = hyper.n_components * hyper.shape_user * hyper.shape_item
+    both = size / data.mean if data.mean else 1.0  # b' d'
+    user = both / hyper.rate_item if hyper.rate_item else both**0.5
+    user = hyper.rate_user or user
+    return hyper._replace(rate_user=user, rate_item=hyper.rate_item or both / user)
 
 
 def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:

@@ -52,7 +52,9 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 50  # at most: lambda switches off components that are not above the noise
     alpha: float | None = None  # None: by how few pairs are listed
-    noise: float | None = None  # None: the standard deviation of the preferences, by confidence
+    noise: float | None = (
+        None  # None: the standard deviation of the preferences, by confidence; at least .1
+    )
     scale_user: float | None = None  # None: lambda is half the largest singular value of noise
     scale_item: float | None = None
 

@@ -138,3 +138,15 @@ def test_a_user_of_zeros_is_known(name):
         shown = fit.recommend([4], n=12).sort_values("item")
         np.testing.assert_allclose(shown["mean"], asked.mean, rtol=1e-5, atol=1e-7)
         assert np.abs(asked.mean).max() < 0.5 and not asked.flagged.any()
+
+
+@pytest.mark.parametrize("given", [{"rate_user": 0.4}, {"rate_item": 5.0}, {}])
+def test_one_rate_decides_the_other(given):
+    """With the rates of the prior x_ui is the mean count, whichever of the two is set."""
+    data = bf.Counts(np.random.default_rng(0).poisson(0.7, (40, 30)))
+    hyper = HPF.prepare(data, HPF.Hyper(5)._replace(**given))
+    assert all(getattr(hyper, name) == value for name, value in given.items())
+    mean = 5 * hyper.shape_user * hyper.shape_item / (hyper.rate_user * hyper.rate_item)
+    assert mean == pytest.approx(data.mean)
+    with pytest.raises(ValueError, match="rate_item"):
+        HPF.prepare(data, HPF.Hyper(5, rate_item=0.0))
