@@ -281,6 +281,11 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
+# {option that only a file can have: its value where it is not given}
+FOR_FILES = dict.fromkeys(("columns", "user", "item", "rating"))
+FOR_FILES |= {"decimal": ".", "bad": "error", "duplicates": "error"}
+
+
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Tensor | Views":
@@ -300,23 +305,24 @@ def _data(
         return tables.tensor(name, args)
     if kind == "relations":
         return tables.relations(_data(name, "ratings", args, ids), args)
-    columns = _columns(args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:
             raise TypeError(
                 f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
             )
-        if columns:
-            option = "--columns" if args.columns else f"--{next(iter(columns))}"
-            raise ValueError(f"Expected a file for {option}, got the data set {name!r}")
-        for option, usual in (("decimal", "."), ("bad", "error"), ("duplicates", "error")):
+        for option, usual in FOR_FILES.items():
             if getattr(args, option) != usual:
                 raise ValueError(f"Expected a file for --{option}, got the data set {name!r}")
         found = datasets.load(name, progress=not args.quiet)
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
-    options = {"columns": columns, "levels": args.levels, "ids": ids, "decimal": args.decimal}
+    options = {
+        "columns": _columns(args),
+        "levels": args.levels,
+        "ids": ids,
+        "decimal": args.decimal,
+    }
     return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
 
 
