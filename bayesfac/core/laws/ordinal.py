@@ -10,7 +10,6 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
@@ -178,6 +177,8 @@ class Between(dist.Distribution):
 def points(dim: int) -> np.ndarray:
     """POINTS standard normal points that fill `dim` dimensions evenly (Sobol); each column has the same
     quantiles, so that a function of one coordinate is integrated by the midpoint rule."""
+    from scipy.stats import qmc  # here: it takes a quarter of a second, and only new rows need it
+
     even = qmc.Sobol(dim, scramble=False).random_base2(int(np.log2(POINTS))) + 0.5 / POINTS
     return ndtri(even)
 
