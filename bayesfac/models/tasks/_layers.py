@@ -98,8 +98,7 @@ def check(data: Tasks, hyper: Any) -> Any:
     checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
     if hyper.layers is None:
-        size = min(len(data.labels) + SPARE, MOST, data.n_rows, max(data.n_features.values()))
-        hyper = hyper._replace(layers=((size, size),))
+        hyper = hyper._replace(layers=((usual_size(data),) * 2,))
     if hyper.weight is None:
         hyper = hyper._replace(weight=1.0)
     if hyper.start is None:
@@ -130,6 +129,16 @@ def check(data: Tasks, hyper: Any) -> Any:
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
     return hyper._replace(layers=layers, binary=data.binary)
+
+
+def usual_size(data: Tasks) -> int:
+    """A cluster for each label and SPARE more, but at most two thirds as many as there are features.
+
+    With as many clusters as features, the rows reproduce the features exactly, and share nothing with labels.
+    """
+    labels, features = len(data.labels), sum(data.n_features[name] for name in data.names)
+    size = min(max(labels, min(labels + SPARE, 2 * features // 3)), MOST)
+    return min(size, data.n_rows, max(data.n_features.values()))
 
 
 def choices(

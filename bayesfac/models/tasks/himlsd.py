@@ -58,7 +58,7 @@ WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
 
 class Hyper(NamedTuple):
     layers: tuple[tuple[int, int], ...] | None = (
-        None  # [p, q], from the data upwards; None: labels + 150, or as many as rows or features
+        None  # [p, q], from the data upwards; None: labels + 150, at most two thirds of the features
     )
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
