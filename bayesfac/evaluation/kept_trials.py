@@ -122,7 +122,7 @@ def as_json(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float | complex | bytes):
+    if isinstance(value, float | complex | bytes) or value is Ellipsis:  # x[..., 0] in a function
         return repr(value)
     if isinstance(value, Mapping):
         return [[as_json(key), as_json(value[key])] for key in sorted(value, key=str)]
@@ -140,7 +140,11 @@ def _array(value: Any) -> Any:
     if sp.issparse(value):
         value = sp.coo_array(value)
         return digest([value.shape, *value.coords, value.data])
-    if isinstance(value, np.ndarray | jax.Array | pd.Index | pd.Series | pd.DataFrame):
+    if isinstance(value, pd.Series | pd.DataFrame):
+        # labels decide too; those that count from 0 are the places of an array
+        named = [axis for axis in value.axes if not axis.equals(pd.RangeIndex(len(axis)))]
+        return digest([np.asarray(value), *named])
+    if isinstance(value, np.ndarray | jax.Array | pd.Index):
         return digest([np.asarray(value)])
     return None
 
@@ -149,17 +153,16 @@ def _function(value: Any) -> Any:
     if isinstance(value, partial):
         return as_json([value.func, value.args, value.keywords])
     if isinstance(value, types.CodeType):
-        return as_json([value.co_code, value.co_consts, value.co_names])
+        return as_json([value.co_code, value.co_consts, value.co_names, value.co_varnames])
     if not callable(value) or not hasattr(value, "__qualname__"):
         raise TypeError(
             f"Expected settings of numbers, text, arrays, functions and lists of them, got {value!r:.60}: "
             "the finished cells of two such settings would share a file"
         )
-    inner = unwrap(value)
-    code = getattr(inner, "__code__", None)  # classes and functions written in C have none
+    layers = [value]  # a decorator decides too, and then the function inside of it
+    unwrap(value, stop=lambda layer: layers.append(layer.__wrapped__))
+    parts = ("__code__", "__defaults__", "__kwdefaults__")  # classes and functions in C have none
     return [
         f"{value.__module__}.{value.__qualname__}",
-        as_json(code),
-        as_json(getattr(inner, "__defaults__", None)),
-        as_json(getattr(inner, "__kwdefaults__", None)),
+        *(as_json(getattr(layer, part, None)) for layer in layers for part in parts),
     ]

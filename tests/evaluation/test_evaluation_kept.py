@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import wraps
 from unittest.mock import patch
 
 import numpy as np
@@ -224,6 +225,14 @@ def adder(n):
     return lambda x: x + n
 
 
+def turned(f):
+    return wraps(f)(lambda x: 1 - f(x))
+
+
+def halved(f):
+    return wraps(f)(lambda x: f(x) / 2)
+
+
 SAME = [
     ({"a": 1, "b": (1, 2)}, {"b": [1, 2], "a": 1}),
     (np.float64(0.5), 0.5),
@@ -242,6 +251,10 @@ OTHER = [
     (bf.FixedPoint(), bf.LBFGS()), (bf.Tuned("tram", {"k": [3]}), bf.Tuned("tram", {"k": [4]})),
     (lambda x: x + 1, lambda x: x + 2), (lambda x: x.a, lambda x: x.b), (max, min),
     (lambda x, n=1: x, lambda x, n=2: x), (lambda x: [y + 1 for y in x], lambda x: [y + 2 for y in x]),
+    (turned(rates), halved(rates)), (lambda x, *, a, b: a - b, lambda x, *, b, a: b - a),
+    (pd.Series([1.0, 2.0], ["a", "b"]), pd.Series([1.0, 2.0], ["b", "a"])),
+    (pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"b": [1.0], "a": [2.0]})),
+    (lambda x: x[..., 0], lambda x: x[..., 1]),
 ]  # fmt: skip
 
 
