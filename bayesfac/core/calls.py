@@ -42,13 +42,21 @@ class Shared:
 def workers(jobs: int | None) -> int:
     """The number of calls at a time: `jobs`; without it what `joblib.parallel_config` says, or else 1.
 
+    Inside a call that joblib runs in a process of its own it is 1: joblib has no processes for the calls of
+    a worker, only threads, and `jobs` must not decide whether a fit is possible.
+
     >>> workers(None), workers(2)
     (1, 2)
     """
     from joblib import effective_n_jobs
+    from joblib.parallel import get_active_backend
 
     if isinstance(jobs, bool) or jobs not in (None, -1):
         checks.whole_number("jobs", jobs, 1)
+    backend, _ = get_active_backend(prefer="processes")
+    inside = (getattr(backend, "nesting_level", 0) or 0) > 0
+    if inside and getattr(backend, "supports_sharedmem", False):
+        return 1
     return int(effective_n_jobs(jobs))
 
 

@@ -57,6 +57,16 @@ def test_two_processes_compute_what_one_does_in_the_same_precision():
     assert len(single) == 3 and not set(single) <= EXPECTED
 
 
+def asks_for_two(n):
+    """A call that has calls of its own, as a fold of `Fit.kfold` by `Blocks(jobs=2)` has."""
+    return sorted(finished_calls([(pow, n, 1), (pow, n, 2)], 2))
+
+
+def test_a_worker_runs_the_calls_of_its_call_itself():
+    """joblib would hand them to threads, which are refused."""
+    assert sorted(finished_calls([(asks_for_two, n) for n in (2, 3)], 2)) == [[2, 4], [3, 9]]
+
+
 def test_a_call_whose_process_was_killed_is_done_again(tmp_path):
     each = [(dies_once, str(tmp_path), n) for n in range(4)]
     assert sorted(finished_calls(each, 2)) == [0, 1, 2, 3]
