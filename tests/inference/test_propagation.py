@@ -117,6 +117,26 @@ def test_products_divide_by_what_was_counted_several_times() -> None:
         np.testing.assert_allclose(kept, beliefs.FLOOR * first.precision, rtol=1e-9)
 
 
+def test_laws_with_one_mean_have_a_product_with_this_mean() -> None:
+    """Also where noise in later precisions would leave too little of them, or less than nothing."""
+    rng = np.random.default_rng(0)
+    first = random_belief(rng, 5, 3)
+    less = []
+    for share in rng.uniform(0.2, 0.9, (2, 5, 3)):
+        root = np.linalg.cholesky(first.precision)
+        precision = (root * share[:, None]) @ root.swapaxes(1, 2)
+        less.append(Belief(precision, (precision @ first.mean[..., None])[..., 0]))
+    left = sum(one.precision for one in less) - first.precision
+    assert np.linalg.eigvalsh(left).min() < 0
+    np.testing.assert_allclose(beliefs.combined(first, less).mean, first.mean, rtol=1e-9)
+    for shape in (np.float64(50), np.full(4, 50.0)):  # a Gamma law; biases
+        one = Belief(shape, shape / 2)
+        product = beliefs.combined(
+            one, [Belief(0.6 * shape, 0.3 * shape), Belief(0.2 * shape, 0.1 * shape)]
+        )
+        np.testing.assert_allclose(product.shift / product.precision, 0.5, rtol=1e-9)
+
+
 def test_moments_and_draws_of_beliefs() -> None:
     """Standard errors of the mean precision of 4,000 laws from 60 draws each: far below the 3 % allowed. The
     plain inverse would be 60/55 times too large."""

@@ -64,17 +64,22 @@ def gamma(draws: np.ndarray) -> Belief:
 
 def combined(first: Belief, later: list[Belief]) -> Belief:
     """The product of the laws of later blocks, each of which had the first one's law as its prior: divided by
-    this law as often as it was counted too often."""
+    this law as often as it was counted too often. Where too little precision would be left, what is missing
+    stands at the mean of the first block: precision alone would draw the mean to zero, or past it."""
     precision = first.precision + sum(one.precision - first.precision for one in later)
     shift = first.shift + sum(one.shift - first.shift for one in later)
     if precision.ndim < 3:
-        return Belief(np.maximum(precision, FLOOR * first.precision), shift)
+        kept = np.maximum(precision, FLOOR * first.precision)
+        # of a Gamma law these are shape and rate, and the same ratio keeps its mean
+        return Belief(kept, shift + (kept - precision) * (first.shift / first.precision))
     root = np.linalg.cholesky(first.precision)
     half = np.linalg.solve(root, precision)
     size, axes = np.linalg.eigh(np.linalg.solve(root, half.swapaxes(1, 2)))
     if size.min() < FLOOR:
         axes = root @ axes
-        precision = (axes * np.maximum(size, FLOOR)[:, None]) @ axes.swapaxes(1, 2)
+        more = (axes * np.maximum(FLOOR - size, 0)[:, None]) @ axes.swapaxes(1, 2)
+        precision = precision + more
+        shift = shift + (more @ first.mean[..., None])[..., 0]
     return Belief(precision, shift)
 
 
