@@ -75,7 +75,7 @@ def publish(
 def work(folder: Path, jobs: int | None, tell: Callable[[str], Any]) -> tuple[int, int]:
     """Run the unfinished cells of the plan that no other process runs, until all are finished.
 
-    How many cells were unfinished at the beginning, and how many the plan has.
+    How many cells were unfinished at the beginning, and how many the plan has, without those left out.
     """
     found = {path.name: _read(path) for path in sorted((folder / "plan").glob("*.json"))}
     if not found:
@@ -97,7 +97,7 @@ def work(folder: Path, jobs: int | None, tell: Callable[[str], Any]) -> tuple[in
     for i, _ in running.until_all_are_finished(calls, jobs):
         trial = left[i][1]
         tell(f"{trial.method} on {trial.dataset}, fold {trial.fold}")
-    return len(calls), len(found)
+    return len(calls), len(left)
 
 
 def _group(folder: Path, cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple]:
