@@ -86,11 +86,14 @@ def _abandoned(path: Path) -> bool:
 
 
 def _read(path: Path) -> dict:
-    """What the lock says about its owner; nothing if there is no lock."""
+    """What the lock says about its owner; nothing if there is no lock. A lock without whole text, as a
+    machine may leave it that lost its power, has an owner that nobody knows: only its age counts."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return {}
+    except (ValueError, TypeError):
+        return {"host": "", "pid": 0, "token": ""}
 
 
 def _dead(owner: dict) -> bool:

@@ -43,6 +43,19 @@ def test_a_lock_without_a_heartbeat_is_taken_over(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_lock_that_was_never_written_whole_is_one_of_an_unknown_owner(tmp_path):
+    """Of a machine that lost its power: the file is there, its bytes are not."""
+    path = tmp_path / "cell.lock"
+    for left in ("", "[1, 2]", '{"host": "a'):
+        path.write_text(left)
+        with lock(path) as mine:
+            assert not mine, "it may be of a machine that works"
+        old = path.stat().st_mtime - STALE - 1
+        os.utime(path, (old, old))
+        with lock(path) as mine:
+            assert mine
+
+
 def test_the_lock_of_a_dead_process_of_this_machine_is_taken_over_at_once(tmp_path):
     place, one = tmp_path / "cell.lock", subprocess.Popen([sys.executable, "-c", ""])
     one.wait()
