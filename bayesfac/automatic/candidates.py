@@ -15,8 +15,9 @@ from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, UnknownName
+from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup, unknown
-from bayesfac.evaluation.kept_trials import Trial, own_code, write
+from bayesfac.evaluation.kept_trials import Trial, write
 from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 

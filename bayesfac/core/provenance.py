@@ -1,6 +1,7 @@
 """A digest of everything that determines a fit's numbers, and the software and machine of a fit."""
 
 import hashlib
+import json
 import os
 import platform
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bayesfac.core.keys import as_json, own_code
 from bayesfac.core.method import Method
 
 # settings of engines that do not decide the numbers
@@ -25,6 +27,9 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
     digest = hashlib.sha256(
         repr((method.name, told, type(engine).__name__, settings, _plain(seed))).encode()
     )
+    # a user changes the functions of a method of his own, whose draws so far are those of another one
+    if getattr(engine, "folder", None) is not None and (code := own_code(method)) != method.name:
+        digest.update(json.dumps(as_json(code)).encode())
     digest.update(data.fingerprint().encode())
     for one in start if isinstance(start, tuple) else [start or {}]:
         for site, value in sorted(one.items()):

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, CorruptFile
+from bayesfac.core.keys import as_json
 from bayesfac.core.method import REGISTRY, lookup
-from bayesfac.evaluation.kept_trials import as_json
 from bayesfac.evaluation.methods_and_measures import METRICS
 from tests.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
 

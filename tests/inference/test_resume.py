@@ -11,6 +11,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.method import REGISTRY, gauge_of, sites
+from bayesfac.core.provenance import identity
 from bayesfac.inference.checkpoint import Checkpoint
 from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import scattered
@@ -196,6 +197,22 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
     bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(tmp_path)), n_components=2)
     with pytest.raises(ValueError, match="name an empty folder"):
         bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(tmp_path)), n_components=2, seed=1)
+
+
+def test_a_users_own_method_is_another_run_when_its_functions_have_changed():
+    """Its folder would give back the draws of the functions that it had before."""
+    data, _ = bf.datasets.make_gaussian(8, 6, 2, density=0.7, seed=0)
+    known = REGISTRY["pmf"]
+    hyper = known.prepare(data, known.Hyper(2))
+
+    def run_of(change):
+        own = replace(known, name="mine", objective=change)
+        return identity(own, data, hyper, bf.Gibbs(folder="run"), 0, None)
+
+    assert run_of(lambda p, data, hyper: 1.0) == run_of(lambda p, data, hyper: 1.0)
+    assert run_of(lambda p, data, hyper: 1.0) != run_of(lambda p, data, hyper: 2.0)
+    kept, loose = (identity(known, data, hyper, bf.Gibbs(folder=f), 0, None) for f in ("run", None))
+    assert kept == loose
 
 
 def test_a_damaged_checkpoint_is_no_checkpoint(tmp_path):
