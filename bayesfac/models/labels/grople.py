@@ -90,6 +90,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data)
+    answers.checked_cut(hyper.cut)
     if hyper.beta is None:
         hyper = hyper._replace(beta=BETAS[0])
     d = hyper.n_components

@@ -81,6 +81,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data, binary=True)
+    labels.checked_cut(hyper.cut)
     penalty = PENALTIES[0] if hyper.penalty is None else hyper.penalty
     K = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of an embedding")

@@ -97,6 +97,7 @@ def check(data: Tasks, hyper: Any) -> Any:
     """Check the data and the settings; fill in `binary`."""
     checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
+    labels.checked_cut(hyper.cut)
     if hyper.layers is None:
         hyper = hyper._replace(layers=((usual_size(data),) * 2,))
     if hyper.weight is None:

@@ -85,6 +85,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "weight", "beta", "smooth")
     checks.one_of(hyper, "clusters", groups.SETTINGS)
     labels.check(data)
+    labels.checked_cut(hyper.cut)
     if hyper.clusters == "given" and not data.clusters:
         raise ValueError("Expected Tasks(..., clusters=...) with clusters='given', got none")
     alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))

@@ -82,6 +82,7 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     labels.check(data)
+    labels.checked_cut(hyper.cut)
     if hyper.n_components is None:
         width = sum(data.n_features[v] for v in data.names)
         hyper = hyper._replace(n_components=max(2, min(MOST, data.n_rows, width)))

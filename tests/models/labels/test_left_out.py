@@ -61,6 +61,10 @@ def test_faie_has_as_many_codes_as_there_are_different_labels(copies, d):
     assert method.prepare(bf.Tasks(x, y), method.Hyper()).n_components == d
 
 
-def test_a_cut_outside_of_probabilities_is_refused():
+@pytest.mark.parametrize(
+    "name", ["lsml", "grople", "mlc_hmf", "heres", "lsa_mml", "himls", "himlsd"]
+)
+@pytest.mark.parametrize("cut", [1.5, -1.0, "x"])
+def test_a_cut_outside_of_probabilities_is_refused(name, cut):
     with pytest.raises(ValueError, match="Expected cut between"):
-        bf.fit("lsml", bf.Tasks(*made()), cut=1.5)
+        bf.fit(name, bf.Tasks(*made()), cut=cut)
