@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesfac.report.diagnostics.elpd import clustered
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
 from bayesfac.report.diagnostics.held_out import paired_difference
 
@@ -77,7 +78,8 @@ def _listed(names: Sequence[str]) -> str:
 def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) -> Finding:
     """Whether the Monte Carlo error of a fit's main score is small beside its differences from other fits.
 
-    Without another fit it is compared with the standard error of the score over users.
+    Without another fit it is compared with the standard error of the score over users. A single user has no
+    such error: then the finding leaves averages to what others say.
     """
     main = "RMSE" if "RMSE" in scores[name].losses else "log score"
     error = monte_carlo_error(fit, test, main)
@@ -87,6 +89,9 @@ def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) ->
             sizes[other] = max(map(abs, paired_difference(scores[name], each)[main]))
     beside = min(sizes, key=lambda other: sizes[other]) if sizes else ""
     size = sizes[beside] if sizes else _standard_error(scores[name], main)
+    if np.isnan(size):
+        text = f"Held-out {main}: Monte Carlo error {error:.2g}, and no standard error to compare it with."
+        return Finding("good", text)
     ratio = error / size if size > 0 else (0.0 if error == 0 else np.inf)
     level = "good" if ratio <= SMALL[0] else "care" if ratio <= SMALL[1] else "bad"
     what = f"the difference from {beside}" if beside else "its standard error over users"
@@ -112,9 +117,8 @@ def monte_carlo_error(fit: Any, test: Any, main: str) -> float:
 
 
 def _standard_error(scores: Any, main: str) -> float:
-    """The standard error of a score over users."""
+    """The standard error of a score over users; NaN for one user."""
     loss = scores.losses[main]
     mean = np.average(loss, weights=scores.weights)
-    by_user = np.bincount(scores.cluster, scores.weights * (loss - mean))
-    error = float(np.sqrt((by_user**2).sum()) / scores.weights.sum())
+    error = clustered(scores.weights * (loss - mean), scores.cluster) / float(scores.weights.sum())
     return error / (2 * np.sqrt(mean)) if main == "RMSE" and mean > 0 else error

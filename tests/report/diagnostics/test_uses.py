@@ -1,13 +1,21 @@
 """One verdict: what each finding leaves of each use, and the Monte Carlo error of scores."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bayesfac.report.compare import compare
+from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.findings import Finding, to
-from bayesfac.report.diagnostics.uses import monte_carlo_error, overall, sentence, uses
+from bayesfac.report.diagnostics.uses import (
+    _standard_error,
+    monte_carlo_error,
+    overall,
+    sentence,
+    uses,
+)
 from tests.report import fakes
 
 
@@ -95,3 +103,15 @@ def test_the_answers_name_intervals_and_the_next_step():
     assert "no other fit" in better
     assert intervals.startswith("The 90 % intervals hold these shares of the ratings: short ")
     assert following.startswith("Next, for short: ")
+
+
+def test_one_user_has_no_standard_error_and_leaves_averages_to_the_chains():
+    test = fakes.ratings_sets()[1]
+    draws = fakes.sampled_ratings(chains=4, draws=100)
+    (one,) = compare({"Gibbs": draws}, test.of_users(0, 1)).diagnoses.values()
+    assert "no standard error to compare it with" in one.findings[-1].text
+    assert one.uses["averages"] == diagnostics(draws).uses["averages"] == "good"
+    # two users with three ratings each: half of the difference of their mean losses, 2 and 6
+    loss, who = np.array([1.0, 2.0, 3.0, 5.0, 5.0, 8.0]), np.repeat([0, 1], 3)
+    two = SimpleNamespace(losses={"MAE": loss}, weights=np.ones(6), cluster=who)
+    assert _standard_error(two, "MAE") == pytest.approx(2.0)
