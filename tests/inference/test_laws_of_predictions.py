@@ -82,3 +82,12 @@ def test_the_contract_asks_laws_of_counts_for_counts():
     assert check_observed(count, jax.random.key(0)) is None
     with pytest.raises(AssertionError, match="log densities"):
         check_observed(replace(count, predict=wrong), jax.random.key(0))
+
+
+def test_quantiles_are_those_of_probabilities_and_nothing_else(heavy, ratings):
+    prediction = heavy.predict(ratings)
+    low, high = prediction.quantiles([0, 1])
+    assert (low < prediction.mean).all() and (prediction.mean < high).all()
+    for wrong in ([-0.1], [5, 95], [np.nan]):  # -0.1 gave the quantile of 0.9
+        with pytest.raises(ValueError, match="Expected probabilities from 0 to 1 as tails"):
+            prediction.quantiles(wrong)

@@ -82,6 +82,8 @@ class Prediction:
 
     def quantiles(self, tails: Sequence[float]) -> np.ndarray:
         """(tail, cell) quantiles of the predictive distribution, all from one pass over the draws."""
+        if not all(0 <= tail <= 1 for tail in tails):  # -0.1 would count from the other end
+            raise ValueError(f"Expected probabilities from 0 to 1 as tails, got {tails!r:.60}")
         ends = [sorted_summary(block.outcome, None, tails)[0] for _, block in self._blocks()]
         return np.concatenate(ends, 1) if ends else np.zeros((len(tails), 0))
 
