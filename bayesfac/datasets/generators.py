@@ -305,8 +305,10 @@ def make_tasks(
     for name, m in features.items():
         words = rng.dirichlet(np.full(m, 0.1), size=n_topics)
         views[name] = sp.csr_matrix(rng.poisson(40 * mix @ words).astype(float))
-    implies = rng.random((n_topics, n_labels)) < 2 / n_labels
-    implies[np.arange(n_topics), np.arange(n_topics) % n_labels] = True
+    # with one or two labels a share of 2 / n_labels would make every label true in every row
+    implies = rng.random((n_topics, n_labels)) < (2 / n_labels if n_labels > 2 else 0.5)
+    number = np.arange(n_topics)
+    implies[number, number % n_labels] = (n_labels > 1) | (number % 2 == 0)
     truth = (mix @ implies > 0.5).astype(float)
     hidden = rng.permutation(n_rows) >= round(labelled * n_rows)
     known = np.where(hidden[:, None], np.nan, truth)

@@ -200,3 +200,11 @@ def test_the_second_source_of_handwritten_is_still_there(tmp_path, monkeypatch):
         pytest.skip(f"offline: {error}")
     assert views.n_rows == 2000
     assert (tmp_path / "handwritten.npz").is_file()
+
+
+@pytest.mark.parametrize("n_labels", [1, 2])
+def test_few_labels_of_made_up_tasks_differ_from_row_to_row(n_labels):
+    """With one or two labels every label was true in every row."""
+    _, truth = datasets.make_tasks(200, 2, n_labels=n_labels, seed=0)
+    share = truth.mean(0)
+    assert ((0.1 < share) & (share < 0.95)).all()
