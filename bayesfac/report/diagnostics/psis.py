@@ -70,7 +70,8 @@ def efficiency(log_likelihood: np.ndarray, chains: int) -> np.ndarray:
     last = -(-(half - 4) // 2)  # index of the last pair, used if all pairs before are positive
     pairs = rho[:, : 2 * last + 2].reshape(cells, -1, 2)
     sums = pairs.sum(2)
-    end = np.where((sums[:, :last] <= 0).any(1), (sums[:, :last] <= 0).argmax(1), last)
+    # the last pair ends every sum; of 8 or 9 draws a chain there is no pair before it
+    end = np.pad(sums[:, :last] <= 0, ((0, 0), (0, 1)), constant_values=True).argmax(1)
     falling = np.where(np.arange(last + 1) < end[:, None], np.minimum.accumulate(sums, 1), 0)
     rest = np.maximum(np.take_along_axis(pairs[..., 0], end[:, None], 1)[:, 0], 0)
     tau = np.maximum(2 * falling.sum(1) + rest - 1, 1 / np.log10(2 * chains * half))

@@ -93,7 +93,7 @@ def test_efficiency_is_that_of_the_likelihood():
     assert psis.efficiency(rng.normal(size=(1, 12)), 4) == 1  # three draws a chain
 
 
-@pytest.mark.parametrize("chains, draws", [(1, 40), (2, 101), (4, 500)])
+@pytest.mark.parametrize("chains, draws", [(4, 8), (4, 9), (1, 40), (2, 101), (4, 500)])
 def test_efficiency_is_arvizs(chains, draws):
     rng = np.random.default_rng(draws)
     x = rng.normal(size=(6, chains, draws))
