@@ -49,6 +49,11 @@ def with_values(data: Any, y: Any, cells: Any = None) -> Any:
     return type(data).tree_unflatten(host, (old if cells is None else cells, y, *rest))
 
 
+def doubled(data: Any) -> Any:
+    """The same data in double precision, where JAX has it."""
+    return jax.tree.map(lambda x: jnp.asarray(x, float) if x.dtype.kind == "f" else x, data)
+
+
 # -- drawing --------------------------------------------------------------------------------------
 def prior_draw(method: Method, data: Any, hyper: Any, key: jax.Array) -> Any:
     """Params from the priors of the model; factors are ignored."""

@@ -277,5 +277,4 @@ def _example(method: Method, data: Any, hyper: Mapping[str, Any] | None) -> tupl
             f"Expected {method.data.__name__} for {method.name}, got {type(data).__name__}"
         )
     full = settle(method, contain(method, data), hyper or {})
-    real = jax.tree.map(lambda x: jnp.asarray(x, float) if x.dtype.kind == "f" else x, data)
-    return method.ready(real, full), full
+    return method.ready(joint.doubled(data), full), full

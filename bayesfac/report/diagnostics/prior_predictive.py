@@ -158,19 +158,28 @@ def prior_predictive(
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
     where, seen = cells_of(data, np.random.default_rng(seed))
-    hidden = joint.hidden(method, data)
-    if isinstance(data, Ratings) and not isinstance(data, Counts):
-        query = Query(*map(jnp.asarray, where["rating"]))
-        hidden = data.replaced(cells=query, y=None)
-    factors = _check_proper(method, data, settled)
-    keys = jax.random.split(jax.random.key(seed), draws)
-    if factors:
-        keys = _weighted(method, data, hidden, settled, jax.random.key(seed), draws)
-    outcomes = np.asarray(_draw(method, settled, keys, hidden, where), np.float64)
+    # in single precision, one of a few hundred precision matrices of a wide prior cannot be inverted
+    with jax.enable_x64(True):
+        outcomes = _outcomes(method, joint.doubled(data), settled, where, draws, seed)
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
     kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)
     return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), kind)
+
+
+def _outcomes(
+    method: Method, data: Any, hyper: Any, where: Any, draws: int, seed: int
+) -> np.ndarray:
+    """draws x cells."""
+    hidden = joint.hidden(method, data)
+    if isinstance(data, Ratings) and not isinstance(data, Counts):
+        query = Query(*map(jnp.asarray, where["rating"]))
+        hidden = data.replaced(cells=query, y=None)
+    factors = _check_proper(method, data, hyper)
+    keys = jax.random.split(jax.random.key(seed), draws)
+    if factors:
+        keys = _weighted(method, data, hidden, hyper, jax.random.key(seed), draws)
+    return np.asarray(_draw(method, hyper, keys, hidden, where), np.float64)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

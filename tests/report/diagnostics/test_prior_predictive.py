@@ -41,6 +41,13 @@ def test_the_same_seed_draws_the_same_data():
     assert (one.outcomes != other.outcomes).any()
 
 
+def test_wide_hierarchies_are_drawn():
+    """In single precision, which users have, some draws of Lambda cannot be inverted."""
+    with jax.enable_x64(False):
+        found = bf.prior_predictive("bpmf", ratings(), draws=200, seed=1)
+    assert found.outcomes.shape == (200, 600) and found.outside > 0.5
+
+
 QUICK = ("pmf", "mmmf", "pmmmf", "plsa", "cplst", "mlc_hmf")
 TOO_STRONG = (
     "faie",
