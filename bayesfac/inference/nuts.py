@@ -62,7 +62,7 @@ class NUTS:
         A program for each chain, side by side on the cores; or one program for all chains, in which every
         chain waits for the longest trajectory. By default "parallel" on CPUs, "vectorized" on accelerators.
     thin : int
-        Transitions per kept draw.
+        Transitions per kept draw. Divergences and depths of trees count those of all of them.
     folder : str, optional
         Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
         a killed run resumes from it, to the same draws.
@@ -101,12 +101,11 @@ class NUTS:
         states = [begin(stacked(points[at], np.stack), jnp.stack(keys[at]), data) for at in groups]
         writer = Writer(self.folder, (self.chains, self.draws))
         seen, partial = self._walk(job, block, states, writer, wanted)
-        length = seen["energy"].shape[1]
+        length = seen["energy"].shape[1] // self.thin
         if not length:
             raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
         draws = writer.view(self.chains, length)
-        stats = {"lp": log_joints(job, draws), **seen}
-        stats["tree_depth"] = np.ceil(np.log2(stats["n_steps"] + 1)).astype(int)
+        stats = {"lp": log_joints(job, draws), **of_draws(seen, self.thin)}
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
         notes = [f"interrupted: {self.chains} chain(s) of {length} draws"] if partial else []
         return Result(
@@ -116,14 +115,14 @@ class NUTS:
     def _walk(
         self, job: Job, block: Any, states: list, writer: Writer, wanted: tuple[str, ...]
     ) -> tuple[dict[str, np.ndarray], bool]:
-        """Write the draws of all chains; {statistic: (chain, draw)}, and whether the run was interrupted."""
+        """Write the draws of all chains; {statistic: (chain, transition)}, and whether it was interrupted."""
         done, total = 0, self.warmup + self.draws * self.thin
         seen = {name: np.zeros((self.chains, 0)) for name in STATISTICS}
         point = Checkpoint(self.folder, job.identity, self.save_every)
         if saved := point.load():
             done, states = int(saved.pop("done")), thaw(saved, states)
             seen = {name: saved[f"statistic {name}"] for name in STATISTICS}
-            writer.check(wanted if seen["energy"].size else ())
+            writer.check(wanted if seen["energy"].shape[1] >= self.thin else ())
         with bar(job.progress, total, f"{job.method.name} NUTS") as shown:
             shown.update(done)
             try:
@@ -131,11 +130,11 @@ class NUTS:
                     # all are begun before the first is awaited: XLA runs them side by side
                     ahead = [block(state, job.data) for state in states]
                     states = jax.block_until_ready([state for state, _, _ in ahead])
-                    kept = self._kept(done)
+                    after, kept = self._after(done)
                     done += BLOCK
-                    if len(kept):
+                    if len(after):
                         new = jax.device_get([(values, fresh) for _, values, fresh in ahead])
-                        seen = self._write(writer, seen, new, kept)
+                        seen = self._write(writer, seen, new, after, kept)
                     shown.update(BLOCK)
                     if point.due() or done >= total:
                         counted = {f"statistic {name}": v for name, v in seen.items()}
@@ -151,23 +150,40 @@ class NUTS:
         return point
 
     def _write(
-        self, writer: Writer, seen: dict[str, np.ndarray], blocks: list, kept: np.ndarray
+        self,
+        writer: Writer,
+        seen: dict[str, np.ndarray],
+        blocks: list,
+        after: np.ndarray,
+        kept: np.ndarray,
     ) -> dict[str, np.ndarray]:
-        """Write the kept draws of a block; the statistics of all draws until now."""
-        first = seen["energy"].shape[1]
+        """Write the kept draws of a block; the statistics of all transitions until now."""
+        first = seen["energy"].shape[1] // self.thin
         values, fresh = (stacked(part, np.concatenate) for part in zip(*blocks, strict=True))
-        for chain in range(self.chains):
+        for chain in range(self.chains if len(kept) else 0):
             now = {site: value[chain, kept] for site, value in values.items()}
             _check_finite(now)
             writer.write(chain, first, now)
-        return {n: np.concatenate([seen[n], v[:, kept]], 1) for n, v in fresh.items()}
+        return {n: np.concatenate([seen[n], v[:, after]], 1) for n, v in fresh.items()}
 
-    def _kept(self, done: int) -> np.ndarray:
-        """Which of the next BLOCK transitions are kept as draws."""
+    def _after(self, done: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of the next BLOCK transitions come after the warm-up, and which are kept as draws."""
         step = done + 1 + np.arange(BLOCK) - self.warmup  # 1 is the first after the warm-up
-        return np.flatnonzero(
-            (step > 0) & (step % self.thin == 0) & (step <= self.draws * self.thin)
-        )
+        after = (step > 0) & (step <= self.draws * self.thin)
+        return np.flatnonzero(after), np.flatnonzero(after & (step % self.thin == 0))
+
+
+def of_draws(seen: dict[str, np.ndarray], thin: int) -> dict[str, np.ndarray]:
+    """Statistics of draws, from those of all transitions: of the last of a draw's `thin` transitions.
+
+    A draw is divergent if any of them was, and its tree is the deepest of theirs: draws that are thrown away
+    tell as much of what the sampler cannot reach as those that are kept.
+    """
+    each = {n: v[:, : v.shape[1] // thin * thin].reshape(len(v), -1, thin) for n, v in seen.items()}
+    found = {n: v[..., -1] for n, v in each.items()}
+    found["diverging"] = each["diverging"].max(-1)
+    found["tree_depth"] = np.ceil(np.log2(each["n_steps"].max(-1) + 1)).astype(int)
+    return found
 
 
 class Settings(NamedTuple):

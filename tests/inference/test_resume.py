@@ -150,6 +150,11 @@ def test_thinning_keeps_every_nth_transition():
     np.testing.assert_array_equal(third.draws["U"], every.draws["U"][:, 2::3])
     for name in ("energy", "n_steps", "lp"):
         np.testing.assert_array_equal(third.stats[name], every.stats[name][:, 2::3])
+    # what goes wrong in a transition that is thrown away is told too
+    for name in ("diverging", "tree_depth"):
+        worst = every.stats[name].reshape(2, 15, 3).max(-1)
+        np.testing.assert_array_equal(third.stats[name], worst, err_msg=name)
+    assert (third.stats["tree_depth"] != every.stats["tree_depth"][:, 2::3]).any()
 
 
 @pytest.mark.parametrize(

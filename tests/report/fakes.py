@@ -69,6 +69,7 @@ class Gibbs:
 @dataclass(frozen=True)
 class NUTS(Gibbs):
     max_tree_depth: int = 10
+    thin: int = 1
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,8 @@ def diagnostics(fit: Any) -> Diagnostics:
         known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)
     else:
-        energy = fit.stats.get("energy")
+        # of thinned draws it says nothing: energies that are far apart in the chain always differ much
+        energy = fit.stats.get("energy") if getattr(fit.engine, "thin", 1) == 1 else None
         long_enough = energy is not None and energy.shape[1] >= arviz_versions.SHORTEST
         bfmi = arviz_versions.bfmi(energy) if long_enough else None
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)

@@ -72,7 +72,7 @@ def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> lis
         findings.append(Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True))
     findings += _rhat(table, chains, draws) + _ess(table, chains, draws)
     if "diverging" in fit.stats:
-        findings.append(_divergences(fit.stats["diverging"]))
+        findings.append(_divergences(fit.stats["diverging"], getattr(fit.engine, "thin", 1)))
     if bfmi is not None:
         findings.append(_energy(bfmi))
     if "tree_depth" in fit.stats:
@@ -171,11 +171,12 @@ def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
     return findings
 
 
-def _divergences(diverging: np.ndarray) -> Finding:
+def _divergences(diverging: np.ndarray, thin: int) -> Finding:
     count, share = int(diverging.sum()), float(diverging.mean())
     if not count:
         return Finding("good", "No divergences.")
-    text = f"{count} divergent transitions ({share:.1%}): parts of the posterior were not reached."
+    what = "divergent transitions" if thin == 1 else "draws with divergent transitions"
+    text = f"{count} {what} ({share:.1%}): parts of the posterior were not reached."
     advice = "Raise target_accept (0.95), or use Gibbs where the method has it."
     if share > 0.01:
         return Finding("bad", text, advice, {"averages": "care", **to("bad", "single", "hyper")})

@@ -36,7 +36,7 @@ def posterior_pictures(
         rows = spotlit(diagnosis, tree)
         pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
     pictures.append(distributions(name, tree))
-    if "energy" in fit.stats:
+    if "energy" in fit.stats and getattr(fit.engine, "thin", 1) == 1:  # of successive transitions
         pictures.append(energy(name, fit))
     if test is not None and fit.data.kind == "Ratings":
         pictures.append(predictive(name, fit, test))

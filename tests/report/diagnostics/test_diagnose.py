@@ -163,6 +163,14 @@ def test_what_only_nuts_can_tell(name, change, level, said) -> None:
     assert found.level == level and said in text_of(found)
 
 
+def test_energies_of_thinned_draws_say_nothing() -> None:
+    """E-BFMI compares the energies of successive transitions; of distant ones it is always near 2."""
+    fit = fakes.sampled_ratings(chains=4, draws=200, engine=fakes.NUTS(draws=200, chains=4, thin=5))
+    stats = {**fit.stats, "diverging": np.arange(800).reshape(4, 200) == 7}
+    found = text_of(diagnostics(replace(fit, stats=stats)))
+    assert "E-BFMI" not in found and "1 draws with divergent transitions" in found
+
+
 def test_variational_fits_have_no_rhat() -> None:
     fit = fakes.sampled_ratings(chains=1, engine=fakes.SVI())
     found = diagnostics(fit)
