@@ -127,7 +127,8 @@ def compare(args: argparse.Namespace) -> int:
     _writable(args.html)
     named = dict(args.fits)
     if len(named) < len(args.fits):
-        raise ValueError(f"Expected a different NAME for every fit, got {_listed(args.fits)}")
+        given = " ".join(map("=".join, args.fits))
+        raise ValueError(f"Expected a different NAME for every fit, got {given}")
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
@@ -388,10 +389,6 @@ def _tell_aside(args: argparse.Namespace, text: str) -> None:
 def _tell(args: argparse.Namespace, text: str) -> None:
     if not args.quiet:
         print(text, flush=True)
-
-
-def _listed(pairs: list[tuple[str, str]]) -> str:
-    return " ".join("=".join(one) for one in pairs)
 
 
 def _markdown(table: "pd.DataFrame") -> str:
