@@ -120,7 +120,7 @@ def make_uneven_ratings(
     U = rng.standard_normal((n_users, rank))
     V = signal / np.sqrt(rank) * rng.standard_normal((n_items, rank))
     number = np.rint(median * np.exp(spread * rng.standard_normal(n_users)))
-    number = np.clip(number, min(2, n_items), max(2, n_items // 2)).astype(int)
+    number = np.clip(number, min(2, n_items), min(n_items, max(2, n_items // 2))).astype(int)
     user = np.repeat(np.arange(n_users), number)
     item = np.concatenate([rng.choice(n_items, size, replace=False) for size in number])
     level = (levels + 1) / 2 + 0.5 + np.sum(U[user] * V[item], axis=1)

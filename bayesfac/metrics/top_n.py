@@ -66,6 +66,8 @@ def catalogue_coverage(recommended: Lists, n_items: int, k: int = 10) -> float:
     """
     if n_items < 1:
         raise ValueError(f"Expected at least one item in the catalogue, got {n_items}")
+    if k < 1:
+        raise ValueError(f"Expected k of at least 1, got {k}")
     shown = {item for row in recommended for item in list(row)[:k]}
     return len(shown - {-1, None}) / n_items
 

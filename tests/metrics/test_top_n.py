@@ -47,6 +47,7 @@ def test_top_leaves_closed_items_out_and_breaks_ties():
         (lambda: top_n.recall([[1]], [{1}, {2}]), "same users, got 1 and 2"),
         (lambda: top_n.ndcg([[1]], [{1}], 0), "k of at least 1"),
         (lambda: top_n.catalogue_coverage([[1]], 0), "at least one item"),
+        (lambda: top_n.catalogue_coverage([[1]], 3, k=-1), "k of at least 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):
