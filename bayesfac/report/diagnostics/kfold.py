@@ -62,6 +62,12 @@ def _fold(
     data, query = shared
     train, test = next(islice(k_fold(data, k, seed=seed), number, None))
     part = again(data=train, engine=engine)
+    if (
+        part.partial
+    ):  # the engine returns what it has; its scores would pass for those of a whole fit
+        raise KeyboardInterrupt(
+            f"interrupted during fold {number + 1} of {k}: there are no scores of all cells"
+        )
     code = data.user.astype(np.int64) * data.n_items + data.item
     at = np.isin(code, test.user.astype(np.int64) * data.n_items + test.item)
     # a label that has no rating outside the fold is predicted from the prior; where there are features, only

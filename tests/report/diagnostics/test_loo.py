@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from unittest.mock import patch
 
 import arviz_stats
 import jax
@@ -233,6 +234,21 @@ def test_folds_of_a_point_and_of_what_has_no_single_likelihood(tmp_path):
     whole = fit.loo(data).pointwise
     fit.kfold(data, k=2)
     np.testing.assert_array_equal(fit.loo(data).pointwise, whole)  # the folds wrote elsewhere
+
+
+def test_ctrl_c_ends_the_folds(data):
+    """An engine returns the draws that it has; the folds went on, and a part of a fit was one of them."""
+    fit = bf.fit("pmf", data, bf.Gibbs(5, 30, 1), progress=False, **PMF)
+    run = bf.Gibbs.run
+
+    def cut_short(engine, job):
+        return replace(run(engine, job), partial=True)
+
+    with (
+        patch.object(bf.Gibbs, "run", cut_short),
+        pytest.raises(KeyboardInterrupt, match="fold 1 of 2"),
+    ):
+        fit.kfold(data, k=2)
 
 
 # -- several fits ---------------------------------------------------------------------------------
