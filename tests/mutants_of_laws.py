@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 
+from bayesfac.core.data.cells import Query
 from bayesfac.core.laws import beliefs, dirichlet_rows
-from bayesfac.models.ratings import bpmf, ordinal_mf, urp
+from bayesfac.models.ratings import bpmf, ordinal_mf, pmf, urp
 from bayesfac.models.tasks import heres
 from bayesfac.models.tensors import cp
 from bayesfac.models.topics import mvplsa, plsa
-from tests.mutants import MUTANTS
+from tests.mutants import MUTANTS, plant
 
 
 def plant_law(method, field):
@@ -135,3 +136,32 @@ def plant_in_rows(method):
 
 for own in (urp.METHOD, plsa.METHOD, mvplsa.METHOD):
     plant_in_rows(own)
+
+
+# -- new users and items --------------------------------------------------------------------------
+@plant(pmf.METHOD, "predict", "unseen")
+def new_users_are_as_sure_as_known_ones(p, query, h):
+    """Factors and bias of zero for a new user, without the variance of the prior."""
+    if isinstance(query, Query):
+        known = jnp.all(query.row >= 0)
+        p = p._replace(U=p.U * known, bias_user=p.bias_user * known)
+        query = query._replace(row=jnp.maximum(query.row, 0))
+    return pmf.predict(p, query, h)
+
+
+@plant(bpmf.METHOD, "predict", "unseen")
+def an_unknown_item_is_the_last_one(p, query, h):
+    if isinstance(query, Query):
+        query = query._replace(col=query.col % len(p.V))
+    return bpmf.predict(p, query, h)
+
+
+# -- new rows of views and tasks ------------------------------------------------------------------
+@plant(plsa.METHOD, "fold_in", "fold_in")
+def new_rows_have_another_prior(p, data, h):
+    return plsa.METHOD.fold_in(p, data, h._replace(a=h.a + 1))
+
+
+@plant(heres.METHOD, "fold_in", "fold_in")
+def labels_of_new_rows_weigh_too_much(p, data, h):
+    return heres.METHOD.fold_in(p, data, h._replace(weight=3 * h.weight))

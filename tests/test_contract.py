@@ -11,8 +11,8 @@ def test_there_is_something_to_test():
     assert len(CHECKS) >= 12
 
 
-# checks that fit, or that compile every program for a second container: most of the contract's time
-COSTLY = ("map", "prior", "relabelling")
+# checks that fit, draw, or compile every program for a second container: most of the contract's time
+COSTLY = ("map", "prior", "relabelling", "unseen")
 
 
 @pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("backends", *COSTLY)])
@@ -38,6 +38,7 @@ def test_the_skeleton_keeps_it_too(skeleton):
     assert list(kept) == list(CHECKS)
     assert [name for name, said in kept.items() if said != "kept"] == [
         "gauge",
+        "fold_in",
         "moves",
         "variational",
     ]

@@ -17,8 +17,10 @@ from bayesfac.testing.invariance import check_backends as check_backends
 from bayesfac.testing.invariance import check_gauge as check_gauge
 from bayesfac.testing.invariance import check_mask as check_mask
 from bayesfac.testing.invariance import check_relabelling as check_relabelling
+from bayesfac.testing.predictions import check_fold_in as check_fold_in
 from bayesfac.testing.predictions import check_observed as check_observed
 from bayesfac.testing.predictions import check_predict as check_predict
+from bayesfac.testing.predictions import check_unseen as check_unseen
 from bayesfac.testing.sampler import check_conditionals as check_conditionals
 from bayesfac.testing.sampler import check_moves as check_moves
 from bayesfac.testing.solver import check_descent as check_descent
@@ -38,6 +40,7 @@ __all__ = [
     "check_backends",
     "check_conditionals",
     "check_descent",
+    "check_fold_in",
     "check_gauge",
     "check_joint",
     "check_map",
@@ -52,6 +55,7 @@ __all__ = [
     "check_slopes",
     "check_structure",
     "check_tree",
+    "check_unseen",
     "check_variational",
     "contract",
 ]

@@ -5,15 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.laws.ordinal import Levels
-from bayesfac.core.method import Method
+from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import simulated
+from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import Example, example, listed, require, same
 
 STEPS = (
@@ -70,6 +74,68 @@ def check_observed(method: Method, key: jax.Array) -> str | None:
         same(ours, theirs, f"{what} of predict and of the model", 1e-8)
     # six standard errors: 1e-9 for one cell
     require(errors < 6, f"simulated outcomes have a mean {errors:.1f} standard errors off")
+    return None
+
+
+@listed
+def check_unseen(method: Method, key: jax.Array) -> str | None:
+    """A user and an item without training data (-1) are predicted as draws from their prior: with the mean
+    and the variance of predictions whose sites of this user or item are drawn from the model."""
+    case = example(method, key)
+    if not isinstance(case.data, Ratings) or isinstance(case.data, Relations):
+        return f"the new rows that are checked are those of Ratings and Counts, not of {method.data.__name__}"
+    if why := method.traits.get("no_prior_predictive"):
+        return why
+    p, nobody, first = case.points[0], jnp.array([-1]), jnp.array([0])
+    for axis, query in (("user", Query(nobody, first)), ("item", Query(first, nobody))):
+        own = {site for site in sites(p) if axis in site_dims(method, site)}
+
+        def answer(p: Any, query: Query) -> jax.Array:
+            outcome = method.predict(derived(case, p), query, case.hyper)
+            return jnp.stack([outcome.mean[0], jnp.broadcast_to(outcome.variance, (1,))[0]])
+
+        def anybody(key: jax.Array, own: set = own) -> jax.Array:
+            held = {site: value for site, value in sites(p).items() if site not in own}
+            with numpyro.handlers.block(), numpyro.handlers.trace() as trace:
+                seeded = numpyro.handlers.seed(method.model, key)
+                numpyro.handlers.substitute(seeded, data=held)(case.data.hide(), case.hyper)
+            drawn = replace_sites(p, {site: trace[site]["value"] for site in own})
+            return answer(drawn, Query(first, first))
+
+        many = jax.jit(lambda keys: jax.lax.map(anybody, keys))(jax.random.split(key, OUTCOMES))
+        told, (means, variances) = jax.jit(answer)(p, query), many.T
+        spread = variances + (means - means.mean()) ** 2
+        for what, ours, theirs in (("mean", told[0], means), ("variance", told[1], spread)):
+            error = theirs.std() / OUTCOMES**0.5 + 1e-9
+            gap = (ours - theirs.mean()) / error
+            message = f"{ours:.4g}, but {theirs.mean():.4g} by draws of the prior ({gap:.1f} standard errors)"
+            require(abs(gap) < 6, f"the {what} of a new {axis} is {message}")
+    return None
+
+
+@listed
+def check_fold_in(method: Method, key: jax.Array) -> str | None:
+    """Where the solver ends, training rows that `fold_in` takes as new rows keep their predictions.
+
+    A hundredth of the range of predictions is allowed: some methods take a fixed number of small steps.
+    """
+    if method.fold_in is None:
+        return method.traits.get("no_fold_in", "the method declares no fold_in")
+    case = example(method, key)
+    data, hyper, p = case.data, case.hyper, derived(case, case.optimum)
+    every = Grid(*(np.arange(n) for n in describe(data).shape))
+
+    @jax.jit
+    def ask(p: Any) -> tuple[jax.Array, jax.Array]:
+        folded = method.fold_in(p, data, hyper)  # type: ignore[misc]
+        return tuple(method.predict(at, every, hyper).mean for at in (p, folded))
+
+    before, after = map(np.asarray, ask(p))
+    gap = np.abs(after - before).max() / np.ptp(before)
+    message = (
+        f"training rows that are folded in have other predictions, by {gap:.3g} of their range"
+    )
+    require(gap <= 0.01, message)
     return None
 
 

@@ -225,7 +225,8 @@ def model(data: Counts, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> UnsurePoisson:
-    """The count; the rate of a new user or item has the prior's mean and variance."""
+    """The count; a new user or item has the mean and the variance of the prior at the mean of its xi or eta:
+    over all xi the mean is infinite where `shape_rate_user` is at most 1, as by default."""
     theta, beta = jnp.exp(p.log_theta), jnp.exp(p.log_beta)
     if isinstance(query, Grid):
         return UnsurePoisson(inner(theta, beta, query), 0.0)
@@ -260,5 +261,6 @@ METHOD = register(Method(
         "nonnegative": "counts are not negative",
         "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
     },
+    waived={"unseen": "new users and items have the mean xi and eta: over all, the mean can be infinite"},
 ))
 # fmt: on

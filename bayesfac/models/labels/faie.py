@@ -238,5 +238,6 @@ METHOD = register(Method(
     dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
           "W": ("feature.{key}", "component"), "A": ("row", "component")},
     traits=labels.LABELS_ALONE,
+    waived={"fold_in": "training rows have codes that fit their labels, new rows those of their features"},
 ))
 # fmt: on
