@@ -17,6 +17,7 @@ NEEDED = [
     "docs/skeleton_method.py",
     "docs/skeleton_labels.py",
     "pyproject.toml",
+    "README.md",
 ]
 
 
