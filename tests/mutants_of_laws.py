@@ -165,3 +165,7 @@ def new_rows_have_another_prior(p, data, h):
 @plant(heres.METHOD, "fold_in", "fold_in")
 def labels_of_new_rows_weigh_too_much(p, data, h):
     return heres.METHOD.fold_in(p, data, h._replace(weight=3 * h.weight))
+
+
+# -- symmetries -----------------------------------------------------------------------------------
+MUTANTS["pmf: no word of its rotations"] = "gauge", replace(pmf.METHOD, gauge=())

@@ -17,9 +17,17 @@ from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
 from bayesfac.core.kernels import sparse
-from bayesfac.core.method import Method, Permutation, gauge_of, log_joint, site_dims, sites
+from bayesfac.core.method import (
+    Method,
+    Permutation,
+    gauge_of,
+    log_joint,
+    moved_sites,
+    site_dims,
+    sites,
+)
 from bayesfac.inference.result import replace_sites
-from bayesfac.testing.tools import axes, example, likelihood, listed, same
+from bayesfac.testing.tools import axes, example, likelihood, listed, require, same
 
 
 @listed
@@ -191,7 +199,8 @@ def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
 
 @listed
 def check_gauge(method: Method, key: jax.Array) -> str | None:
-    """The rotations and permutations that `gauge` declares leave the objective unchanged."""
+    """The rotations and permutations that `gauge` declares leave the objective unchanged, and an axis that is
+    not one of the data and may be relabelled is declared."""
     case = example(method, key)
     p = case.points[0]
     flat = sites(p)
@@ -204,4 +213,30 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
         turned = replace_sites(p, moved(part, flat, R, signs))
         before, after = (case.objective(at, case.data)[0] for at in (p, turned))
         same(before, after, f"the objective is not invariant under {part}")
+    declared = {site for part in gauge for site in moved_sites(part)}
+    for axis, found in free_axes(method, case.data, flat).items():
+        rolled = {site: jnp.roll(flat[site], (1,) * len(at), at) for site, at in found.items()}
+        if declared.isdisjoint(found):
+            before, after = (
+                case.objective(at, case.data)[0] for at in (p, replace_sites(p, rolled))
+            )
+            message = (
+                f"the objective stays the same when {axis}s change places: gauge does not say so"
+            )
+            require(not jnp.abs(after - before) <= 1e-9 * (1 + jnp.abs(before)), message)
     return None if gauge else "the method declares no gauge"
+
+
+def free_axes(
+    method: Method, data: Any, flat: dict[str, Any]
+) -> dict[str, dict[str, tuple[int, ...]]]:
+    """{axis: {site: its places there}} of axes longer than one that the data do not have, as of components;
+    the second axis of a table of components has the name with an underscore."""
+    known, found = axes(data), dict[str, dict[str, tuple[int, ...]]]()
+    for site, value in flat.items():
+        for at, name in enumerate(site_dims(method, site)):
+            axis = name.rstrip("_")
+            if axis not in known and name not in known and value.shape[at] > 1:
+                mine = found.setdefault(axis, {})
+                mine[site] = (*mine.get(site, ()), at)
+    return found

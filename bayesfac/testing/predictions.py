@@ -84,6 +84,8 @@ def check_unseen(method: Method, key: jax.Array) -> str | None:
     case = example(method, key)
     if not isinstance(case.data, Ratings) or isinstance(case.data, Relations):
         return f"the new rows that are checked are those of Ratings and Counts, not of {method.data.__name__}"
+    if case.data.host.features:
+        return "the features of an unknown user or item are unknown, those of a known one are not"
     if why := method.traits.get("no_prior_predictive"):
         return why
     p, nobody, first = case.points[0], jnp.array([-1]), jnp.array([0])
