@@ -92,13 +92,10 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
     """Reordering rows, users, items and features reorders the results and changes nothing else."""
     case = example(method, key)
     data = case.data
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
-    if isinstance(data, Tasks):
-        orders["row"] = rows_by_task(data, orders["task"], rng)
-    if "feature" in orders:  # the only view has two names for one axis
-        orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
+    orders = random_orders(data, key)
     shuffled = reorder(data, orders)
+    if type(data) is Ratings:  # made anew, without what the method adds
+        shuffled = method.ready(shuffled, case.hyper)
 
     def turn(p: Any) -> Any:
         turned = {}
@@ -118,6 +115,21 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
     for name, value in first.items():
         same(value, second[name], f"the {name} depends on the order of the labels")
     return None
+
+
+def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
+    """{axis: an order of its labels}."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
+    if isinstance(data, Tasks):
+        orders["row"] = rows_by_task(data, orders["task"], rng)
+    if "feature" in orders:  # the only view has two names for one axis
+        orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
+    # which items a user rated, and which users an item, as features that the data do not name
+    for side, other in (("user", "item"), ("item", "user")):
+        if other in orders:
+            orders[f"implicit_{side}_feature"] = orders[other]
+    return orders
 
 
 def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
