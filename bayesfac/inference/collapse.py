@@ -7,6 +7,7 @@ import numpy as np
 
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Query, codes_of, query_of
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
@@ -89,7 +90,10 @@ def _scores(method: Method, hyper: Any, params: Any, row: jax.Array, col: jax.Ar
 
 
 def _spread(card: Card, data: Any) -> float:
-    """The standard deviation of ratings, or of known labels with their zeros."""
+    """The standard deviation of ratings, or of counts or known labels with their zeros."""
+    if isinstance(data, Counts):  # of what the method makes of them: `wrmf` predicts preferences
+        y, size = np.asarray(data.y, np.float64), float(np.prod(data.shape))
+        return max((y**2).sum() / size - (y.sum() / size) ** 2, 0.0) ** 0.5
     if card.kind in ("Ratings", "Tensor"):
         return card.summary["sd"]
     if LABELS not in data.y:

@@ -80,3 +80,10 @@ def test_points_find_factors_that_sweeps_over_means_miss(name):
 def test_the_variance_of_cells_left_out_by_hand():
     """A mean of n values with unit noise, left out one by one: from 1/n to 1/(n - 1)."""
     assert float(left_out(jnp.full(5, 1 / 5), 1.0)) == pytest.approx(1 / 4)
+
+
+@pytest.mark.parametrize("plays", [1, 10**4])
+def test_preferences_are_no_less_for_large_counts(plays):
+    counts = np.random.default_rng(0).poisson(1.0, (20, 15)) * plays
+    fit = bf.fit("wrmf", bf.Counts(counts), n_components=2, progress=False)
+    assert not any("have no effect" in note for note in fit.notes)
