@@ -72,6 +72,11 @@ def _matrix_triplets(data: Any) -> tuple:
         raise ValueError(f"Expected a two-dimensional matrix of ratings, got shape {data.shape}")
     if sp.issparse(data):
         coo = data.tocoo()
+        if data.format == "bsr" and data.blocksize != (1, 1) and not coo.data.all():
+            raise ValueError(
+                "Expected a sparse matrix that stores ratings alone, got bsr with zeros in its blocks, "
+                "which may be no ratings: data.tocsr(), and eliminate_zeros() if none is zero"
+            )
         user, item, value = coo.row, coo.col, coo.data.astype(np.float64)
     else:
         user, item = np.nonzero(~np.isnan(data.astype(np.float64)))

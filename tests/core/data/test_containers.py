@@ -237,6 +237,7 @@ BAD = [
     (lambda: bf.Ratings(TABLE.assign(rating=[1, 6, 2]), levels=5), ValueError, "got 6 in row 1"),
     (lambda: bf.Ratings(TABLE, levels=[3, 2]), ValueError, "rising levels"),
     (lambda: bf.Ratings(TABLE, levels=1), ValueError, "at least two"),
+    (lambda: bf.Ratings(sp.bsr_matrix(np.eye(4), blocksize=(2, 2))), ValueError, "bsr with zeros"),
     (lambda: bf.Ratings(TWICE), ValueError, "in row 3 .user 'ann', item 4; the first is row 1"),
     (lambda: bf.Ratings(TABLE, duplicates="last"), ValueError, "duplicates='error' or 'mean'"),
     (lambda: bf.Ratings(TABLE).take([]), ValueError, "at least one rating to take"),
