@@ -87,6 +87,8 @@ def test_a_query_with_unknown_columns_is_refused(point):
     [
         (["u1", "film 1"], "a column of labels as 'user', got 'u1'"),
         ({"user": ["u1"], "item": "film 1"}, "a column of labels as 'item', got 'film 1'"),
+        (([["u1"]], np.full((1, 1), "film 1")), r"as 'item', got shape \(1, 1\)"),
+        (pd.DataFrame([["u1", 1, 2]], columns=["user", "item", "item"]), "each column of .* once"),
         ({"user": ["u1", "u2"], "item": ["film 1"]}, "one length, got {'user': 2, 'item': 1}"),
     ],
 )

@@ -326,14 +326,18 @@ def _labels(kind: str, wanted: list[str], query: Any) -> pd.DataFrame:
     else:
         hint = ", or two columns (users, items)" if kind == "Ratings" else ""
         raise ValueError(f"Expected a query with columns {wanted}{hint}, got {list(query.columns)}")
+    if frame.shape[1] > len(wanted):
+        raise ValueError(f"Expected each column of {wanted} once, got {list(query.columns)}")
     return frame.reset_index(drop=True)
 
 
 def _table(columns: Mapping[Any, Any]) -> pd.DataFrame:
     """A DataFrame of the columns by position; their indexes are ignored."""
     for name, column in columns.items():
-        if not np.ndim(column):
-            raise ValueError(f"Expected a column of labels as {name!r}, got {column!r}")
+        one = isinstance(column, str | bytes) or not hasattr(column, "__len__")
+        if one or getattr(column, "ndim", 1) != 1:
+            got = repr(column) if one else f"shape {column.shape}"
+            raise ValueError(f"Expected a column of labels as {name!r}, got {got}")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"Expected columns of one length, got {lengths}")

@@ -144,7 +144,10 @@ def levels(scale: int | Sequence[float]) -> tuple[float, ...]:
     >>> levels(3), levels([0.5, 1])
     ((1.0, 2.0, 3.0), (0.5, 1.0))
     """
-    rising = range(1, int(scale) + 1) if isinstance(scale, int | np.integer) else scale
+    whole = isinstance(scale, int | np.integer) or not hasattr(scale, "__iter__")
+    if whole and scale != int(scale):
+        raise ValueError(f"Expected a whole number of levels, or a list of them, got {scale!r}")
+    rising = range(1, int(scale) + 1) if whole else scale
     values = tuple(float(level) for level in rising)
     if len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ValueError(f"Expected at least two rising levels (or how many), got {scale!r}")
@@ -246,11 +249,9 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     rows = columns = None
     if isinstance(raw, pd.DataFrame):
         rows, columns = raw.index, raw.columns
-        wrong = [c for c, kind in raw.dtypes.items() if kind.kind not in "biuf"]
-        if wrong:
-            raise TypeError(
-                f"Expected numbers in {what}, got {raw[wrong[0]].dtype} in column {wrong[0]!r}"
-            )
+        for column, kind in raw.dtypes.items():
+            if kind.kind not in "biuf":
+                raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")
         raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
     if not sp.issparse(raw):
         raw = array(raw)

@@ -133,7 +133,9 @@ def second(row: int, earlier: int, user: Any, item: Any) -> str:
 
 def off_levels(levels: tuple[float, ...], value: float, where: str, user: Any, item: Any) -> str:
     """The message for a rating that is no level."""
+    # all digits where few would read as a level, as of 0.1 in single precision
+    shown = f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
     return (
-        f"Expected one of the levels {levels}, got {value:g} in {where} "
+        f"Expected one of the levels {levels}, got {shown} in {where} "
         f"(user {reading.plain(user)!r}, item {reading.plain(item)!r})"
     )

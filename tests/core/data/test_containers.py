@@ -237,6 +237,8 @@ BAD = [
     (lambda: bf.Ratings(TABLE.assign(rating=[1, 6, 2]), levels=5), ValueError, "got 6 in row 1"),
     (lambda: bf.Ratings(TABLE, levels=[3, 2]), ValueError, "rising levels"),
     (lambda: bf.Ratings(TABLE, levels=1), ValueError, "at least two"),
+    (lambda: bf.Ratings(TABLE, levels=2.5), ValueError, "whole number of levels, or a list of them, got 2.5"),
+    (lambda: bf.Ratings([1], [1], np.float32([0.1]), levels=[0.1, 1]), ValueError, "got 0.10000000149"),
     (lambda: bf.Ratings(sp.bsr_matrix(np.eye(4), blocksize=(2, 2))), ValueError, "bsr with zeros"),
     (lambda: bf.Ratings(TWICE), ValueError, "in row 3 .user 'ann', item 4; the first is row 1"),
     (lambda: bf.Ratings(TABLE, duplicates="last"), ValueError, "duplicates='error' or 'mean'"),
@@ -254,6 +256,7 @@ BAD = [
     (lambda: bf.Views({"a": np.zeros((0, 3))}), ValueError, "at least one row"),
     (lambda: bf.Views({"a": [["x"]]}), TypeError, "real numbers in view 'a'"),
     (lambda: bf.Views({"a": pd.DataFrame({"w": ["x", "y"]})}), TypeError, "in column 'w'"),
+    (lambda: bf.Views(pd.DataFrame([["x", "y"]], columns=["w", "w"])), TypeError, "in column 'w'"),
     (lambda: bf.Views({"a": np.eye(2)}, rows=["x", "x"]), ValueError, "2 distinct row labels, got 1"),
     (lambda: bf.Views({"a": np.ones(3)}), ValueError, "two-dimensional"),
 ]  # fmt: skip
