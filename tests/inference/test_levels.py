@@ -14,8 +14,9 @@ from scipy import stats
 import bayesfac as bf
 from bayesfac import metrics
 from bayesfac.core.data.cells import Query
-from bayesfac.core.laws.ordinal import Levels
+from bayesfac.core.laws.ordinal import Levels, level_codes
 from bayesfac.core.method import REGISTRY, from_sites, sites
+from bayesfac.inference.fixed_point import precise_objective
 from bayesfac.inference.predictions.level_masses import Tally, choice, log_mass, log_masses
 from bayesfac.inference.predictions.predict import Prediction
 from bayesfac.inference.result import Result
@@ -266,3 +267,16 @@ def test_only_labels_have_a_cut():
     """hmf has a setting of this name with another meaning."""
     data = bf.datasets.make_ratings(12, 10, 2, seed=0)
     assert bf.fit("hmf", data, n_components=1, progress=False).cut is None
+
+
+def test_the_precise_objective_reads_tenths_of_single_precision_as_their_levels():
+    tenths = tuple(np.arange(1, 6) / 10)
+    y = jnp.asarray(np.array(tenths, np.float32), np.float64)
+    assert level_codes(y, tenths).tolist() == [0, 1, 2, 3, 4]
+    urp, code = REGISTRY["urp"], np.random.default_rng(0).integers(5, size=(12, 9))
+    with jax.enable_x64(False):
+        data = bf.Ratings(np.take(tenths, code), levels=tenths)
+        hyper = urp.prepare(data, urp.example(jax.random.key(0))[1]._replace(levels=None))
+        p = urp.init(jax.random.key(0), data, hyper)
+        plain = urp.objective(p, data, hyper)
+        np.testing.assert_allclose(sum(precise_objective(urp, hyper, p, data)), plain, rtol=1e-5)

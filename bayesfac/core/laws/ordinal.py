@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -47,8 +48,10 @@ def codes(data: Any) -> jax.Array:
 @partial(jax.jit, static_argnums=1)
 def level_codes(y: jax.Array, levels: tuple[float, ...]) -> jax.Array:
     """The number of the level that each y equals, counted from 0."""
-    # there are few levels, so counting the levels below y is faster than a search
-    return jnp.sum(y[..., None] > jnp.asarray(levels[:-1], y.dtype), -1, dtype=jnp.int32)
+    # halfway between levels: a 0.3 that was in single precision is above 0.3 in double precision
+    halfway = [low + (high - low) / 2 for low, high in pairwise(levels)]
+    # there are few levels, so counting those below y is faster than a search
+    return jnp.sum(y[..., None] > jnp.asarray(halfway, y.dtype), -1, dtype=jnp.int32)
 
 
 def centres(n_levels: int) -> np.ndarray:
