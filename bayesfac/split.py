@@ -214,7 +214,7 @@ def strong_generalisation(
     """
     _refuse(ratings, Tasks, Tensor, Views)
     rated = np.unique(ratings.user)
-    if not isinstance(n_users, Integral) or not 0 < n_users < len(rated):
+    if not _whole(n_users) or not 0 < n_users < len(rated):
         raise ValueError(
             f"Expected between 1 and {len(rated) - 1} users to set apart "
             f"({len(rated)} have ratings), got {n_users!r}"
@@ -234,9 +234,13 @@ def _refuse(data: Any, *kinds: type) -> None:
         raise TypeError(f"Expected ratings, got {type(data).__name__}{hint}")
 
 
+def _whole(number: Any) -> bool:
+    return isinstance(number, Integral)
+
+
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
     """The numbers below n in random order, divided into k parts."""
-    if not isinstance(k, Integral) or not 2 <= k <= n:
+    if not _whole(k) or not 2 <= k <= n:
         raise ValueError(f"Expected between 2 and {n} folds (one {unit} each), got {k!r}")
     return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
@@ -257,7 +261,7 @@ def _per_user(
     ratings: Ratings, users: np.ndarray, held_out: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Positions of `held_out` random ratings of each of these users; users with too few are refused."""
-    if not isinstance(held_out, Integral) or held_out < 1:
+    if not _whole(held_out) or held_out < 1:
         raise ValueError(f"Expected at least one rating held out per user, got {held_out!r}")
     count = np.bincount(ratings.user, minlength=ratings.n_users)
     few = users[count[users] <= held_out]

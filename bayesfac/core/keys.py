@@ -4,7 +4,6 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from inspect import unwrap
 from typing import Any
 
 import jax
@@ -76,7 +75,8 @@ def _function(value: Any) -> Any:
             "the finished cells of two such settings would share a file"
         )
     layers = [value]  # a decorator decides too, and then the function inside of it
-    unwrap(value, stop=lambda layer: layers.append(layer.__wrapped__))
+    while hasattr(layers[-1], "__wrapped__"):
+        layers.append(layers[-1].__wrapped__)
     parts = ("__code__", "__defaults__", "__kwdefaults__")  # classes and functions in C have none
     return [
         f"{value.__module__}.{value.__qualname__}",

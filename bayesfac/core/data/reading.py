@@ -144,10 +144,11 @@ def levels(scale: int | Sequence[float]) -> tuple[float, ...]:
     >>> levels(3), levels([0.5, 1])
     ((1.0, 2.0, 3.0), (0.5, 1.0))
     """
-    whole = isinstance(scale, int | np.integer) or not hasattr(scale, "__iter__")
-    if whole and scale != int(scale):
-        raise ValueError(f"Expected a whole number of levels, or a list of them, got {scale!r}")
-    rising = range(1, int(scale) + 1) if whole else scale
+    rising: Any = scale
+    if not hasattr(scale, "__iter__"):  # how many
+        if scale != int(scale):
+            raise ValueError(f"Expected a whole number of levels, or a list of them, got {scale!r}")
+        rising = range(1, int(scale) + 1)
     values = tuple(float(level) for level in rising)
     if len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ValueError(f"Expected at least two rising levels (or how many), got {scale!r}")

@@ -130,8 +130,8 @@ def diagnostics(fit: Any) -> Diagnostics:
     else:
         # of thinned draws it says nothing: energies that are far apart in the chain always differ much
         energy = fit.stats.get("energy") if getattr(fit.engine, "thin", 1) == 1 else None
-        long_enough = energy is not None and energy.shape[1] >= arviz_versions.SHORTEST
-        bfmi = arviz_versions.bfmi(energy) if long_enough else None
+        short = energy is None or energy.shape[1] < arviz_versions.SHORTEST
+        bfmi = None if energy is None or short else arviz_versions.bfmi(energy)
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
     narrow = shortness(quantities["probe"]) if engine == "Quick" else None
     if (widths := fit.info.get("widths")) and "ratio" in widths:
