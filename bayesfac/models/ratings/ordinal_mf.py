@@ -99,6 +99,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     y = (data.y - data.mean) / data.spread
     begin = bayes.starts(p, data, hyper, y, 1.0)
+    begin.append(bayes.as_normal(begin[0], data, hyper, y))
     observe = cuts.observer(p, data, hyper)
     sides, own = bayes.estimated(begin, data, hyper, cuts.own(p), observe)
     return Params(**sides, **own)

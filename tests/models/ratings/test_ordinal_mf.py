@@ -120,3 +120,20 @@ def test_two_levels_with_thresholds_of_users(engine):
     data = bf.Ratings(ratings.user, ratings.item, (ratings.value > 3) * 1.0, levels=[0, 1])
     fit = bf.fit("ordinal_mf", data, engine, n_components=2, progress=False)
     assert np.isfinite(fit.predict({"user": [0], "item": [0]}).mean).all()
+
+
+@pytest.mark.parametrize(
+    ("link", "cuts"),
+    [("probit", [0.0]), ("logistic", [0.0]), ("logistic", [-2.5, -2.0, -1.5, 1.8])],
+)
+def test_a_point_finds_factors_behind_two_levels_and_one_frequent_level(link, cuts):
+    """With the largest bend as weight of every cell the correlations were .64, -.02 and .55."""
+    rng = np.random.default_rng(0)
+    x = 1.5 / 3**0.5 * rng.normal(size=(150, 3)) @ rng.normal(size=(3, 100))
+    y = np.digitize(x + rng.normal(size=x.shape), cuts) + 1.0
+    seen = rng.random(x.shape) < 0.3
+    ratings = bf.Ratings(*np.nonzero(seen), y[seen], levels=len(cuts) + 1)
+    fit = bf.fit("ordinal_mf", ratings, n_components=5, link=link, progress=False)
+    user, item = np.nonzero(~seen)
+    mean = fit.predict({"user": user, "item": item}).mean
+    assert np.corrcoef(mean, x[~seen])[0, 1] > 0.7

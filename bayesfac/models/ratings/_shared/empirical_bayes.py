@@ -1,7 +1,7 @@
 """The Normal-Wishart sides of users and items for a point fit: see `core/laws/empirical_bayes.py`.
 
 The sweeps begin twice, from random factors and from regularised biases of users and items (`starts`),
-which few ratings show best.
+which few ratings show best. Those of ordinal laws begin from what a normal law finds, too (`as_normal`).
 """
 
 from typing import Any
@@ -55,6 +55,17 @@ def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, 
     user, item = (bayes.fitted(_begin(begun, side), h) for side in NAMES)
     found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
     return [sides, begun | found]
+
+
+def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[str, Any]:
+    """The sides that fit y as normal values, begun at these random ones; u.v is in units of the noise.
+
+    Where most cells have the same level, sweeps over the means of latent values stay near random factors.
+    """
+    unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
+    found, (alpha, _) = estimated([sides], data, h, unknown, bayes.normal(y, 1.0, 1.0))
+    grown = {"U": 0.25, "V": 0.25, "mu_U": 0.25, "mu_V": 0.25, "Lambda_U": -0.5, "Lambda_V": -0.5}
+    return sides | found | {site: alpha**power * found[site] for site, power in grown.items()}
 
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:
