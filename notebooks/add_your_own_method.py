@@ -35,6 +35,7 @@ import numpyro.distributions as dist
 import bayesfac as bf
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid
+from bayesfac.core.laws.counts import UnsurePoisson
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.testing import contract
@@ -130,8 +131,9 @@ def update(p, data, hyper):
 # %% [markdown]
 # ## 3. The model and its predictions
 #
-# `predict` takes one value of the parameters; a label without training data has code -1 and
-# gets the mean of the prior.
+# `predict` takes one value of the parameters. A label without training data has code -1, and is a
+# draw from the prior: an entry of its row has the mean $a/b$, and $E x^2 = (1 + 1/a) (E x)^2$. So the
+# rate of its counts has a variance; `UnsurePoisson` is the law of a count with such a rate.
 
 
 # %%
@@ -147,12 +149,14 @@ def model(data, hyper):
 
 def predict(p, query, hyper):
     if isinstance(query, Grid):
-        return dist.Poisson(inner(p.U, p.V, query))
-    sides = []
+        return UnsurePoisson(inner(p.U, p.V, query), 0.0)
+    parts, more = 1.0, 1.0
     for x, at in zip(p, (query.row, query.col), strict=True):
-        at = jnp.asarray(at)[:, None]
-        sides.append(jnp.where(at < 0, hyper.shape / hyper.rate, x[at[:, 0]]))
-    return dist.Poisson(jnp.sum(sides[0] * sides[1], 1))
+        at = jnp.asarray(at)
+        new = at[:, None] < 0
+        parts *= jnp.where(new, hyper.shape / hyper.rate, x[at])
+        more *= 1 + new / hyper.shape
+    return UnsurePoisson(jnp.sum(parts, 1), jnp.sum((more - 1) * parts**2, 1))
 
 
 # %% [markdown]
