@@ -6,13 +6,13 @@ predictions are comparable, and every split is a function of its seed alone.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read
 from bayesfac.core.data.tasks import Tasks
@@ -214,10 +214,11 @@ def strong_generalisation(
     """
     _refuse(ratings, Tasks, Tensor, Views)
     rated = np.unique(ratings.user)
-    if not _whole(n_users) or not 0 < n_users < len(rated):
+    checks.whole_number("n_users", n_users, 1)
+    if n_users >= len(rated):
         raise ValueError(
             f"Expected between 1 and {len(rated) - 1} users to set apart "
-            f"({len(rated)} have ratings), got {n_users!r}"
+            f"({len(rated)} have ratings), got {n_users}"
         )
     rng = np.random.default_rng(seed)
     apart = np.sort(rng.permutation(rated)[:n_users])
@@ -234,14 +235,9 @@ def _refuse(data: Any, *kinds: type) -> None:
         raise TypeError(f"Expected ratings, got {type(data).__name__}{hint}")
 
 
-def _whole(number: Any) -> bool:
-    return isinstance(number, Integral)
-
-
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
     """The numbers below n in random order, divided into k parts."""
-    if not _whole(k) or not 2 <= k <= n:
-        raise ValueError(f"Expected between 2 and {n} folds (one {unit} each), got {k!r}")
+    checks.whole_number("the number of folds", k, 2, n, f" (one {unit} each)")
     return np.array_split(np.random.default_rng(seed).permutation(n), k)
 
 
@@ -261,8 +257,7 @@ def _per_user(
     ratings: Ratings, users: np.ndarray, held_out: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Positions of `held_out` random ratings of each of these users; users with too few are refused."""
-    if not _whole(held_out) or held_out < 1:
-        raise ValueError(f"Expected at least one rating held out per user, got {held_out!r}")
+    checks.whole_number("held_out", held_out, 1)
     count = np.bincount(ratings.user, minlength=ratings.n_users)
     few = users[count[users] <= held_out]
     if len(few):

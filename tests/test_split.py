@@ -86,7 +86,7 @@ def test_pair_folds_by_user_test_every_user_once(ratings):
     mixed = [[7, "x"], ["7", "y"], [7.0, "z"], ["8", "x"]]  # 7 and "7" are one user
     held = [held.tolist() for _, held in split.PairFolds(2, by="user").split(mixed)]
     assert sorted(held) == [[0, 1, 2], [3]]
-    with pytest.raises(ValueError, match="between 2 and 2 folds .one user each., got 3"):
+    with pytest.raises(ValueError, match="between 2 and 2 .one user each., got 3"):
         next(split.PairFolds(3, by="user").split([["a", 0], ["b", 0], ["b", 1]]))
     with pytest.raises(ValueError, match="Expected by="):
         split.PairFolds(3, by="item")
@@ -150,10 +150,10 @@ FEW = Ratings(["ann", "ann", "bob"], ["x", "y", "x"], [1.0, 2.0, 3.0])
         (lambda: split.holdout(FEW, 0), "between 0 and 1, got 0"),
         (lambda: split.holdout(FEW, 1.5), "between 0 and 1, got 1.5"),
         (lambda: split.holdout(FEW, 0.01), "ratings on both sides, got 0.01 of 3"),
-        (lambda: split.k_fold(FEW, 1), "between 2 and 3 folds"),
-        (lambda: split.k_fold(FEW, 4), "between 2 and 3 folds"),
+        (lambda: split.k_fold(FEW, 1), "folds to be a whole number between 2 and 3"),
+        (lambda: split.k_fold(FEW, 4), "folds to be a whole number between 2 and 3"),
         (lambda: split.weak_generalisation(FEW), r"more than 1 .*got 1 of user 'bob'"),
-        (lambda: split.weak_generalisation(FEW, 0), "at least one rating held out"),
+        (lambda: split.weak_generalisation(FEW, 0), "held_out to be a whole number from 1 on"),
         (lambda: split.strong_generalisation(FEW, 2), "between 1 and 1 users to set apart"),
         (lambda: split.strong_generalisation(FEW, 1, 5), "more than 5"),
     ],

@@ -86,8 +86,8 @@ def _abandoned(path: Path) -> bool:
 
 
 def _read(path: Path) -> dict:
-    """What the lock says about its owner; nothing if there is no lock. A lock without whole text, as a
-    machine may leave it that lost its power, has an owner that nobody knows: only its age counts."""
+    """What the lock says about its owner; nothing if there is no lock. A machine that loses
+    power may leave half a text: the owner of such a lock is unknown, and only its age counts."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

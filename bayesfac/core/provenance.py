@@ -27,7 +27,7 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
     digest = hashlib.sha256(
         repr((method.name, told, type(engine).__name__, settings, _plain(seed))).encode()
     )
-    # a user changes the functions of a method of his own, whose draws so far are those of another one
+    # a folder holds draws by a user's own functions as they were: changed functions are another run
     if getattr(engine, "folder", None) is not None and (code := own_code(method)) != method.name:
         digest.update(json.dumps(as_json(code)).encode())
     digest.update(data.fingerprint().encode())

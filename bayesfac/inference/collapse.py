@@ -92,12 +92,13 @@ def _scores(method: Method, hyper: Any, params: Any, row: jax.Array, col: jax.Ar
 def _spread(card: Card, data: Any) -> float:
     """The standard deviation of ratings, or of counts or known labels with their zeros."""
     if isinstance(data, Counts):  # of what the method makes of them: `wrmf` predicts preferences
-        y, size = np.asarray(data.y, np.float64), float(np.prod(data.shape))
-        return max((y**2).sum() / size - (y.sum() / size) ** 2, 0.0) ** 0.5
-    if card.kind in ("Ratings", "Tensor"):
+        values, size = data.y, float(np.prod(data.shape))
+    elif card.kind in ("Ratings", "Tensor"):
         return card.summary["sd"]
-    if LABELS not in data.y:
+    elif LABELS in data.y:
+        values, size = data.y[LABELS], float(len(data))
+    else:
         return 0.0
-    y = np.asarray(data.y[LABELS], np.float64)
-    mean, square = (float(np.nansum(power)) / len(data) for power in (y, y**2))
+    y = np.asarray(values, np.float64)
+    mean, square = (float(np.nansum(power)) / size for power in (y, y**2))
     return max(square - mean**2, 0.0) ** 0.5

@@ -62,9 +62,7 @@ def _fold(
     data, query = shared
     train, test = next(islice(k_fold(data, k, seed=seed), number, None))
     part = again(data=train, engine=engine)
-    if (
-        part.partial
-    ):  # the engine returns what it has; its scores would pass for those of a whole fit
+    if part.partial:  # Ctrl-C: its scores would pass for those of a whole fit
         raise KeyboardInterrupt(
             f"interrupted during fold {number + 1} of {k}: there are no scores of all cells"
         )

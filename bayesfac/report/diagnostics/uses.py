@@ -78,8 +78,8 @@ def _listed(names: Sequence[str]) -> str:
 def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) -> Finding:
     """Whether the Monte Carlo error of a fit's main score is small beside its differences from other fits.
 
-    Without another fit it is compared with the standard error of the score over users. A single user has no
-    such error: then the finding leaves averages to what others say.
+    Without another fit it is compared with the standard error of the score over users. With one user
+    there is no such error, and the finding says so without a judgement.
     """
     main = "RMSE" if "RMSE" in scores[name].losses else "log score"
     error = monte_carlo_error(fit, test, main)

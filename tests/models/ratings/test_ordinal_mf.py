@@ -137,3 +137,17 @@ def test_a_point_finds_factors_behind_two_levels_and_one_frequent_level(link, cu
     user, item = np.nonzero(~seen)
     mean = fit.predict({"user": user, "item": item}).mean
     assert np.corrcoef(mean, x[~seen])[0, 1] > 0.7
+
+
+def test_a_point_begins_from_what_a_normal_law_finds():
+    """Without this start, factors and biases together are found in part only: a correlation of .80."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 200)) / 3**0.5
+    x = x + 0.5 * rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(1, 200))
+    y = np.digitize(x + 0.5 * rng.normal(size=x.shape), [-2.0, -1.5, -1.0, 1.5]) + 1.0
+    seen = rng.random(x.shape) < 0.15
+    ratings = bf.Ratings(*np.nonzero(seen), y[seen], levels=5)
+    fit = bf.fit("ordinal_mf", ratings, n_components=5, progress=False)
+    user, item = np.nonzero(~seen)
+    mean = fit.predict({"user": user, "item": item}).mean
+    assert np.corrcoef(mean, x[~seen])[0, 1] > 0.85

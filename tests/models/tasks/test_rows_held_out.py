@@ -134,3 +134,23 @@ def test_what_is_given_of_weight_and_start_is_kept():
     assert [list(one) for one in told(start="svd")] == [["weight"]] * 2
     assert told(weight=2.0) == [{"start": "labels"}, {"start": "svd"}]
     assert told(weight=2.0, start="svd") == told(chosen={"weight": 2.0}) == []
+
+
+@pytest.mark.parametrize("name", ["himls", "himlsd"])
+@pytest.mark.parametrize(
+    ("rows", "views", "labels", "size"),
+    [
+        (40, (12,), 2, 8),  # two thirds of the features
+        (40, (4, 20), 2, 16),  # of all views
+        (40, (12,), 10, 10),  # but a cluster for each label
+        (5, (12,), 2, 5),  # and at most as many as rows
+        (400, (300,), 3, 153),  # 150 more than labels where features are many
+    ],
+)
+def test_there_are_fewer_clusters_than_features_by_default(name, rows, views, labels, size):
+    """With as many, the rows reproduce the features exactly and share nothing with the labels."""
+    rng = np.random.default_rng(0)
+    x = {f"view{v}": rng.random((rows, width)) for v, width in enumerate(views)}
+    data = bf.Tasks(x, rng.integers(0, 2, (rows, labels)))
+    method = lookup(name)
+    assert method.prepare(data, method.Hyper()).layers == ((size, size),)

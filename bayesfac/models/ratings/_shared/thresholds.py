@@ -153,8 +153,9 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
 
     With w = `bending` and the target x + slope/w the normal would be a bound. But only cells far on the wrong
     side bend by so much, and under the bound factors vanish that the ratings show. So w is the usual bend: of
-    two levels at 0, of many levels the Fisher information of the link's noise. Free coordinates of thresholds
-    take a preconditioned step in every sweep.
+    two levels at 0, of many levels the Fisher information of the link's noise. It is more than half of the
+    largest bend, so that the sweeps settle. Free coordinates of thresholds take a preconditioned step in
+    every sweep.
     """
     two, probit = len(hyper.levels) == 2, hyper.link == "probit"
     usual = (2 / jnp.pi if two else 1.0) if probit else (1 / 4 if two else 1 / 3)
