@@ -16,12 +16,13 @@ _joined: list[int] = []  # the number of this process, once it has joined a run
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options of which some are missing or out of range, before any process starts."""
-    option, able = "--processes", ["gibbs", "fixed-point"]
+    option, able = "--processes", ["gibbs", "fixed-point", "lbfgs"]
     if args.large:
         option, able = "--large", ["gibbs"]
     if (args.processes is not None or args.large) and (args.engine or "").lower() not in able:
         got = args.engine or "the method's own solver"
-        raise ValueError(f"Expected --engine {' or '.join(able)} for {option}, got {got}")
+        engines = " or ".join([", ".join(able[:-1]), able[-1]] if able[1:] else able)
+        raise ValueError(f"Expected --engine {engines} for {option}, got {got}")
     if args.large and args.decimal != ".":
         raise ValueError("Expected --decimal for a text file, got it beside --large")
     if args.coordinator is None and args.process is not None:

@@ -131,8 +131,9 @@ class Method:
     divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
                                       over observed cells are `core.math.total`s, and the laws of rows know of
                                       shares (`core/data/divided/shares.py`)
-    divisible_update                  whether several devices can share a sweep of the solver, each with its
-                                      rows of the data, by `FixedPoint(shares=True)`
+    own_rows                          the fields with a row for each row of the data, if several devices can
+                                      share the work of the solver, each with its rows of the data and of
+                                      these fields, by `FixedPoint(shares=True)` or `LBFGS(shares=True)`
                                       (`core/data/divided/own_rows.py`)
     moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
                                       leave the joint invariant; Gibbs makes them after its blocks
@@ -185,7 +186,7 @@ class Method:
     conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     augment: Callable[..., Any] | None = None
     divisible: bool = False
-    divisible_update: bool = False
+    own_rows: tuple[str, ...] = ()
     moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     variational: Variational | None = None
     row_moves: Callable[..., tuple[str, ...] | None] = lambda hyper: ()
@@ -238,7 +239,8 @@ class Method:
         """The engines that can run this method."""
         own = ("FixedPoint",) if self.update else ()
         short = ("Gibbs", "Quick") if self.conditionals else ()
-        parts = ("Blocks",) if self.conditionals and self.divisible else ()
+        rows = self.conditionals and self.divisible and not self.augment
+        parts = ("Blocks",) if rows else ()
         bound = ("VB",) if self.variational else ()
         return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *parts, *bound)
 

@@ -14,7 +14,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
-from bayesfac.core.data.divided.shares import AXIS, devices, divide, to_all
+from bayesfac.core.data.divided import own_rows
+from bayesfac.core.data.divided.shares import AXIS, dealer, devices, divide, to_all
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 
@@ -22,6 +23,12 @@ LOST = (
     "A process of this run failed or could not be reached ({error}): its own last message says why. "
     "Start all processes again. With a folder the run goes on from its last checkpoint, with any number"
 )
+
+# XLA may compute arrays as long as the ratings before they are needed, so that two of them are held at once;
+# this order of its work holds one. Only CPUs know the option.
+IN_LITTLE_MEMORY: dict[str, str | bool] = {
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+}
 
 
 class Alone:
@@ -75,7 +82,7 @@ class Together(Alone):
     ) -> tuple[Callable, Any, Any, Any]:
         self._check(done)
         mesh = devices()
-        data, start = divide(self.job.data, mesh), to_all(p, mesh)
+        data, start = divide(self.job.data, mesh, dealer), to_all(p, mesh)
         keys = to_all(jax.random.key_data(walks), mesh)
 
         def body(p: Any, data: Any, keys: jax.Array, *numbers: Any) -> Any:
@@ -86,13 +93,16 @@ class Together(Alone):
         specs = (same, PartitionSpec(AXIS), same, same, same, same)
         whole = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
         number = np.int32(0)
-        compiled = jax.jit(whole).lower(start, data, keys, number, number, number).compile()
+        options = IN_LITTLE_MEMORY if jax.default_backend() == "cpu" else None
+        once = jax.jit(whole, donate_argnums=0)  # p makes room for its successor
+        lowered = once.lower(start, data, keys, number, number, number)
+        compiled = lowered.compile(compiler_options=options)
         return partial(_counted, compiled), start, data, keys
 
     def solver(self, function: Callable, settings: tuple, done: int) -> tuple[Callable, Any]:
         self._check(done)
         mesh = devices()
-        data = divide(self.job.data, mesh)
+        data = divide(self.job.data, mesh, own_rows.dealer)
 
         def body(p: Any, data: Any, *more: Any) -> Any:
             return function(*settings, p, jax.tree.map(lambda x: x[0], data), *more)

@@ -40,6 +40,7 @@ def bounds_of(method: Method, data: Any, hyper: Any, p: Any) -> Bounds:
 def extrapolated(
     sweep: Callable[[Any, Any], Any],
     objective: Callable[[Any, Any], Value],
+    squares: Callable[[Any, Any], jax.Array],
     bounds: Bounds,
     p: Any,
     data: Any,
@@ -49,8 +50,8 @@ def extrapolated(
     next reach, and the objective as a sum of two numbers.
 
     `reach` is the largest -a that is tried: four times as large after a cycle that reached it and succeeded,
-    a quarter after one that failed. One loop runs over the sweeps, so that the program holds one copy of the
-    sweep and one of the objective.
+    a quarter after one that failed. `squares(p, data)` is the sum of the squares of parameters. One loop runs
+    over the sweeps, so that the program holds one copy of the sweep and one of the objective.
     """
 
     def one_sweep(number: jax.Array, state: tuple) -> tuple:
@@ -65,7 +66,8 @@ def extrapolated(
             r = jax.tree.map(jnp.subtract, second, first)
             v = jax.tree.map(lambda c, b, r: c - b - r, new, second, r)
             tiny = jnp.finfo(reach.dtype).tiny
-            a = jnp.clip(jnp.sqrt(_squares(r) / jnp.maximum(_squares(v), tiny)), 1.0, reach)
+            ratio = squares(r, data) / jnp.maximum(squares(v, data), tiny)
+            a = jnp.clip(jnp.sqrt(ratio), 1.0, reach)
             far = jax.tree.map(lambda x, r, v: x + 2 * a * r + a**2 * v, first, r, v)
             return inside(far, new, bounds), first, new, cost, a
 
@@ -82,10 +84,6 @@ def extrapolated(
     p, _, _, value, step = jax.lax.fori_loop(0, 3, one_sweep, start)
     grown = jnp.where(step >= reach, 4 * reach, reach)
     return p, jnp.where(step > 0, grown, jnp.maximum(reach / 4, 1.0)), value
-
-
-def _squares(tree: Any) -> jax.Array:
-    return sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree))  # type: ignore[return-value]
 
 
 def inside(far: Any, near: Any, bounds: Bounds) -> Any:

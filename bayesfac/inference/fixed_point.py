@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import events
+from bayesfac.core.data.divided import own_rows
 from bayesfac.core.method import Method
 from bayesfac.core.precision import cast
 from bayesfac.core.together import Alone, Together
@@ -102,7 +103,7 @@ class FixedPoint:
 
     def _place(self, job: Job, folder: str | None) -> Alone:
         if self.shares:
-            return Together(job, folder, program, "divisible_update")
+            return Together(job, folder, program, "own_rows")
         return Alone(job, folder, program)
 
     def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
@@ -273,6 +274,9 @@ def _block(
     def sweep(p: Any, data: Any) -> Any:
         return method.update(p, data, hyper)  # type: ignore[misc]
 
+    def squares(p: Any, data: Any) -> jax.Array:
+        return own_rows.squares(p, method.own_rows, data)
+
     def unfinished(state: tuple) -> jax.Array:
         _, _, (last, _), _, number, _, still = state
         return (number < cycles) & ~still & jnp.isfinite(last)
@@ -283,7 +287,7 @@ def _block(
             p = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p, data), p)
             new = objective(p, data)
         else:
-            p, reach, new = extrapolated(sweep, objective, bounds, p, data, reach)
+            p, reach, new = extrapolated(sweep, objective, squares, bounds, p, data, reach)
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
         rises += fall < -_rounding(p) * scale
         still = jnp.abs(fall) <= tol * scale * steps
@@ -291,9 +295,10 @@ def _block(
 
     one = jnp.zeros((), int)
     room = jnp.zeros((ROOM, 2), high.dtype)
-    begin = (p, reach, (high, low), room, one, one, jnp.asarray(False))
-    p, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
-    return p, reach, values, number, rises, still
+    own = own_rows.owned(p, method.own_rows, data)
+    begin = (own, reach, (high, low), room, one, one, jnp.asarray(False))
+    own, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
+    return own_rows.whole(own, method.own_rows, data), reach, values, number, rises, still
 
 
 def _rounding(params: Any) -> float:

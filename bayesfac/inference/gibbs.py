@@ -1,6 +1,7 @@
 """Gibbs sweeps through a method's declared conditionals."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -245,11 +246,9 @@ def spread(
     """{site: (draws, ...)}: the state of a chain, or with `pairs` balanced draws of each block of normal rows
     beside the state of all other sites."""
     state, found = sites(p), []
-    auxiliary: tuple = ()
-    if pairs and method.augment:
-        auxiliary = (method.augment(p, seen(data), hyper).sample(key),)
+    auxiliary = _auxiliary(method, hyper, p, data, key)
     for number, (site, law) in enumerate(laws_of(method, p).items() if pairs else ()):
-        rows = law(p, _for(site, method, data), hyper, *auxiliary)
+        rows = law(p, _for(site, method, data), hyper, *auxiliary(site))
         if isinstance(rows, NormalRows):
             new = rows.balanced(jax.random.fold_in(key, number), pairs)
             alike = {s: jnp.broadcast_to(x, (2 * pairs, *x.shape)) for s, x in state.items()}
@@ -272,12 +271,11 @@ def sweep(
 
     With `only`, these sites alone change, and only `Method.row_moves` are made.
     """
-    auxiliary = (method.augment(p, seen(data), hyper).sample(key),) if method.augment else ()
-    laws = laws_of(method, p)
+    laws, auxiliary = laws_of(method, p), _auxiliary(method, hyper, p, data, key)
     for number, (site, law) in enumerate(laws.items()):
         if only is not None and site not in only:
             continue
-        conditional = law(p, _for(site, method, data), hyper, *auxiliary)
+        conditional = law(p, _for(site, method, data), hyper, *auxiliary(site))
         own = jax.random.fold_in(key, number)
         if over and isinstance(conditional, NormalRows):
             new = conditional.beyond(own, sites(p)[site], over)
@@ -291,6 +289,27 @@ def sweep(
             moved = sites(move(jax.random.fold_in(key, number), p, data, hyper))
             p = replace_sites(p, {site: moved[site] for site in only})
     return p
+
+
+def _auxiliary(
+    method: Method, hyper: Any, p: Any, data: Any, key: jax.Array
+) -> Callable[[str], tuple]:
+    """The auxiliary variables at p, as the conditional of a site takes them.
+
+    Where the data are divided, those of a cell are drawn twice, with the cells of its row and with those of
+    its column, from the same random numbers.
+    """
+    drawn: dict[int, Any] = {}
+
+    def of(site: str) -> tuple:
+        if method.augment is None:
+            return ()
+        own = _for(site, method, data)
+        if id(own) not in drawn:
+            drawn[id(own)] = method.augment(p, own, hyper).sample(key)
+        return (drawn[id(own)],)
+
+    return of
 
 
 def _for(site: str, method: Method, data: Any) -> Any:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfac.core.data.divided import own_rows
+from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
@@ -39,6 +41,10 @@ class LBFGS:
         Past steps that are remembered.
     folder : str, optional
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+    shares : bool
+        Divide the users among all devices of this process, or of all processes that
+        `jax.distributed.initialize` has joined, for `mmmf`. The result is the same, to rounding. See "When
+        one machine is not enough".
     """
 
     max_iter: int = 1000
@@ -46,6 +52,7 @@ class LBFGS:
     memory: int = 10
     folder: str | None = None
     save_every: float = SAVE_EVERY
+    shares: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self, max_iter=1, memory=1)
@@ -56,20 +63,21 @@ class LBFGS:
         method, p = job.method, job.start_point(job.key, job.method.start)
         transforms = supports(method, job.data, job.hyper, p)
         free = unconstrain(transforms, p)
-        held = {site: free.pop(site) for site in method.held(job.hyper) if site in free}
+        held = {site: np.asarray(free.pop(site)) for site in method.held(job.hyper) if site in free}
         z, restore = as_rows(free, several=method.terms is not None)
 
         def params(z: jax.Array) -> Any:
             return constrain(method, transforms, held | restore(z))
 
-        look = _looker(job, params, np.array(z))
-        point = Checkpoint(self.folder, job.identity, self.save_every)
-        if saved := point.load():
-            at, trace, spent = resumed(saved), list(saved["trace"]), int(saved["spent"])
-        else:
-            at, spent = begin(look, np.array(z)), 0
-            trace = [float(at.value.sum())]
-            check_number(trace[0], "objective", "at the start")
+        settings = (job, self.folder, _compiled)
+        place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
+        point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
+        saved = point.load()
+        spent = int(saved["spent"]) if saved else 0
+        look = _looker(job, params, np.array(z), place, spent)
+        at = resumed(saved) if saved else begin(look, np.array(z))
+        trace = list(saved["trace"]) if saved else [float(at.value.sum())]
+        check_number(trace[0], "objective", "at the start")
         partial = False
         with bar(job.progress, self.max_iter, method.name) as shown:
             try:
@@ -85,17 +93,28 @@ class LBFGS:
                 for problem in at.live:
                     at.why[problem] = SPENT
             except KeyboardInterrupt:
+                place.interrupted()
                 partial = True
         if not partial:
             point.save({**frozen(at), "trace": trace, "spent": 0})
+        place.finished()
         p = params(jnp.asarray(at.z))
         check_sites(p, "at the end")
-        notes = [f"L-BFGS: {STUCK}"] if STUCK in at.why else []
-        if SPENT in at.why:
-            notes.append(f"L-BFGS: {self.max_iter} iterations were not enough")
-        if partial:
-            notes = [f"interrupted after {len(trace) - 1} iterations"]
+        stopped = f"interrupted after {len(trace) - 1} iterations"
+        notes = [stopped] if partial else self._notes(at.why)
         return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
+
+    def _notes(self, why: list[str]) -> list[str]:
+        """Why problems are not solved."""
+        notes = [f"L-BFGS: {STUCK}"] if STUCK in why else []
+        if SPENT in why:
+            notes.append(f"L-BFGS: {self.max_iter} iterations were not enough")
+        return notes
+
+
+def _compiled(function: Callable, data: Any) -> Callable:
+    """The compiled function; it holds arrays of its fit, so that no other fit could use it."""
+    return jax.jit(function)
 
 
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
@@ -119,18 +138,20 @@ def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Calla
     return jnp.asarray(np.concatenate(flat, 1)), restore
 
 
-def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:
-    """(points of some problems, the numbers of these problems) -> values and slopes."""
+def _looker(job: Job, params: Callable, points: np.ndarray, place: Alone, spent: int) -> Callable:
+    """(points of some problems, the numbers of these problems) -> values and slopes; `spent` iterations were
+    made before."""
     method, hyper = job.method, job.hyper
 
-    def total(z: jax.Array, which: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    def total(z: jax.Array, data: Any, which: jax.Array) -> tuple[jax.Array, jax.Array]:
+        p = own_rows.owned(params(z), method.own_rows, data)
         if method.terms is None:
-            terms = method.objective(params(z), data, hyper)[None]
+            terms = method.objective(p, data, hyper)[None]
         else:
-            terms = method.terms(params(z), data, hyper, which)
+            terms = method.terms(p, data, hyper, which)
         return jnp.sum(terms), terms
 
-    both = jax.jit(jax.value_and_grad(total, has_aux=True))
+    both, data = place.solver(jax.value_and_grad(total, has_aux=True), (), spent)
 
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # a program evaluates all problems, half of them, a quarter: few shapes to compile
@@ -138,9 +159,7 @@ def _looker(job: Job, params: Callable, points: np.ndarray) -> Callable:
         while size // 2 >= len(live):
             size //= 2
         at = np.resize(live, size)
-        (_, terms), slope = both(
-            jnp.asarray(z[np.arange(size) % len(live)]), jnp.asarray(at), job.data
-        )
+        (_, terms), slope = both(jnp.asarray(z[np.arange(size) % len(live)]), data, jnp.asarray(at))
         return np.array(terms[: len(live)]), np.array(slope[: len(live)])
 
     return look

@@ -128,4 +128,7 @@ def test_other_engines_are_refused_for_large_files(capsys) -> None:
 @pytest.mark.parametrize("options", [["--engine", "vb"], []])
 def test_other_engines_are_refused_before_a_process_starts(options, capsys) -> None:
     assert main(["fit", "bpmf", "ratings.csv", *options, "--processes", "2"]) == 2
-    assert "Expected --engine gibbs or fixed-point for --processes, got" in capsys.readouterr().err
+    assert (
+        "Expected --engine gibbs, fixed-point or lbfgs for --processes, got"
+        in capsys.readouterr().err
+    )

@@ -171,6 +171,9 @@ def test_what_needs_all_ratings_is_refused(tmp_path, monkeypatch):
             refused()
     with pytest.raises(BayesfacError, match="Expected values for scale_item, scale_user"):
         bf.fit("pmf", large, engine, n_components=2, progress=False)
+    leveled = read_large(tmp_path / "r.parquet", levels=np.unique(TABLE["rating"]))
+    with pytest.raises(ValueError, match="has read for ordinal_mf, got ratings read in shares"):
+        bf.fit("ordinal_mf", leveled, engine, n_components=2, progress=False)
 
 
 def test_the_draws_are_those_of_ratings_read_at_once(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
+from bayesfac.core.data.divided import own_rows
 from bayesfac.core.data.divided.shares import AXIS, dealer, dealt, seen
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
@@ -16,16 +17,20 @@ from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.gibbs import spread, sweep
 
 DIVISIBLE = sorted(name for name, method in REGISTRY.items() if method.divisible)
-DIVISIBLE_UPDATES = sorted(name for name, method in REGISTRY.items() if method.divisible_update)
+DIVISIBLE_UPDATES = sorted(
+    name for name, method in REGISTRY.items() if method.own_rows and method.update
+)
 SCALES = {"n_components": 2, "noise": 1.0, "scale_user": 1.0, "scale_item": 1.0}
 
 
-def ratings(features: bool = False) -> bf.Ratings:
+def ratings(features: bool = False, ordinal: bool = False) -> bf.Ratings:
     """Uneven ratings, so that shares differ in their numbers of cells; user 6 has only one."""
     rng = np.random.default_rng(0)
     user, item = np.nonzero(rng.uniform(size=(17, 11)) < np.linspace(0.1, 0.9, 11))
     value = rng.normal(3, 1, len(user))
     table = rng.normal(size=(17, 2)) if features else None
+    if ordinal:
+        return bf.Ratings(user, item, value.clip(1, 5).round(), levels=5, user_features=table)
     return bf.Ratings(user, item, value, user_features=table)
 
 
@@ -36,12 +41,15 @@ def simulated(data: bf.Ratings, parts: int):
     return lambda f: jax.jit(jax.vmap(f, axis_name=AXIS))(stacked)
 
 
-@pytest.mark.parametrize("name", DIVISIBLE)
-def test_twenty_sweeps_of_three_shares_are_those_of_one_machine(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*((name, {}) for name in DIVISIBLE), ("ordinal_mf", {"thresholds": "shared"})],
+)
+def test_twenty_sweeps_of_three_shares_are_those_of_one_machine(name: str, settings) -> None:
     """The draws agree to 1e-9 in double precision, and so does the objective; users have features."""
     with jax.enable_x64(True):
-        data, method = ratings(features=True), REGISTRY[name]
-        hyper = method.prepare(data, method.Hyper(n_components=2))
+        data, method = ratings(features=True, ordinal=name == "ordinal_mf"), REGISTRY[name]
+        hyper = method.prepare(data, method.Hyper(n_components=2, **settings))
         begin = method.init(jax.random.key(1), data, hyper)
 
         def twenty(data):
@@ -117,24 +125,57 @@ def test_twenty_sweeps_of_em_of_three_shares_are_those_of_one_machine(name, loop
 
         def twenty(data):
             step = lambda _, p: method.update(p, data, hyper)  # noqa: E731
-            p = jax.lax.fori_loop(0, 20, step, begin)
-            return sites(p), method.objective(p, data, hyper)
+            fields = method.own_rows
+            p = jax.lax.fori_loop(0, 20, step, own_rows.owned(begin, fields, data))
+            squares = own_rows.squares(p, fields, data)
+            found = sites(own_rows.whole(p, fields, data))
+            return found, squares, method.objective(p, data, hyper)
 
-        shares = data.shares(3)
-        stacked = jax.tree.map(lambda *x: jnp.stack(list(map(jnp.asarray, x))), *shares.values())
+        shares = map(own_rows.dealer(data, 3), range(3))
+        stacked = jax.tree.map(lambda *x: jnp.stack(list(map(jnp.asarray, x))), *shares)
         alone, three = jax.jit(twenty)(data), jax.jit(jax.vmap(twenty, axis_name=AXIS))(stacked)
         for one, each in zip(*map(jax.tree.leaves, (alone, three)), strict=True):
             np.testing.assert_allclose(each, np.stack([one] * 3), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("loops", ["numba", "jax"])
+@pytest.mark.parametrize("name", sorted(n for n, method in REGISTRY.items() if method.own_rows))
+def test_value_and_slope_of_three_shares_are_those_of_one_machine(name, loops) -> None:
+    """To 1e-9 in double precision, at a random point; both kinds of loops."""
+    with jax.enable_x64(True), sparse.use(loops):
+        method, data = REGISTRY[name], views()
+        hyper = method.Hyper(2)
+        if name == "plsa":
+            data = bf.Views(data["right"])
+        elif method.data is bf.Ratings:
+            data, hyper = ratings(ordinal=True), hyper._replace(penalty=0.7, scale_theta=2.0)
+        else:
+            hyper = hyper._replace(n_topics=2)
+        hyper = method.prepare(data, hyper)
+        p = method.init(jax.random.key(1), data, hyper)
+
+        def cost(p, data):
+            return method.objective(own_rows.owned(p, method.own_rows, data), data, hyper)
+
+        shares = map(own_rows.dealer(data, 3), range(3))
+        stacked = jax.tree.map(lambda *x: jnp.stack(list(map(jnp.asarray, x))), *shares)
+        both = jax.value_and_grad(cost)
+        alone = jax.jit(both)(p, data)
+        three = jax.jit(jax.vmap(both, (None, 0), axis_name=AXIS))(p, stacked)
+        for one, each in zip(*map(jax.tree.leaves, (alone, three)), strict=True):
+            np.testing.assert_allclose(each, np.stack([one] * 3), rtol=1e-9, atol=1e-9)
+
+
 def test_shares_of_views_hold_every_count_once() -> None:
     data = views()
-    shares = data.shares(3).values()
+    shares = list(map(own_rows.dealer(data, 3), range(3)))
     for name in data.names:
         found = sp.csr_matrix(data[name].shape)
         for share in shares:
             cells, y = share.cells[name], share.y[name]
-            entries = y, (np.asarray(cells.own)[cells.mine.row], np.asarray(cells.mine.col))
+            row = np.asarray(cells.own)[cells.mine.row]
+            assert not y[row < 0].any()
+            entries = y[row >= 0], (row[row >= 0], np.asarray(cells.mine.col)[row >= 0])
             found += sp.csr_matrix(entries, shape=found.shape)
         np.testing.assert_array_equal(found.toarray(), data[name].toarray())
     sizes = [sum(int((np.asarray(y) > 0).sum()) for y in share.y.values()) for share in shares]
@@ -159,8 +200,18 @@ def test_a_solver_in_shares_goes_on_alone(tmp_path) -> None:
 
 
 def test_a_method_whose_rows_cannot_be_divided_is_refused() -> None:
-    data = bf.Ratings(ratings().frame().round(0), levels=range(-2, 9))
-    with pytest.raises(
-        BayesfacError, match=r"rows can be divided among devices \(bpmf, pmf\), got"
-    ):
-        bf.fit("ordinal_mf", data, bf.Gibbs(1, 1, 1, shares=True), progress=False)
+    allowed = r"rows can be divided among devices \(bpmf, ordinal_mf, pmf\), got"
+    with pytest.raises(BayesfacError, match=allowed):
+        bf.fit("gibbs_mmmf", ratings(ordinal=True), bf.Gibbs(1, 1, 1, shares=True), progress=False)
+
+
+def test_gradients_in_shares_descend_to_the_same_point(tmp_path) -> None:
+    """On one device the engine's own path; the checkpoint of one serves the other."""
+    data, how = ratings(ordinal=True), {"n_components": 2, "penalty": 0.7, "progress": False}
+    alone = bf.fit("mmmf", data, **how)
+    shared = bf.fit("mmmf", data, bf.LBFGS(shares=True, folder=str(tmp_path)), **how)
+    assert shared.trace[-1] == pytest.approx(alone.trace[-1], rel=1e-6)
+    again = bf.fit("mmmf", data, bf.LBFGS(folder=str(tmp_path)), **how)
+    np.testing.assert_array_equal(again.params.U, shared.params.U)
+    with pytest.raises(BayesfacError, match=r"among devices \(.*mmmf.*\), got pmmmf"):
+        bf.fit("pmmmf", data, bf.LBFGS(shares=True), progress=False)

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 
 from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells, Container, HostParts, Query
-from bayesfac.core.data.divided.own_rows import shared_rows
 from bayesfac.core.data.graphs import Graphs, neighbours
 
 
@@ -168,11 +167,6 @@ class Views(Container):
         if self.graphs is not None:
             parts += [self.graphs.names, self.graphs.left, self.graphs.right, self.graphs.weight]
         return reading.digest(parts)
-
-    def shares(self, parts: int) -> "dict[int, Views]":
-        """{part: the views with the cells of its rows}, for so many devices."""
-        found = shared_rows(self.cells, self.y, parts)
-        return {part: self.replaced(cells=c, y=y) for part, (c, y) in enumerate(found)}
 
     def totals(self, name: str) -> np.ndarray:
         """The row sums of one view, which a draw of new counts keeps."""

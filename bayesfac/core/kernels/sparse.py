@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.data.divided.own_rows import OwnRows
+from bayesfac.core.data.divided.own_rows import OwnRows, added
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
 
@@ -198,14 +198,14 @@ def _ratio_step(
 
 
 def _of_own_rows(function: Any) -> Any:
-    """For the cells of own rows: the sums by row, gathered from all devices, and by column, added up."""
+    """For the cells of own rows and their parameters: the sums by row, and those of all devices by column."""
 
     @wraps(function)
     def either(cells: Cells | OwnRows, y: jax.Array, A: jax.Array, G: jax.Array) -> Any:
         if not isinstance(cells, OwnRows):
             return function(cells, y, A, G)
-        by_row, by_col = function(cells.mine, y, A[cells.own], G)
-        return cells.gathered(by_row), cells.summed(by_col)
+        by_row, by_col = function(cells.mine, y, A, G)
+        return by_row, added(by_col)
 
     return either
 

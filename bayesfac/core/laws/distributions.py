@@ -10,7 +10,7 @@ from numpyro.distributions import constraints
 from bayesfac.core.data.cells import Rows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
-from bayesfac.core.math import normals, uniforms
+from bayesfac.core.math import normals, normals_of_rows, uniforms
 
 
 class NormalRows(dist.Distribution):
@@ -86,17 +86,26 @@ class GaussianRows(NormalRows):
         return self.V.dtype
 
     def draws(self, noise: jax.Array | None) -> jax.Array:
-        x = self._solved(noise)
+        if isinstance(self.rows, Share):
+            own = None if noise is None else noise[self.rows.own]
+            return self._shared(self.rows, own)
+        return self._around(sparse.solve_rows(*self._system, noise))
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        n, K = self.event_shape
+        if sample_shape or not isinstance(self.rows, Share) or n * K >= 2**32:
+            return super().sample(key, sample_shape)
+        return self._shared(self.rows, normals_of_rows(key, self.rows.own, K, self.dtype))
+
+    def _shared(self, rows: Share, noise: jax.Array | None) -> jax.Array:
+        """All rows, from noise for the own ones."""
+        mine = sparse.solve_rows(rows.mine, *self._system[1:], noise)
+        return self._around(rows.gathered(mine))
+
+    def _around(self, x: jax.Array) -> jax.Array:
         if self.centre is None:
             return x
         return x + (self.centre if x.ndim == 2 else self.centre[:, None])
-
-    def _solved(self, noise: jax.Array | None) -> jax.Array:
-        if not isinstance(self.rows, Share):
-            return sparse.solve_rows(*self._system, noise)
-        own = None if noise is None else noise[self.rows.own]
-        mine = sparse.solve_rows(self.rows.mine, *self._system[1:], own)
-        return self.rows.gathered(mine)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         P, b = sparse.normal_equations(*self._system)

@@ -14,7 +14,8 @@ from scipy.special import ndtri
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.math import apart, uniforms
+from bayesfac.core.data.divided.large import Summary
+from bayesfac.core.math import apart, uniforms, uniforms_at
 
 POINTS = 256  # at which levels are averaged over the prior of a new user or item
 TOGETHER = 64  # cells with a new user or item that are averaged at a time
@@ -30,6 +31,11 @@ def levelled(data: Any, hyper: Any, name: str) -> Any:
     if hyper.levels is not None and tuple(hyper.levels) != data.levels:
         raise ValueError(
             f"Expected the levels of the data, {data.levels}, got levels={hyper.levels}"
+        )
+    if isinstance(data.value, Summary):
+        raise ValueError(
+            f"Expected ratings that bf.datasets.read has read for {name}, got ratings read in shares: bpmf "
+            "and pmf take these"
         )
     if (data.value == data.value[0]).all():
         raise ValueError(
@@ -149,14 +155,18 @@ def log_between(low: jax.Array, high: jax.Array, link: str) -> jax.Array:
 
 
 class Between(dist.Distribution):
-    """A normal of mean x and sd 1 truncated to (low, high): the latent value of an ordinal level."""
+    """A normal of mean x and sd 1 truncated to (low, high): the latent value of an ordinal level.
+
+    With `cells`, each random number belongs to the row and the column of a cell: a device that has some of
+    the cells draws for these what a device with all cells draws.
+    """
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real
-    pytree_data_fields = ("x", "low", "high")
+    pytree_data_fields = ("x", "low", "high", "cells")
 
-    def __init__(self, x: jax.Array, low: jax.Array, high: jax.Array) -> None:
-        self.x, self.low, self.high = x, low, high
+    def __init__(self, x: jax.Array, low: jax.Array, high: jax.Array, cells: Any = None) -> None:
+        self.x, self.low, self.high, self.cells = x, low, high, cells
         super().__init__(x.shape, ())
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -169,7 +179,10 @@ class Between(dist.Distribution):
         ndtr, a, b = jax.scipy.special.ndtr, self.low - self.x, self.high - self.x
         flip = a + b > 0  # where both ends are open, a + b is NaN and nothing is flipped
         low, high = jnp.where(flip, -b, a), jnp.where(flip, -a, b)
-        u = uniforms(key, (*sample_shape, *self.x.shape), self.x.dtype)
+        if sample_shape or self.cells is None:
+            u = uniforms(key, (*sample_shape, *self.x.shape), self.x.dtype)
+        else:
+            u = uniforms_at(key, self.cells.row, self.cells.col, self.x.dtype)
         part = ndtr(low) + u * (ndtr(high) - ndtr(low))
         tiny = jnp.finfo(part.dtype).tiny
         z = jnp.clip(jax.scipy.special.ndtri(jnp.maximum(part, tiny)), low, high)

@@ -23,13 +23,14 @@ posterior is a *generalised* one; `ordinal_mf` has a proper likelihood on the sa
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpyro
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
-from bayesfac.core.math import inner
+from bayesfac.core.math import inner, real_cells, total, total_of_rows
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import margins
 
@@ -65,11 +66,12 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    x, cells = inner(p.U, p.V, data.cells), data.cells
     immediate = hyper.construction == "immediate"
-    fit = margins.total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss, immediate)
-    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
-    return fit + ridge + margins.threshold_energy(p.theta, hyper.scale_theta)
+    losses = x, p.theta, codes(data), cells.by_row, real_cells(cells), hyper.loss, immediate
+    fit = total(margins.total_ordinal(*losses), cells)
+    ridge = 0.5 * hyper.penalty * (total_of_rows(p.U**2, cells) + jnp.sum(p.V**2))
+    return fit + ridge + margins.threshold_energy(p.theta, hyper.scale_theta, cells)
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
@@ -108,7 +110,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=margins.choices,
+    prepare=prepare, choices=margins.choices, own_rows=("U", "theta"),
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},
 ))

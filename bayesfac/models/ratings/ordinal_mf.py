@@ -40,7 +40,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import inner, products, row_sums
+from bayesfac.core.math import inner, products, row_sums, total
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
@@ -136,10 +136,10 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
     def rest(t: jax.Array) -> jax.Array:
         q, jacobian = cuts.scaled(p, t)
-        fit = jnp.sum(cuts.log_likelihood(q, jnp.exp(t) * x, data, hyper))
+        fit = total(cuts.log_likelihood(q, jnp.exp(t) * x, data, hyper), data.cells)
         return jacobian + fit - cuts.energy(q, hyper)
 
-    t, p = wishart.swell(key, p, hyper, len(x), rest)
+    t, p = wishart.swell(key, p, hyper, len(data), rest)
     return cuts.scaled(p, t)[0]
 
 
@@ -228,7 +228,8 @@ METHOD = register(Method(
     name="ordinal_mf", cite="koren2011ordrec", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL, noncentred=("U", "V"),
+    conditionals=CONDITIONALS, augment=augment, divisible=True, variational=VARIATIONAL,
+    noncentred=("U", "V"),
     moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
     row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=partial(wishart.gauge, floating=True),

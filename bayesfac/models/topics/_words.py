@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from bayesfac.core.clustering import alike
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
-from bayesfac.core.math import inner, normalise, safe_log, total
+from bayesfac.core.math import inner, normalise, safe_log, total, total_of_rows
 from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
@@ -65,9 +65,12 @@ def few_counts(key: jax.Array, columns: int) -> np.ndarray:
     return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * same_topic), float)
 
 
-def dirichlet_energy(table: jax.Array, concentration: float) -> jax.Array:
-    """Minus the log density of Dirichlet rows, without its constant."""
-    return -(concentration - 1) * jnp.sum(safe_log(table))
+def dirichlet_energy(table: jax.Array, concentration: Any, cells: Any = None) -> jax.Array:
+    """Minus the log density of Dirichlet rows, without its constant; with `cells`, of tables that have a row
+    for each of their rows, which may be divided among devices."""
+    if not isinstance(concentration, jax.Array) and concentration == 1:
+        return jnp.zeros((), table.dtype)  # without the logarithms
+    return -(concentration - 1) * total_of_rows(safe_log(table), cells)
 
 
 def sample_rows(site: str, plate: str, rows: int, columns: int, concentration: float) -> jax.Array:
@@ -152,7 +155,7 @@ GAUGE = (Permutation({"A": 1, "C": 0}, "topic"),)
 def misfit(p: Any, data: Any, hyper: Any) -> jax.Array:
     """J without a graph: - sum n log (A C), and the priors' energies."""
     (cells,), (y,) = data.cells.values(), data.y.values()
-    prior = dirichlet_energy(p.A, hyper.a) + dirichlet_energy(p.C, hyper.c)
+    prior = dirichlet_energy(p.A, hyper.a, cells) + dirichlet_energy(p.C, hyper.c)
     return -total(y * safe_log(inner(p.A, p.C.T, cells)), cells) + prior
 
 
@@ -185,7 +188,7 @@ DIMS_OF_VIEWS = {
 
 def misfit_of_views(p: Any, data: Any, hyper: Any) -> jax.Array:
     """J without graphs: - sum_t sum n_t log (A B_t C_t), and the priors' energies."""
-    J = dirichlet_energy(p.A, hyper.a)
+    J = dirichlet_energy(p.A, hyper.a, next(iter(data.cells.values())))
     for name, cells in data.cells.items():
         B, C = p.B[name], p.C[name]
         J -= total(data.y[name] * safe_log(inner(p.A, (B @ C).T, cells)), cells)

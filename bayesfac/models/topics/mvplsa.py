@@ -107,7 +107,7 @@ METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     variational=_laws.VIEWS,
-    update=update, divisible_update=True, fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
+    update=update, own_rows=("A",), fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,
     remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, traits=checks.NONNEGATIVE,
 ))

@@ -99,7 +99,7 @@ METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     variational=_laws.ONE_VIEW,
-    update=update, divisible_update=True, fold_in=topics.fold_in, prepare=prepare, ready=ready,
+    update=update, own_rows=("A",), fold_in=topics.fold_in, prepare=prepare, ready=ready,
     conditionals=splitting.CONDITIONALS, augment=splitting.augment,
     remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=checks.NONNEGATIVE,
 ))

@@ -1,9 +1,11 @@
-"""Views whose rows are divided among devices: each holds the cells of its rows, and no column is divided.
+"""Data whose rows are divided among devices: each holds the cells and the parameters of its rows.
 
-What a device finds for its rows is gathered by all; what it finds for columns is a sum over its rows, which
-are added up.
+No column is divided: what a device finds for columns is a sum over its rows, and these sums are added up.
+Derivatives go the same ways back: the slope in a sum of all devices is that in each of its parts, and slopes
+in the parameters of columns are added up.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,35 +18,118 @@ from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.data.divided.shares import AXIS, dealt, longer, placed
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["mine", "own", "place"], meta_fields=[])
+@jax.custom_vjp
+def added(values: jax.Array) -> jax.Array:
+    """What all devices have, added up."""
+    return jax.lax.psum(values, AXIS)
+
+
+added.defvjp(lambda values: (added(values), None), lambda _, slope: (slope,))
+
+
+@jax.custom_vjp
+def of_all(table: jax.Array) -> jax.Array:
+    """A table that all devices have and that each uses for its rows: the slopes in it are added up."""
+    return table
+
+
+of_all.defvjp(lambda table: (table, None), lambda _, slope: (jax.lax.psum(slope, AXIS),))
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["mine", "own", "place", "count"], meta_fields=[]
+)
 @dataclass(frozen=True, eq=False)
 class OwnRows:
     """The cells of the rows of this device; it stands for `Cells`.
 
-    mine    the cells, with rows numbered among the own ones. Devices have equally many: the last ones of a
-            shorter share are in its last row, and their values are zero
-    own     the numbers of the own rows; a share that is one row short has row 0 without cells
+    mine    the cells, with rows numbered among the own ones. Devices have equally many: a shorter share is
+            filled up with cells of its last row and of column 0, whose values are zero
+    own     the numbers of the own rows; -1 where a share is one row short: a copy of the last row, without
+            cells
     place   where each row is among the gathered rows of all devices
+    count   the number of cells that are not filled in
     """
 
     mine: Cells
     own: Any
     place: Any
+    count: Any
+
+    @property
+    def by_row(self) -> Rows:
+        return self.mine.by_row
+
+    @property
+    def weight(self) -> jax.Array:
+        """1 for each cell, 0 for those that are filled in."""
+        return (jnp.arange(len(self.mine)) < self.count).astype(float)
 
     def gathered(self, rows: jax.Array) -> jax.Array:
         """All rows, from what each device has for its own."""
         return jax.lax.all_gather(rows, AXIS, tiled=True)[self.place]
 
-    def summed(self, values: jax.Array) -> jax.Array:
-        """What all devices have, added up."""
-        return jax.lax.psum(values, AXIS)
-
     def total(self, values: jax.Array) -> jax.Array:
         """The sum over all cells of what each device has for its own; that of filled-in cells is zero."""
-        return self.summed(jnp.sum(values))
+        return added(jnp.sum(values))
+
+    def total_of_rows(self, values: jax.Array) -> jax.Array:
+        """The sum over all rows of what each device has for its own."""
+        return added(jnp.sum(jnp.where((self.own >= 0)[:, None], values, 0)))
 
 
-def shared_rows(
+@jax.custom_vjp
+def _own(rows: OwnRows, table: jax.Array) -> jax.Array:
+    return table[rows.own]
+
+
+_own.defvjp(
+    lambda rows, table: (_own(rows, table), rows),
+    lambda rows, slope: (None, rows.gathered(slope)),
+)
+
+
+def division(data: Any) -> OwnRows | None:
+    """How the rows of the data are divided, which is the same in all views; None where they are not."""
+    cells = getattr(data, "cells", None)
+    first = next(iter(cells.values()), None) if isinstance(cells, dict) else cells
+    return first if isinstance(first, OwnRows) else None
+
+
+def owned(p: Any, fields: tuple[str, ...], data: Any) -> Any:
+    """The parameters p, with the own rows only of these fields."""
+    if (rows := division(data)) is None:
+        return p
+    return p._replace(**{name: _own(rows, getattr(p, name)) for name in fields})
+
+
+def whole(p: Any, fields: tuple[str, ...], data: Any) -> Any:
+    """The parameters p, with all rows of these fields in place of the own ones."""
+    if (rows := division(data)) is None:
+        return p
+    return p._replace(**{name: rows.gathered(getattr(p, name)) for name in fields})
+
+
+def squares(p: Any, fields: tuple[str, ...], data: Any) -> jax.Array:
+    """The sum of the squares of all parameters, of which each device has the own rows of these fields."""
+    rows, total = division(data), jnp.zeros(())
+    for name, tables in p._asdict().items():
+        for x in jax.tree.leaves(tables):
+            divided = rows if name in fields else None
+            total += divided.total_of_rows(x**2) if divided else jnp.sum(x**2)
+    return total
+
+
+def dealer(data: Any, parts: int) -> Callable[[int], Any]:
+    """The function that gives the data of each of so many parts: ratings, or views, with their own cells."""
+    if isinstance(data.cells, dict):
+        shares = _shares(data.cells, data.y, parts)
+        return lambda part: data.replaced(cells=shares[part][0], y=shares[part][1])
+    shares = _shares({"": data.cells}, {"": data.y}, parts)
+    return lambda part: data.replaced(cells=shares[part][0][""], y=shares[part][1][""])
+
+
+def _shares(
     cells: dict[str, Cells], y: dict[str, Any], parts: int
 ) -> list[tuple[dict[str, OwnRows], dict[str, np.ndarray]]]:
     """The cells and the values of all views, for each part. Rows are dealt by their cells in all views."""
@@ -63,8 +148,8 @@ def shared_rows(
         for part, (view, (*_, value)) in enumerate(
             zip(_of_equal_shape(views), shares, strict=True)
         ):
-            numbers = np.maximum(own[part], 0).astype(np.int32)
-            found[part][0][name] = OwnRows(view, numbers, place)
+            count = np.int32(len(value))
+            found[part][0][name] = OwnRows(view, own[part].astype(np.int32), place, count)
             found[part][1][name] = longer(value, most)
     return found
 

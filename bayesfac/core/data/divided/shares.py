@@ -131,10 +131,10 @@ def devices() -> Mesh:
     return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def divide(data: Any, mesh: Mesh) -> Any:
-    """The data with their cells divided among the devices of a mesh, which become the first axis of all
-    arrays; what is no cell goes to each device."""
-    parts = dealer(data, mesh.size)
+def divide(data: Any, mesh: Mesh, deal: Callable[[Any, int], Callable[[int], Any]]) -> Any:
+    """The data with their cells divided by `deal` among the devices of a mesh, which become the first axis of
+    all arrays; what is no cell goes to each device."""
+    parts = deal(data, mesh.size)
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     here = {
         device: parts(part)

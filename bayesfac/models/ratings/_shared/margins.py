@@ -168,12 +168,13 @@ def predicted(
     return averaged(law, 1 + K + theta.shape[-1], query)
 
 
-def threshold_energy(theta: jax.Array, scale: float) -> jax.Array | float:
-    """Minus the log prior of thresholds, without constants."""
+def threshold_energy(theta: jax.Array, scale: float, cells: Any = None) -> jax.Array | float:
+    """Minus the log prior of thresholds, without constants; with `cells`, of a table with a row for each of
+    their rows, which may be divided among devices."""
     if np.isinf(scale):
         return 0.0
     centre = jnp.asarray(centres(theta.shape[-1] + 1), theta.dtype)
-    return 0.5 * jnp.sum(((theta - centre) / scale) ** 2)
+    return 0.5 * math.total_of_rows(((theta - centre) / scale) ** 2, cells)
 
 
 # -- laws of ratings: exp(-loss) ----------------------------------------------------------------------

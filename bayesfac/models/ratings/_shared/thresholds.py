@@ -23,7 +23,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
-from bayesfac.core.math import metropolis, row_sums
+from bayesfac.core.math import metropolis, row_sums, total
 
 DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
 
@@ -88,14 +88,18 @@ def moved(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> An
     shared = p.theta is None
     (c, s), R = population(hyper), len(hyper.levels)
     used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
-    count = used.sum(0)[None] if shared else row_sums(data.cells.by_row, used)
+    if shared:
+        count = jax.vmap(lambda level: total(level, data.cells), 1)(used)[None]
+    else:
+        count = row_sums(data.cells.by_row, used)
     prior = jnp.ones(R - 1) if shared else s**-2.0
     step = 1.7 / jnp.sqrt((prior + 0.3 * (count[:, 1:] + count[:, :-1])) * (R - 1))
 
     def density(t: jax.Array) -> jax.Array:
         if shared:
             q = p._replace(centre=t[0])
-            return (jnp.sum(log_likelihood(q, x, data, hyper)) - energy(q, hyper))[None]
+            fit = total(log_likelihood(q, x, data, hyper), data.cells)
+            return (fit - energy(q, hyper))[None]
         each = log_likelihood(p._replace(theta=rising(t)), x, data, hyper)
         fit = row_sums(data.cells.by_row, each)
         return fit - 0.5 * jnp.sum(((t - p.centre) / s) ** 2, 1)
@@ -129,7 +133,7 @@ def bending(hyper: Any) -> float:
 def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free
     coordinates."""
-    cost = energy(p, hyper) - jnp.sum(log_likelihood(p, x, data, hyper))
+    cost = energy(p, hyper) - total(log_likelihood(p, x, data, hyper), data.cells)
     if p.theta is None or p.theta.shape[1] == 1:
         return cost  # a single threshold has no gaps
     return cost + jnp.sum(rising.inv(p.theta)[:, 1:])
@@ -218,7 +222,7 @@ def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Bet
         raise BayesfacError(
             f"{name} has Gibbs for link='probit' only: use NUTS for link='logistic'"
         )
-    return Between(x, *limits(p, data))
+    return Between(x, *limits(p, data), data.cells)
 
 
 def checked(hyper: Any) -> None:
