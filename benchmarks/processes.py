@@ -1,8 +1,10 @@
-"""One Gibbs run of BPMF, or EM of PLSA, by 1, 2 and 4 processes of one core each: its speed, and whether the
-draws or parameters agree. For PLSA ratings count as words, and the start is random.
+"""One fit by 1, 2 and 4 processes of one core each: its speed, and whether draws or parameters agree.
 
-sweep        seconds of wall clock a sweep: the median over blocks of sweeps after the first ones, in
-             `--repeats` runs that alternate between the numbers of processes
+BPMF and `ordinal_mf` by Gibbs, PLSA by EM, where ratings count as words and the start is random, or `mmmf` by
+L-BFGS.
+
+sweep        seconds of wall clock a sweep or an iteration: the median over blocks of sweeps after the first
+             ones, in `--repeats` runs that alternate between the numbers of processes
 ratio        of one process to this many; four processes on two cores are there for their draws only
 CPU          of these, the CPU seconds of a process: the same on a busy machine
 apart        the largest difference of U (of PLSA: A) from that of one process, over its largest entry, after
@@ -25,6 +27,7 @@ from common.kills import KINDS, killed
 
 FIRST = 4  # sweeps before the clock starts
 AGREE = 20
+PENALTY = 20.0  # of mmmf
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +60,23 @@ def solver_file() -> Any:
     return fixed_point
 
 
+def gradient_file() -> Any:
+    from bayesfac.inference import gradient
+
+    return gradient
+
+
 def sampled(bf: Any, data: Any, task: dict[str, Any]) -> Any:
     """U after all sweeps."""
     engine = bf.Gibbs(FIRST, task["sweeps"], 1, shares=True)
-    return bf.fit("bpmf", data, engine, n_components=task["components"]).draws["U"][0, -1]
+    return bf.fit(task["method"], data, engine, n_components=task["components"]).draws["U"][0, -1]
+
+
+def descended(bf: Any, data: Any, task: dict[str, Any]) -> Any:
+    """U after all iterations."""
+    warnings.simplefilter("ignore", bf.ConvergenceWarning)
+    engine = bf.LBFGS(FIRST + task["sweeps"], tol=0.0, shares=True)
+    return bf.fit("mmmf", data, engine, n_components=task["components"], penalty=PENALTY).params.U
 
 
 def solved(bf: Any, data: Any, task: dict[str, Any]) -> Any:
@@ -73,7 +89,12 @@ def solved(bf: Any, data: Any, task: dict[str, Any]) -> Any:
     return bf.fit("plsa", words, engine, **how).params.A
 
 
-METHODS = {"bpmf": (gibbs_file, sampled), "plsa": (solver_file, solved)}
+METHODS = {
+    "bpmf": (gibbs_file, sampled),
+    "ordinal_mf": (gibbs_file, sampled),
+    "plsa": (solver_file, solved),
+    "mmmf": (gradient_file, descended),
+}
 
 
 def together(count: int, **task: Any) -> tuple[dict[str, Any], np.ndarray]:
