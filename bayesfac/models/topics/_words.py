@@ -127,6 +127,12 @@ def explained(p: Any, data: Any) -> float:
     return (ours - equal) / (highest - equal) if highest - equal > 1e-9 * abs(highest) else 1.0
 
 
+def mixtures(V: jax.Array) -> jax.Array:
+    """A of the expected counts V. A row without words says nothing of its clusters: it has the prior mean, as
+    an unknown row has, in place of the clusters in which it happened to start."""
+    return normalise(V, jnp.full_like(V, 1 / V.shape[1]))
+
+
 def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = None) -> Any:
     """A of new rows by EM with fixed topics, from uniform rows: a row depends on its own words only."""
 

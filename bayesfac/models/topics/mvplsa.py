@@ -30,7 +30,6 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
-from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
 from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
@@ -83,7 +82,7 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """One EM iteration: every row of A, B_t and C_t from the same posterior (12), eq. 14."""
     V, B, C = topics.em_of_views(p, data, hyper)
-    return Params(normalise(V, p.A), B, C)
+    return Params(topics.mixtures(V), B, C)
 
 
 def model(data: Views, hyper: Hyper) -> None:

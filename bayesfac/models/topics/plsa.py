@@ -27,7 +27,6 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
-from bayesfac.core.math import normalise
 from bayesfac.core.method import Method, register
 from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
@@ -76,7 +75,7 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
 def update(p: Params, data: Views, hyper: Hyper) -> Params:
     """One EM iteration: both blocks from the same posterior P(z|d, w)."""
     V, C = topics.em(p, data, hyper)
-    return Params(normalise(V, p.A), C)
+    return Params(topics.mixtures(V), C)
 
 
 def model(data: Views, hyper: Hyper) -> None:

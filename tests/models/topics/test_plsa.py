@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pandas as pd
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
@@ -85,3 +86,16 @@ def test_rows_and_words_without_a_count_stay_probabilities():
     np.testing.assert_array_equal(new.A[1], p.A[1])
     np.testing.assert_allclose(new.C[:, 2], 0)
     np.testing.assert_allclose([new.A.sum(1).min(), new.C.sum(1).min()], 1)
+
+
+def test_a_row_without_words_is_predicted_as_an_unknown_row():
+    """Nothing is known of its topics, so no start may decide them."""
+    x = np.random.default_rng(0).poisson(2.0, (12, 5)).astype(float)
+    x[3] = 0
+    for name, start in (("plsa", "kmeans"), ("plsa", "random"), ("mvplsa", "kmeans")):
+        fit = bf.fit(name, bf.Views({"x": x}), n_components=3, start=start, progress=False)
+        np.testing.assert_allclose(fit.params.A[3], 1 / 3, rtol=1e-6)
+        cells = {"row": [3] * 5 + [99] * 5, "view": "x", "feature": [*range(5)] * 2}
+        known, unknown = np.split(fit.predict(pd.DataFrame(cells)).mean, 2)
+        np.testing.assert_allclose(known, unknown, rtol=1e-5)
+        assert bf.clusters(fit).loc[3, "probability"] < 0.34
