@@ -68,6 +68,11 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
     labelled = np.flatnonzero(data.labelled)
     grown = Growing(home=np.full(data.n_rows, -1))
     groups, number = _halves(x, labelled, hyper), 0
+    if not groups:
+        raise ValueError(
+            f"Expected a cluster of at least {hyper.minimum} labelled rows, got {len(labelled)} labelled "
+            "rows in smaller clusters: label more rows, or lower minimum"
+        )
     for depth in range(1, hyper.depth + 1):
         pairs: list[Pair] = []
         next_groups: list[np.ndarray] = []

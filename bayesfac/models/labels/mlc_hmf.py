@@ -137,13 +137,15 @@ def model(data: Tree, hyper: Hyper) -> None:
 
 
 def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
-    """The share of the votes."""
+    """The share of the votes. A label that no row has gets none: the penalty holds its margins back, so that
+    the cut of all labels may lie below its probability."""
     total, asked = jnp.zeros((data.n_rows, len(data.labels))), jnp.zeros((data.n_rows, 1))
     for depth, level in data.votes.items():
         A = level.codes(p.U[depth])
         votes, number = nodes.votes(level, A, p.V[depth], data.n_rows, hyper.vote == "soft")
         total, asked = total + votes, asked + number
-    return {"share": total / asked}
+    some = jnp.any(embedding.answers_of(data, data.y[LABELS])[0] > 0, 0)
+    return {"share": jnp.where(some, total / asked, 0)}
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:

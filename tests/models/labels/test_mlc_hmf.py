@@ -239,6 +239,24 @@ def test_copies_of_one_row_and_labels_nobody_has():
     assert (found[:, 0] > 0.5).all() and (found[:, 1] < 0.5).all()
 
 
+@pytest.mark.parametrize("vote", ["hard", "soft"])
+def test_a_label_that_no_row_has_is_never_predicted(vote):
+    """Its probability is .26 here, as the penalty holds margins back."""
+    labels = np.where(np.arange(12)[:, None] < 9, Y * [1, 1, 0], np.nan)
+    data = bf.Tasks(X, labels)
+    settings = {"minimum": 2, "threshold": 1.0, "penalty": 3.0, "cut": 0.1, "vote": vote}
+    fit = bf.fit("mlc_hmf", data, n_components=2, progress=False, **settings)
+    assert "no row has the label 2: it is never predicted" in fit.notes
+    found = fit.predict(data.grid()).level.reshape(12, 3)
+    assert not found[:, 2].any() and found[:, :2].any(0).all()
+
+
+def test_too_few_labelled_rows_are_said():
+    labels = np.where(np.arange(12)[:, None] < 4, Y, np.nan)
+    with pytest.raises(ValueError, match="at least 5 labelled rows, got 4 .* lower minimum"):
+        bf.fit("mlc_hmf", bf.Tasks(X, labels), progress=False)
+
+
 def test_a_depth_in_which_nobody_stays_is_asked_by_nobody():
     tree, hyper = grown(vote="hard")
     pair = np.ones((4, 2)), np.ones((3, 2))
