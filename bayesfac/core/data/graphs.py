@@ -169,6 +169,8 @@ def neighbours(x: Any, p: int = 5, metric: str = "euclidean") -> sp.csr_matrix:
     n, m = x.shape
     if metric not in METRICS:
         raise ValueError(f"Expected metric to be one of {METRICS}, got {metric!r}")
+    if n < 2:
+        raise ValueError("Expected at least two rows to join neighbours, got one")
     checks.whole("neighbours", p, n - 1, "one less than rows")
     if metric == "cosine":  # between rows of length one the smallest angle is the smallest distance
         x = unit_rows(sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x, float))

@@ -131,6 +131,11 @@ def test_bad_neighbours(p, metric, said):
         neighbours(np.eye(5), p, metric)
 
 
+def test_one_row_has_no_neighbours():
+    with pytest.raises(ValueError, match="at least two rows to join neighbours, got one"):
+        bf.fit("ltm", bf.Views(np.array([[1.0, 2.0]])), progress=False)
+
+
 # -- arithmetic on edges --------------------------------------------------------------------------
 @pytest.fixture(params=["numba", "jax"])
 def problem(request):
