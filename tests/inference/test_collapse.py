@@ -59,6 +59,15 @@ def test_a_collapsed_fit_says_so_and_a_healthy_one_does_not():
     assert "collapsed" not in repr(fit) and not fit.info["notes"]
 
 
+def test_ratings_that_are_all_alike_are_no_collapse():
+    """3.3 has no binary form: rounding left a spread of 4e-16, beside which every effect was small."""
+    for number in (3.0, 3.3):
+        data = bf.Ratings(np.full((7, 9), number))
+        assert describe(data).summary["sd"] == 0
+        assert not bf.fit("bpmf", data, progress=False, n_components=2).notes
+    assert describe(bf.Tensor(np.full((3, 4, 5), 3.3))).summary["sd"] == 0
+
+
 @pytest.mark.parametrize("name", ["ordinal_mf", "bpmf"])
 def test_noisy_sparse_ratings_leave_no_factors(name):
     """One rating in ten of small noisy matrices: the joint mode has no factors, and says so. With the papers'

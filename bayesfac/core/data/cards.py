@@ -13,7 +13,7 @@ from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.features import Encoding, of_new, to_predict
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
@@ -191,7 +191,7 @@ def _ratings_card(data: Ratings) -> Card:
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
     zeros = isinstance(data, Counts)
-    summary |= {"sd": data.spread if zeros else float(data.value.std())}
+    summary |= {"sd": data.spread if zeros else deviation(data.value)}
     summary |= {"lowest": float(0 if zeros else data.value.min())}
     summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
     summary |= {"most per user": int(rows.max())}
@@ -237,7 +237,7 @@ def _tensor_card(data: Tensor) -> Card:
     n, value = len(data), data.value
     summary: dict[str, float] = {f"labels of {mode}": len(i) for mode, i in data.axes.items()}
     summary |= {"cells": n, "density": n / float(np.prod([float(k) for k in data.shape]))}
-    summary |= {"mean": data.mean, "sd": float(value.std())}
+    summary |= {"mean": data.mean, "sd": deviation(value)}
     summary |= {"lowest": float(value.min()), "highest": float(value.max())}
     rng = np.random.default_rng(0)
     seen = _stratified(counts[0][data.code[:, 0]], min(n, 3 * PROBES // 5), rng)

@@ -235,9 +235,14 @@ def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[Any]:
     return [*(frame[name] for name in chosen), None if time is None else frame[time].to_numpy()]
 
 
+def deviation(value: Any) -> float:
+    """The standard deviation; 0 if all numbers are equal, where rounding may leave more."""
+    return float(value.std()) if value.max() > value.min() else 0.0
+
+
 def spread(value: Any) -> float:
-    """The standard deviation; 1 if all numbers are equal, where rounding may leave more than 0."""
-    return float(value.std()) if value.max() > value.min() else 1.0
+    """The standard deviation; 1 if all numbers are equal."""
+    return deviation(value) or 1.0
 
 
 def in_double(table: Any) -> sp.csr_matrix:
