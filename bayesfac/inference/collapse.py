@@ -33,7 +33,9 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
         what = _without_effect(method, params, hyper, card, data, row, col)
     if not what:
         return []
-    advice = "start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
+    # where a penalty is so strong that its minimum lies at zero, every start ends there
+    weaker = "take a smaller penalty, " if getattr(hyper, "penalty", None) else ""
+    advice = f"{weaker}start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
     return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
 
 

@@ -68,6 +68,15 @@ def test_ratings_that_are_all_alike_are_no_collapse():
     assert describe(bf.Tensor(np.full((3, 4, 5), 3.3))).summary["sd"] == 0
 
 
+def test_a_collapse_by_a_penalty_says_to_take_a_smaller_one():
+    rng = np.random.default_rng(0)
+    value = np.where(rng.normal(size=(20, 2)) @ rng.normal(size=(2, 12)) > 0, 2, 1)
+    data = bf.Ratings(value, levels=2)
+    (note,) = bf.fit("bmmmf", data, penalty=30.0, progress=False).notes
+    assert note.startswith("collapsed: ") and "take a smaller penalty" in note
+    assert not bf.fit("bmmmf", data, penalty=3.0, progress=False).notes
+
+
 @pytest.mark.parametrize("name", ["ordinal_mf", "bpmf"])
 def test_noisy_sparse_ratings_leave_no_factors(name):
     """One rating in ten of small noisy matrices: the joint mode has no factors, and says so. With the papers'
