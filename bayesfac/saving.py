@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bayesfac.api import Fit
 
 FORMAT = "bayesfac fit 1"
+OF_ALL = ("diverging", "tree_depth", "reached_max_tree_depth")  # statistics that count every draw
 
 
 def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | None = None) -> Path:
@@ -70,7 +71,7 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     arrays |= {f"elsewhere {side}": count for side, count in fit.data.elsewhere.items()}
     for side, table in fit.data.aside.items():
         arrays |= {f"aside {side} {part}": x for part, x in _csr_arrays(table).items()}
-    arrays |= {f"stat {name}": value[:, ::thin] for name, value in fit.stats.items()}
+    arrays |= {f"stat {name}": _fewer(name, value, thin) for name, value in fit.stats.items()}
     if fit.is_point:
         arrays |= {f"site {name}": np.asarray(value) for name, value in sites(fit.params).items()}
     write_arrays(folder / "arrays.npz", {"kind": "fit"}, arrays)
@@ -99,7 +100,7 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
         "converged": fit.converged,
         "partial": fit.partial,
         "notes": [*fit.result.notes, *_reduced(thin, dtype)],
-        "info": fit.info,
+        "info": fit.info | ({"thin": thin * fit.info.get("thin", 1)} if thin > 1 else {}),
         "data": _card_to_json(fit.data),
         "files": files,
     }
@@ -108,6 +109,14 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     plain = json.loads(json.dumps(header, default=_plain_setting))
     with atomic(folder / "header.json") as part:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
+
+
+def _fewer(name: str, values: np.ndarray, thin: int) -> np.ndarray:
+    """A statistic of every n-th draw. What NUTS could not reach is told by all draws: a draw that stays has
+    the largest value of those that are dropped after it."""
+    if name in OF_ALL and thin > 1:
+        return np.maximum.reduceat(values, np.arange(0, values.shape[1], thin), axis=1)
+    return values[:, ::thin]
 
 
 def _less(site: str, draws: np.ndarray, thin: int, dtype: str | None) -> np.ndarray:

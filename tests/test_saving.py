@@ -1,5 +1,7 @@
 """Smaller folders, and the card in each."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,23 @@ def test_a_thin_fit_has_fewer_draws_of_fewer_digits(draws, tmp_path):
     assert {"saved with one draw in 5", "saved as float16"} <= set(small.result.notes)
     again = bf.load(small.save(tmp_path / "again"))  # from lazily read draws
     np.testing.assert_array_equal(again.draws["U"], small.draws["U"])
+
+
+def test_a_thin_fit_tells_what_dropped_draws_told(draws, tmp_path):
+    """Draws 3 and 13 diverged and are dropped; energies that are far apart tell nothing of slow tails."""
+    diverging = np.zeros((2, 20), bool)
+    diverging[0, [3, 13]] = True
+    depth, energy = np.where(diverging, 10, 4), np.random.default_rng(0).normal(size=(2, 20))
+    stats = {"lp": draws.stats["lp"], "diverging": diverging, "tree_depth": depth, "energy": energy}
+    of_nuts = replace(draws, engine=bf.NUTS(5, 20, 2), result=replace(draws.result, stats=stats))
+    thin = bf.load(of_nuts.save(tmp_path / "thin", thin=2))
+    np.testing.assert_array_equal(np.flatnonzero(thin.stats["diverging"][0]), [1, 6])
+    thinner = bf.load(thin.save(tmp_path / "thinner", thin=2))  # as with thin=4
+    for fit, count in ((thin, 20), (thinner, 10)):
+        assert fit.stats["tree_depth"].max() == 10
+        texts = " ".join(f.text for f in fit.diagnostics().findings)
+        assert f"2 draws with divergent transitions ({2 / count:.1%})" in texts, texts
+        assert "E-BFMI" not in texts
 
 
 def test_numbers_that_do_not_fit_are_refused():

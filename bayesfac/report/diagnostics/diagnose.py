@@ -129,7 +129,7 @@ def diagnostics(fit: Any) -> Diagnostics:
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)
     else:
         # of thinned draws it says nothing: energies that are far apart in the chain always differ much
-        energy = fit.stats.get("energy") if getattr(fit.engine, "thin", 1) == 1 else None
+        energy = fit.stats.get("energy") if judges.apart(fit) == 1 else None
         short = energy is None or energy.shape[1] < arviz_versions.SHORTEST
         bfmi = None if energy is None or short else arviz_versions.bfmi(energy)
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)

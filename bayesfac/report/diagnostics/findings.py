@@ -62,6 +62,11 @@ def to(level: str, *names: str) -> dict[str, str]:
 
 
 # -- samplers -----------------------------------------------------------------------------------
+def apart(fit: Any) -> int:
+    """Transitions between two draws: by the engine's `thin`, and that of `Fit.save`."""
+    return getattr(fit.engine, "thin", 1) * fit.info.get("thin", 1)
+
+
 def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> list[Finding]:
     """Findings on agreement of chains, effective draws, and statistics of Hamiltonian samplers."""
     chains, draws = next(iter(fit.draws.values())).shape[:2]
@@ -72,7 +77,7 @@ def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> lis
         findings.append(Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True))
     findings += _rhat(table, chains, draws) + _ess(table, chains, draws)
     if "diverging" in fit.stats:
-        findings.append(_divergences(fit.stats["diverging"], getattr(fit.engine, "thin", 1)))
+        findings.append(_divergences(fit.stats["diverging"], apart(fit)))
     if bfmi is not None:
         findings.append(_energy(bfmi))
     if "tree_depth" in fit.stats:

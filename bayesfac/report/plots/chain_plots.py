@@ -13,7 +13,15 @@ from scipy.stats import rankdata
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.diagnose import Diagnostics
-from bayesfac.report.diagnostics.findings import BFMI, ESS, GROUPS, LEVELS, Finding, judge_rhat
+from bayesfac.report.diagnostics.findings import (
+    BFMI,
+    ESS,
+    GROUPS,
+    LEVELS,
+    Finding,
+    apart,
+    judge_rhat,
+)
 from bayesfac.report.plots.figure import SIZE, Picture, short
 
 GRID = (5.4, 4.4)
@@ -36,7 +44,7 @@ def posterior_pictures(
         rows = spotlit(diagnosis, tree)
         pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
     pictures.append(distributions(name, tree))
-    if "energy" in fit.stats and getattr(fit.engine, "thin", 1) == 1:  # of successive transitions
+    if "energy" in fit.stats and apart(fit) == 1:  # of successive transitions
         pictures.append(energy(name, fit))
     if test is not None and fit.data.kind == "Ratings":
         pictures.append(predictive(name, fit, test))
