@@ -23,7 +23,7 @@ from bayesfac.core.errors import BayesfacError, ConvergenceWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
-from bayesfac.inference.result import Result, check_sites, derived
+from bayesfac.inference.result import check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
 
 if TYPE_CHECKING:
@@ -47,12 +47,14 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
         new = new_rows.drawn(method, fit.hyper, data, held, rows, key)
     else:
         new = _fitted(fit, data, held, rows, by_law)
-    result = Result(draws=held | new)
+    # how the run went stays true of what is held; the log joint was that of other rows
+    stats = {name: x for name, x in fit.stats.items() if name != "lp"}
+    result = replace(fit.result, draws=held | new, stats=stats)
     if fit.is_point:
         every = {site: value[0, 0] for site, value in (held | new).items()}
         result = replace(fit.result, params=from_sites(method, every))
     elif method.fold_in:
-        result = replace(result, stats=fit.stats, trace=fit.trace)
+        result = replace(result, stats=fit.stats)
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
     return replace(fit, result=result, data=_card(fit.data, data, rows))

@@ -103,6 +103,21 @@ def test_every_draw_has_its_own_users(tmp_path):
     )
 
 
+def test_new_users_do_not_change_what_is_known_of_the_run():
+    """Diagnostics said that VB stopped after -1 looks, and forgot divergences and interruptions."""
+    engine = bf.VB(warmup=5, chains=1, draws=20)
+    fit = bf.fit("pmf", ratings("pmf"), engine, n_components=1, progress=False)
+    folded = fit.fold_in(ratings("pmf", slice(3)))
+    assert fit.converged and folded.converged and folded.notes == fit.notes
+    assert folded.trace is fit.trace
+    assert folded.diagnostics().findings[0] == fit.diagnostics().findings[0]
+    stats = {"lp": np.zeros((1, 20)), "diverging": np.arange(20)[None] == 3}
+    cut = replace(fit, result=replace(fit.result, stats=stats, partial=True))
+    again = cut.fold_in(ratings("pmf", slice(3)))
+    assert again.partial and list(again.stats) == ["diverging"]  # the log joint had other users
+    assert again.stats["diverging"].sum() == 1
+
+
 def test_users_are_asked_for_by_label_and_items_may_lack():
     cells = [(u, i, 1.0 + (u + ord(i)) % 3) for u in range(6) for i in "abc"]
     train = bf.Ratings(*map(list, zip(*cells, strict=True)))
