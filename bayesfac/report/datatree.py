@@ -122,7 +122,8 @@ def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -
 
 
 def _provenance(fit: Any) -> dict[str, Any]:
-    hyper = {k: v for k, v in fit.hyper._asdict().items() if np.ndim(v) == 0}
+    single = lambda v: isinstance(v, str) or not np.iterable(v)  # noqa: E731
+    hyper = {k: v for k, v in fit.hyper._asdict().items() if single(v)}
     engine = {"name": type(fit.engine).__name__, **vars(fit.engine)}
     about = {"method": fit.name, "hyper": hyper, "engine": engine, "seed": fit.seed}
     return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
