@@ -157,7 +157,7 @@ class Fit:
         `query` is a container or a table of labels without values. The prediction for a user, item or row
         without training data comes from the prior and is flagged. If training had features, tables of
         features (by default those of the query) tell this prior what is known of new users and items. Of a
-        fit to `Relations`, `matrix` names another matrix than the ratings.
+        fit to `Relations`, `matrix` names another matrix. `fold_in` takes `Tasks` and `Views` of new rows.
         """
         return related.predict(self, query, matrix, {"user": user_features, "item": item_features})
 
@@ -359,8 +359,8 @@ def fit(
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, int(seed))
         settled = settle(method, data, chosen.hyper)
-        data = method.ready(data, settled)
-        card = describe(data)
+        given, data = data, method.ready(data, settled)
+        card = describe(data, given)
         start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
         probe, _, _ = card.locate(card.probe)

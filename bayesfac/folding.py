@@ -35,7 +35,7 @@ STEPS = 500  # of the descent to new users, at most
 def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`."""
     method = fit.method
-    data = contain(method, data)
+    data = given = contain(method, data)
     if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
         raise ValueError(f"Expected rows='user', or of ratings and counts 'item', got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
@@ -57,7 +57,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
         result = replace(result, stats=fit.stats)
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
-    return replace(fit, result=result, data=_card(fit.data, data, rows))
+    return replace(fit, result=result, data=_card(fit.data, data, rows, given))
 
 
 def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -238,9 +238,9 @@ def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
             )
 
 
-def _card(old: Card, data: Any, rows: str) -> Card:
-    """The card of the new rows, with the columns of training."""
-    new = describe(data)
+def _card(old: Card, data: Any, rows: str, given: Any) -> Card:
+    """The card of the new rows, with the columns of training; `given` are these rows before scaling."""
+    new = describe(data, given)
     if not isinstance(data, Tasks):
         held, counts = ("user", "row_counts") if rows == "item" else ("item", "col_counts")
         kept = {counts: getattr(old, counts)}

@@ -68,6 +68,8 @@ def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | N
 
 def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
+    if fit.data.marks is not None:
+        arrays["marks"] = fit.data.marks
     arrays |= {f"elsewhere {side}": count for side, count in fit.data.elsewhere.items()}
     for side, table in fit.data.aside.items():
         arrays |= {f"aside {side} {part}": x for part, x in _csr_arrays(table).items()}
@@ -282,7 +284,7 @@ def _card_from_json(saved: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         for side, known in encodings.items()
         if f"aside {side} data" in arrays
     }
-    return Card(*whole, scales, encodings, elsewhere, aside)
+    return Card(*whole, scales, encodings, elsewhere, aside, arrays.get("marks"))
 
 
 def _csr_arrays(table: Any) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from bayesfac.core.data.features import Encoding, of_new, to_predict
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
+from bayesfac.core.data.row_marks import check_rows, marks
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
@@ -45,6 +46,8 @@ class Card:
     elsewhere   {"user" or "item": cells of each label in matrices beside the ratings, of counts the zeros};
                 empty without these
     aside       {"user" or "item": encoded features of the labels without cells}; empty without features
+    marks       of views and tasks a number for each row that its features decide, see `core.data.row_marks`;
+                None in fits that earlier versions saved
     """
 
     kind: str
@@ -59,6 +62,7 @@ class Card:
     encodings: dict[str, Encoding] = field(default_factory=dict)
     elsewhere: dict[str, np.ndarray] = field(default_factory=dict)
     aside: dict[str, Any] = field(default_factory=dict)
+    marks: np.ndarray | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -79,6 +83,8 @@ class Card:
         a point would say nothing of the spread of the prior. `tables` of features, {"user" or "item": table},
         describe unknown labels; by default the query's own.
         """
+        if isinstance(query, Tasks | Views) and self.kind == type(query).__name__:
+            check_rows(self.coords["row"], self.marks, query)
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
         labels = _labels(self.kind, self.columns, query)
@@ -151,14 +157,15 @@ class Card:
         return col
 
 
-def describe(data: Ratings | Tensor | Views | Tasks) -> Card:
-    """The card of a training set."""
+def describe(data: Ratings | Tensor | Views | Tasks, given: Any = None) -> Card:
+    """The card of a training set; `given` is the set before its features were scaled."""
     if isinstance(data, Ratings):
         card = _ratings_card(data)
     elif isinstance(data, Tensor):
         card = _tensor_card(data)
     else:
         card = _tasks_card(data) if isinstance(data, Tasks) else _views_card(data)
+        card = card if given is None else replace(card, marks=marks(given))
     return replace(card, name=data.name)
 
 

@@ -1,0 +1,49 @@
+"""Whether the rows of a query are rows of training: a label alone does not say so where rows are numbered."""
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bayesfac.core.data.reading import plain, positions_of
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
+
+NEAR = 1e-4  # relative: features that were written to a file and read again are the same
+NEW = "fit.fold_in(data).predict(data) predicts new rows from their features"
+
+
+def marks(data: Tasks | Views) -> np.ndarray:
+    """A number for each row, which its features decide: their sum with fixed random weights.
+
+    The features of all views count side by side, so that `concatenated()` and `pooled()` change nothing.
+    """
+    return _weighted(data)[0]
+
+
+def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views) -> None:
+    """Refuse rows that are not those of training; `marked` are the marks of training, None if not known.
+
+    Rows of `Views` may have other counts than in training, as in a part that was thinned. There the marks
+    count only if the rows are numbered and of another number than in training.
+    """
+    at = positions_of(known, query.rows)
+    if (at < 0).any():
+        lost = plain(query.rows[int(np.argmin(at))])
+        raise ValueError(f"Expected rows of training, got {lost!r}, which is none of them: {NEW}")
+    numbered = isinstance(query.rows, pd.RangeIndex) and len(at) != len(known)
+    if marked is None or not (numbered or isinstance(query, Tasks)):
+        return
+    now, size = _weighted(query)
+    away = np.abs(now - marked[at]) > NEAR * (size + np.abs(marked[at]))
+    if away.any():
+        row = plain(query.rows[int(np.argmax(away))])
+        raise ValueError(
+            f"Expected the rows of training, got other features in row {row!r} than training had there: {NEW}"
+        )
+
+
+def _weighted(data: Tasks | Views) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of the features of every row, and those of their sizes, with random weights."""
+    table = sp.csr_matrix(sp.hstack([data[view] for view in data.names]), dtype=np.float64)
+    weights = np.random.default_rng(0).random(table.shape[1])
+    return table @ weights, abs(table) @ weights
