@@ -147,7 +147,11 @@ class Card:
         axes = {
             name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
         }
-        if unknown := sorted(set(labels["view"]) - set(axes)):
+        unknown = sorted(set(labels["view"]) - set(axes))
+        if unknown and list(axes) == ["all"]:  # views side by side, whose features have other names
+            joined = labels["view"].astype(str) + ": " + labels["feature"].astype(str)
+            return _codes(axes["all"], joined, "feature of all", "a feature of the joined views")
+        if unknown:
             raise ValueError(f"Expected views among {list(axes)}, got {unknown[0]!r}")
         for name, index in axes.items():
             here = (labels["view"] == name).to_numpy()

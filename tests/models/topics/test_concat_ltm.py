@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pandas as pd
+import pytest
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
@@ -39,3 +40,19 @@ def test_it_is_ltm_of_the_joined_table_and_keeps_labels():
     np.testing.assert_allclose(ours.params.A, theirs.params.A, atol=1e-10)
     asked = {"row": ["doc 3"], "view": ["all"], "feature": ["y: v"]}
     assert ours.predict(asked).mean == theirs.predict(asked | {"feature": ["v"]}).mean
+
+
+def test_the_views_of_training_are_a_query():
+    """A fit has their features side by side, under the names that `concatenated` gives."""
+    rng = np.random.default_rng(1)
+    views = bf.Views({"x": rng.poisson(2, (20, 3)), "y": rng.poisson(2, (20, 4))})
+    fit = bf.fit("concat_ltm", views, bf.FixedPoint(5, tol=0.9), n_components=2, progress=False)
+    told, frame = fit.predict(views), views.frame()
+    assert told.labels.equals(frame.drop(columns="value"))
+    joined = [
+        f"{view}: {feature}" for view, feature in zip(frame["view"], frame["feature"], strict=True)
+    ]
+    named = {"row": frame["row"], "view": ["all"] * len(frame), "feature": joined}
+    np.testing.assert_array_equal(told.mean, fit.predict(named).mean)
+    with pytest.raises(ValueError, match="a feature of the joined views, got 'z: 0'"):
+        fit.predict({"row": [0, 1], "view": ["x", "z"], "feature": [0, 0]})
