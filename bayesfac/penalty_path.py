@@ -12,7 +12,7 @@ import pandas as pd
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.calls import Shared, finished_calls, workers
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.errors import BayesfacError
+from bayesfac.core.errors import BayesfacError, noted
 from bayesfac.core.method import lookup, portable, settle
 from bayesfac.inference.gradient import LBFGS, as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -134,7 +134,8 @@ def _repeat(
     train, test = weak_generalisation(data, held_out, seed=seed)
     job = Job(lookup(method), train, settings[0], jax.random.key(seed))
     with bar(progress, engine.max_iter, f"{job.method.name} path, repeat {repeat + 1}") as shown:
-        return repeat, _scores(job, test, settings, name, engine, shown)
+        with noted(f"in repeat {repeat + 1} of the path"):
+            return repeat, _scores(job, test, settings, name, engine, shown)
 
 
 def _scores(
@@ -155,8 +156,12 @@ def _scores(
     one = jax.jit(jax.value_and_grad(objective))
     values = [getattr(each, name) for each in settings]
 
+    def seen_at(row: np.ndarray, b: int) -> Any:
+        with noted(f"at {name}={values[b]}"):
+            return one(jnp.asarray(row), values[b], train)
+
     def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen = [one(jnp.asarray(row), values[b], train) for row, b in zip(z, live, strict=True)]
+        seen = [seen_at(row, b) for row, b in zip(z, live, strict=True)]
         return np.array([float(v) for v, _ in seen]), np.stack([np.asarray(g) for _, g in seen])
 
     at = begin(look, np.tile(np.asarray(first), (len(settings), 1)))
@@ -164,7 +169,8 @@ def _scores(
     for _ in range(engine.max_iter):
         steps[at.live] += 1
         advance(look, at, engine.memory, engine.tol, gtol=1e-8)
-        check_number(float(at.value.sum()), "objective", "on the path")
+        for value, objective_there in zip(values, at.value, strict=True):
+            check_number(float(objective_there), "objective", f"at {name}={value}")
         shown.update(1)
         if not len(at.live):
             break

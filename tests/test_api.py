@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.errors import BayesfacError, CorruptFile, UnknownName
+from bayesfac.core.errors import BayesfacError, CorruptFile, NumericalError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -398,3 +398,15 @@ def test_a_path_takes_settings_of_real_numbers(method, name):
     ratings = bf.datasets.make_ratings(20, 10, 2, density=0.6)
     with pytest.raises(ValueError, match=f"Expected a setting of real numbers, got {name}"):
         bf.path(method, ratings, [1, 2], name=name, repeats=1)
+
+
+def test_errors_on_a_path_name_the_value_and_the_repeat(monkeypatch):
+    ratings = bf.datasets.make_ratings(20, 10, 2, density=0.6)
+
+    def lost(look, at, *settings, **more):
+        at.value[1] = np.inf
+
+    monkeypatch.setattr("bayesfac.penalty_path.advance", lost)
+    with pytest.raises(NumericalError, match="at penalty=7.5") as caught:
+        bf.path("mmmf", ratings, [1.0, 7.5], n_components=1, repeats=1)
+    assert caught.value.__notes__ == ["in repeat 1 of the path"]

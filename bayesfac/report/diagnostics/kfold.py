@@ -13,7 +13,7 @@ from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.errors import BayesfacError
+from bayesfac.core.errors import BayesfacError, noted
 from bayesfac.core.method import portable
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.result import bar
@@ -61,7 +61,8 @@ def _fold(
     """The cells of one fold, and their log scores by a fit to all others."""
     data, query = shared
     train, test = next(islice(k_fold(data, k, seed=seed), number, None))
-    part = again(data=train, engine=engine)
+    with noted(f"in fold {number + 1} of {k}"):
+        part = again(data=train, engine=engine)
     if part.partial:  # Ctrl-C: its scores would pass for those of a whole fit
         raise KeyboardInterrupt(
             f"interrupted during fold {number + 1} of {k}: there are no scores of all cells"
@@ -72,7 +73,8 @@ def _fold(
     # its draws know them
     located = Query(*query) if part.data.encodings else part.data.locate(data)[0]
     cells = pointwise.told(part.method, data, located, part.data.levels)
-    return at, _log_means(part, cells.take(at))
+    with noted(f"in fold {number + 1} of {k}"):
+        return at, _log_means(part, cells.take(at))
 
 
 def _log_means(fit: Any, cells: pointwise.Told) -> np.ndarray:

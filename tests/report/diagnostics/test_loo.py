@@ -251,6 +251,24 @@ def test_ctrl_c_ends_the_folds(data):
         fit.kfold(data, k=2)
 
 
+def test_an_error_in_a_fold_names_the_fold(data):
+    fit = bf.fit("pmf", data, bf.Gibbs(5, 30, 1), progress=False, **PMF)
+    run, begun = bf.Gibbs.run, []
+
+    def fails_at_the_second(engine, job):
+        begun.append(job)
+        if len(begun) == 2:
+            raise FloatingPointError("too large")
+        return run(engine, job)
+
+    with (
+        patch.object(bf.Gibbs, "run", fails_at_the_second),
+        pytest.raises(FloatingPointError) as caught,
+    ):
+        fit.kfold(data, k=3)
+    assert caught.value.__notes__ == ["in fold 2 of 3"]
+
+
 # -- several fits ---------------------------------------------------------------------------------
 
 
