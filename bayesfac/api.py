@@ -359,8 +359,8 @@ def fit(
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, int(seed))
         settled = settle(method, data, chosen.hyper)
-        given, data = data, method.ready(data, settled)
-        card = describe(data, given)
+        raw, data = data, method.ready(data, settled)
+        card = describe(data, raw)
         start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
         probe, _, _ = card.locate(card.probe)
@@ -378,7 +378,7 @@ def fit(
     if result.converged is False:
         why = "; ".join(reasons) or "more iterations or a looser tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
-    told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data)]
+    told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data, raw)]
     info = about(result.notes) | {"chosen": told, "widths": widths}
     own = method, settled, result.engine or engine, int(seed)
     return components.told(Fit(*own, result, card, seconds, info))

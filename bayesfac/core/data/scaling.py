@@ -90,6 +90,20 @@ def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
     return made
 
 
+def told(data: Tasks, given: Tasks) -> list[str]:
+    """A note on the features that scaling made zero, as they are one number in every row; `given` are the
+    data before. Columns without any cell, as of words that no row has, lose nothing."""
+    lost = []
+    for name, scale in data.host.scales.items():
+        known = raw_features(data.features[name], scale)
+        still = (scale.spread == 0) & (known != CONSTANT) & (given[name].getnnz(0) > 0)
+        lost += [f"{name}: {column}" for column in known[still]]
+    if not lost or given.host.scales:
+        return []
+    named = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
+    return [f"{len(lost)} features with (nearly) one value in all rows count for nothing: {named}"]
+
+
 def raw_features(columns: pd.Index, scale: Scale) -> pd.Index:
     """The columns of a view before it was scaled."""
     return columns[: len(scale.centre)]

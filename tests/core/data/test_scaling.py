@@ -1,6 +1,7 @@
 """Features in any scale become one table; sparse ones stay sparse; new rows are changed as training rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -69,3 +70,19 @@ def test_a_saved_fit_changes_new_rows_alike(tmp_path):
     found = bf.load(tmp_path / "fit").fold_in(new).predict(ask)
     np.testing.assert_array_equal(found.score, wanted.score)
     np.testing.assert_array_equal(found.level, (wanted.score > fit.cut).astype(float))
+
+
+def test_a_fit_names_the_features_that_scaling_drops(tmp_path):
+    """Columns of one value, or nearly, become zero; a column without cells has nothing to lose."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    same, near = np.full(30, 3.0), 1e7 + rng.normal(size=30)
+    columns = {"a": x[:, 0], "b": x[:, 1], "same": same, "near": near, "none": 0 * same}
+    data = bf.Tasks({"v": pd.DataFrame(columns)}, (x > 0).astype(int), constant=True)
+    given = {"n_components": 2, "progress": False}
+    fit = bf.fit("leml", data, bf.FixedPoint(2, tol=0.9), **given)
+    note = "2 features with (nearly) one value in all rows count for nothing: v: same, v: near"
+    assert note in fit.notes and note in repr(fit)
+    assert note in bf.load(fit.save(tmp_path / "fit")).notes
+    plain = bf.fit("leml", data, bf.FixedPoint(2, tol=0.9), scaled=False, **given)
+    assert not any("count for nothing" in one for one in plain.notes)
