@@ -36,7 +36,10 @@ def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str
     """The pieces of all tasks, and the columns of every block."""
     nested = list(views.items()) if isinstance(views, Mapping) else views
     if not _by_task(nested):
-        return _pooled(_views(views), labels, task)
+        whole = _views(views)
+        for raw, what in ((labels, "labels"), (task, "task")):
+            _check_order(views, raw, whole.rows, what)
+        return _pooled(whole, labels, task)
     if task is not None:
         raise ValueError("Expected `task` only where views hold all rows together, got both")
     if labels is not None and not isinstance(labels, Mapping):
@@ -54,6 +57,7 @@ def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str
             read = _views(own)
         except (TypeError, ValueError) as wrong:
             raise type(wrong)(f"Task {name!r}: {wrong}") from wrong
+        _check_order(own, answers.get(name), read.rows, f"labels of task {name!r}")
         pieces[name], columns = _piece(read, answers.get(name), f"labels of task {name!r}")
         _agree(features, columns, name)
     return _told_apart(pieces), features
@@ -70,6 +74,25 @@ def _by_task(nested: Any) -> bool:
         what = f"{type(odd[1]).__name__} for task {odd[0]!r}" if two else type(odd).__name__
         raise TypeError(f"Expected the views of every task as view -> matrix, got {what}")
     return all(own)
+
+
+def _check_order(views: Any, raw: Any, rows: pd.Index, what: str) -> None:
+    """Refuse a table with the labels of the views' rows in another order, also where these are numbers. Views
+    of arrays have places only, so that the place decides."""
+    parts = list(views.values()) if isinstance(views, Mapping) else views
+    parts = parts if isinstance(parts, list | tuple) else [parts]
+    if not isinstance(raw, pd.DataFrame | pd.Series) or len(raw) != len(rows):
+        return
+    if not any(isinstance(part, pd.DataFrame | Views) for part in parts):
+        return
+    at = reading.positions_of(rows, raw.index)
+    if (np.sort(at) == np.arange(len(rows))).all() and (np.diff(at) != 1).any():
+        row = int(np.argmax(at != np.arange(len(rows))))
+        wanted, got = reading.plain(rows[row]), reading.plain(raw.index[row])
+        raise ValueError(
+            f"Expected {what} in the order of the views' rows: {wanted!r} in row {row}, got {got!r} (an "
+            "array is taken by position)"
+        )
 
 
 def _told_apart(pieces: dict[Any, Piece]) -> dict[Any, Piece]:

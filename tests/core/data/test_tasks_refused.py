@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
 from tests.core.data.tables_of_tasks import NAN
 
 X, Y = np.eye(2), [[1, 0], [0, 1]]
@@ -109,3 +110,23 @@ def test_values_beyond_the_working_precision_are_refused():
             Tasks(np.eye(2), [[1.0], [1e300]])
     finally:
         jax.config.update("jax_enable_x64", True)
+
+
+def test_rows_in_another_order_are_refused_also_where_they_are_numbered():
+    """A shuffled table keeps its numbers; by position every row had the labels of another one."""
+    x, y = pd.DataFrame(np.eye(3)), pd.DataFrame({"l": [1, 0, 0]})
+    mixed = y.iloc[[2, 0, 1]]
+    task = pd.Series(list("abb"))
+    for wrong in (
+        lambda: Tasks({"x": x}, mixed),
+        lambda: Tasks(Views({"x": x}), mixed),
+        lambda: Tasks({"x": x.loc[mixed.index]}, y),
+        lambda: Tasks({"t": {"x": x}}, {"t": mixed}),
+        lambda: Tasks({"x": x}, y, task=task.loc[mixed.index]),
+    ):
+        with pytest.raises(ValueError, match="in the order of the views' rows: . in row 0, got"):
+            wrong()
+    right = Tasks({"x": x.loc[mixed.index]}, mixed)
+    assert right["labels"].toarray().ravel().tolist() == [0, 1, 0]
+    places = Tasks({"x": x.to_numpy()}, mixed)  # an array has no labels
+    assert places["labels"].toarray().ravel().tolist() == [0, 1, 0]
