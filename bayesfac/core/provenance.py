@@ -27,6 +27,7 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
     digest = hashlib.sha256(
         repr((method.name, told, type(engine).__name__, settings, _plain(seed))).encode()
     )
+    digest.update(versions()["bayesfac"].encode())  # another version may make other numbers
     # a folder holds draws by a user's own functions as they were: changed functions are another run
     if getattr(engine, "folder", None) is not None and (code := own_code(method)) != method.name:
         digest.update(json.dumps(as_json(code)).encode())

@@ -84,7 +84,7 @@ class Checkpoint:
         if header["run"] != self.run:
             raise ValueError(
                 f"Expected {self.path.parent} to hold this run (same method, data, hyper-parameters, "
-                "engine and seed), got another; name an empty folder"
+                "engine, seed and version of bayesfac), got another; name an empty folder"
             )
         return arrays
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac.core import provenance
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.method import REGISTRY, gauge_of, sites
 from bayesfac.core.provenance import identity
@@ -202,6 +203,15 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
     bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(tmp_path)), n_components=2)
     with pytest.raises(ValueError, match="name an empty folder"):
         bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(tmp_path)), n_components=2, seed=1)
+
+
+def test_a_run_of_another_version_is_refused(tmp_path, monkeypatch):
+    """After an upgrade an old run went on, partly by the old functions."""
+    run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
+    newer = provenance.versions() | {"bayesfac": "99.0"}
+    monkeypatch.setattr(provenance, "versions", lambda: newer)
+    with pytest.raises(ValueError, match="version of bayesfac"):
+        run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
 
 
 def test_a_users_own_method_is_another_run_when_its_functions_have_changed():

@@ -208,7 +208,8 @@ class Plan:
         header, arrays = read_arrays(path)
         if header["run"] != self.job.identity:
             raise BayesfacError(
-                f"Expected a folder of this run, got {path} of other data, settings or seed: take another one"
+                f"Expected a folder of this run, got {path} of other data, settings, seed or version of "
+                "bayesfac: take another one"
             )
         names = {site for site, kind in self.kinds.items() if kind != "after"}
         found = {s: Belief(*(arrays[f"{part} of {s}"] for part in Belief._fields)) for s in names}
