@@ -31,14 +31,16 @@ def as_json(value: Any) -> Any:
     Examples
     --------
     >>> as_json({"b": (1, 2.5), "a": None})
-    [['a', None], ['b', [1, '2.5']]]
+    [['a', None], ['b', [1, {'float': '2.5'}]]]
     """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | complex | bytes) or value is Ellipsis:  # x[..., 0] in a function
-        return repr(value)
+        return {
+            type(value).__name__: repr(value)
+        }  # beside its type: 0.5 is another setting than "0.5"
     if isinstance(value, Mapping):
         return [[as_json(key), as_json(value[key])] for key in sorted(value, key=str)]
     if isinstance(value, set | frozenset):

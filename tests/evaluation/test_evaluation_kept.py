@@ -254,7 +254,7 @@ OTHER = [
     (turned(rates), halved(rates)), (lambda x, *, a, b: a - b, lambda x, *, b, a: b - a),
     (pd.Series([1.0, 2.0], ["a", "b"]), pd.Series([1.0, 2.0], ["b", "a"])),
     (pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"b": [1.0], "a": [2.0]})),
-    (lambda x: x[..., 0], lambda x: x[..., 1]),
+    (lambda x: x[..., 0], lambda x: x[..., 1]), (0.5, "0.5"), ({"a": 0.5}, {"a": "0.5"}), (b"a", "b'a'"),
 ]  # fmt: skip
 
 
