@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from bayesfac.core.data.reading import indefinite, with_places
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets import frames
+from bayesfac.datasets.long_views import long_views
 from bayesfac.datasets.readers import npz_arrays
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
@@ -60,7 +60,7 @@ def read(
         the names above or usual names for them (userId, customer, movie, stars, ...). A header without
         such names is an error. A column with times (timestamp, date) is kept: see `Ratings`.
     levels, duplicates
-        As for `Ratings`.
+        As for `Ratings`; `duplicates` also for a cell of a long table of views.
     bad : {"error", "skip"}
         Rows without a label or a finite number raise an error, or are skipped with a warning. A number
         that is not in `levels` is always an error.
@@ -78,6 +78,8 @@ def read(
     >>> list(read(path).users)
     ['NA', 'bob']
     """
+    if duplicates not in ("error", "mean"):
+        raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
     path = Path(path)
     return _read(path, kind, columns, levels, duplicates, bad, ids, decimal).named(path.name)
 
@@ -112,7 +114,7 @@ def _read(
     values = _numbers(path, table[wanted[-1]])
     try:
         if kind == "views":
-            return _long_views(labels, values)
+            return long_views(labels, values, duplicates)
         user, item = labels
         return Ratings(user, item, values, **options, times=None if times is None else times.array)
     except ValueError as error:  # rows are counted from 0: name the lines of the file instead
@@ -369,20 +371,6 @@ def _numbers(path: Path, raw: pd.Series) -> np.ndarray:
         got = raw.iloc[int(np.flatnonzero(wrong)[0])]
         raise ValueError(no_number(path, str(raw.name), got, _place(wrong, raw.index)))
     return numbers
-
-
-def _long_views(ids: list[pd.Series], value: np.ndarray) -> Views:
-    row, view, feature = ids
-    at, rows = pd.factorize(row, sort=True)
-    matrices, features = {}, {}
-    for name in sorted(view.astype(str).unique()):
-        mine = (view.astype(str) == name).to_numpy()
-        column, features[name] = pd.factorize(feature[mine], sort=True)
-        shape = (len(rows), len(features[name]))
-        matrices[name] = sp.csr_matrix((value[mine], (at[mine], column)), shape=shape)
-    made = Views(matrices, rows=rows)
-    made.host = replace(made.host, features={n: pd.Index(x) for n, x in features.items()})
-    return made
 
 
 def _place(wrong: Any, index: pd.Index, most: int = 1) -> str:

@@ -180,6 +180,20 @@ def test_views_from_npz_and_from_a_long_table(tmp_path):
     np.testing.assert_array_equal(long["l"].toarray(), [[1], [0]])
 
 
+def test_a_cell_of_views_that_is_listed_twice_is_refused_or_averaged(tmp_path):
+    """As a second rating is; both values were summed without a word."""
+    text = "row,view,feature,value\n7,w,x,1\n7,v,x,5\n7,w,x,2\n8,w,y,4\n"
+    path = written(tmp_path, text)
+    said = r"a second in line 4 \(7, view 'w', feature 'x'; the first is line 2\)"
+    with pytest.raises(ValueError, match=said):
+        datasets.read(path, "views")
+    mean = datasets.read(path, "views", duplicates="mean")
+    np.testing.assert_array_equal(mean["w"].toarray(), [[1.5, 0], [0, 4]])
+    np.testing.assert_array_equal(mean["v"].toarray(), [[5], [0]])
+    with pytest.raises(ValueError, match="Expected duplicates='error' or 'mean', got 'sum'"):
+        datasets.read(path, "views", duplicates="sum")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
