@@ -36,14 +36,15 @@ def relations(ratings: Any, args: argparse.Namespace) -> Any:
 
 
 def _read(file: str, args: argparse.Namespace) -> Any:
-    """Columns of numbers as numbers; "007" and "NA" stay the labels that they are, as in other files."""
+    """Columns of numbers as numbers; "007" and "NA" stay the labels that they are, without blanks around
+    them, as in other files."""
     import pandas as pd
 
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}
     frame = pd.read_csv(file, decimal=args.decimal, **how)
     text = pd.read_csv(file, dtype=str, keep_default_na=False, **how)
     for name, column in frame.items():
-        kind, written = column.dtype.kind, text[name]
+        kind, written = column.dtype.kind, text[name].str.strip()
         if kind not in "bf" and not (kind in "iu" and (column.astype(str) == written).all()):
-            frame[name] = written.mask(written.str.strip() == "")
+            frame[name] = written.mask(written == "")
     return frame

@@ -1,7 +1,7 @@
 """A user's own file -> Ratings or Views: CSV, TSV (also .gz or .zip), parquet or NPZ.
 
-The text "NA" is a label, not a missing value. A column of labels that are all whole numbers becomes
-numbers. Error messages name the line of the file.
+The text "NA" is a label, not a missing value. Blanks around a label of a text file are none of it. A column
+of labels that are all whole numbers becomes numbers. Error messages name the line of the file.
 """
 
 import gzip
@@ -66,7 +66,8 @@ def read(
         that is not in `levels` is always an error.
     ids : mapping, optional
         The type of a column's labels, `int` or `str`, as {"user": str}; by default `int` if all labels
-        of a text file are whole numbers. Labels match whatever their type: see `Ratings`.
+        of a text file are whole numbers. Labels match whatever their type: see `Ratings`. Blanks before
+        and after a label are dropped from text files; Parquet and NPZ keep them.
     decimal : {".", ","}
         The decimal sign of a text file. With "," columns are separated by a semicolon or a tab.
 
@@ -322,7 +323,10 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     missing = empty(raw)
     if missing.any():
         raise ValueError(no_label(path, str(raw.name), _place(missing, raw.index)))
-    if raw.index.name == "row" or kind is str:  # columns of parquet have types
+    if raw.index.name == "row":  # columns of parquet have types, and the labels that they have
+        return raw
+    raw = raw.str.strip()
+    if kind is str:
         return raw
     numbers = pd.to_numeric(raw, errors="coerce").fillna(0.5)
     whole = (numbers % 1 == 0) & (numbers.abs() < 2**53)

@@ -57,3 +57,6 @@ def test_labels_are_read_as_they_are_written(tmp_path):
     assert list(made.axes["drug"]) == ["01", "02", "1", "2"]
     assert list(made.axes["target"]) == ["NA", "b"] and list(made.axes["week"]) == [1, 2]
     assert made.value.tolist() == [1, 5, 3.5, 4]
+    path.write_text("drug,target,week,value\na , NA, 1,1\na,b ,2,5\n")
+    blank = tables.tensor(str(path), args)
+    assert [list(index) for index in blank.axes.values()] == [["a"], ["NA", "b"], [1, 2]]

@@ -163,6 +163,21 @@ def test_npz_of_triplets_sparse_or_dense(tmp_path):
         assert ratings.frame().to_numpy().tolist() == [[0, 0, 4.0], [1, 1, 2.0]]
 
 
+@pytest.mark.parametrize("as_type", [None, str])
+def test_blanks_around_labels_of_text_files_are_dropped(tmp_path, as_type):
+    """As the names of columns and ARFF files have none; " 7" was another item than 7."""
+    path = written(tmp_path, "user, item, rating\nann , 7, 4\n bob, 8, 2\nann, 8, 3\n")
+    ratings = datasets.read(path, ids={"user": str, "item": as_type} if as_type else None)
+    assert list(ratings.users) == ["ann", "bob"]
+    assert list(ratings.items) == ([7, 8] if as_type is None else ["7", "8"])
+    assert datasets.read_pairs(path).iloc[0].tolist() == ["ann", 7]
+    views = datasets.read(
+        written(tmp_path, "row,view,feature,value\na,w,x,1\nb , w,x ,2\n"), "views"
+    )
+    assert list(views.rows) == ["a", "b"] and views.names == ("w",)
+    assert list(views.features["w"]) == ["x"]
+
+
 def test_views_from_npz_and_from_a_long_table(tmp_path):
     X = np.array([[1.0, 0.0], [0.0, 2.0]])
     csr = sp.csr_matrix(X)
