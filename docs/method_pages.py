@@ -289,10 +289,10 @@ def example(method: Method) -> str:
     size += ", n_topics=6" if "n_topics" in fields else ""
     likes = ".above(3)  # likes against the rest" if method.name == "bmmmf" else ""
     made = DATA[kind].format(likes=likes, one=ONE_VIEW if method.name in {"plsa", "ltm"} else "")
-    made += "train = train.take(train.labelled)  # the method uses labelled rows only\n" * (
-        method.name == "faie"
-    )
     ask = ASK.get(kind, "print(fit.predict(test).frame().head())")
+    if method.name == "faie":
+        made += "train = train.take(train.labelled)  # the method uses labelled rows only\n"
+        ask = ask.replace("fit.", "fit.fold_in(test).")  # so that all others are new rows
     fit = f'fit = bf.fit("{method.name}", train{size})'
     return f"import bayesfac as bf\n\n{made}{fit}\nprint(fit)\n{ask}\n"
 
