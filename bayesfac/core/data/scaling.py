@@ -86,7 +86,7 @@ def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
         pieces[task] = Piece({b: tables[b][at] for b in here}, data.labelled[at], data.rows[at])
     names = {c: [data.tasks[i] for i in own] for c, own in data.clusters.items()}
     made = Tasks.of_pieces(pieces, features, names)
-    made.host = replace(made.host, scales=scales)
+    made.host = replace(made.host, scales=scales, name=data.name)
     return made
 
 

@@ -329,13 +329,14 @@ class Tasks(Container):
             for c, own in self.clusters.items()
         }
         left = {c: tasks for c, tasks in kept.items() if tasks}
-        return Tasks._of(pieces, self.host.features, clusters_by_position(left, list(pieces)))
+        at = clusters_by_position(left, list(pieces))
+        return Tasks._of(pieces, self.host.features, at).named(self.name)
 
     def pooled(self) -> "Tasks":
         """All rows as one task, "all". Every task must have every view."""
         self._complete()
         whole = Piece({block: self[block] for block in self.blocks}, self.labelled, self.rows)
-        return Tasks._of({"all": whole}, self.host.features, {})
+        return Tasks._of({"all": whole}, self.host.features, {}).named(self.name)
 
     def concatenated(self) -> "Tasks":
         """One view, "all", with the features of all views, labelled "view: feature". Every task must have
@@ -350,7 +351,7 @@ class Tasks(Container):
         for name, at in zip(self.tasks, self.bounds, strict=True):
             own = {block: table[at] for block, table in blocks.items()}
             pieces[name] = Piece(own, self.labelled[at], self.rows[at])
-        return Tasks._of(pieces, features, self.clusters)
+        return Tasks._of(pieces, features, self.clusters).named(self.name)
 
     def _complete(self) -> None:
         for view, present in self.host.present.items():

@@ -221,7 +221,7 @@ def concatenated(views: Views) -> Views:
         return views
     names = [f"{name}: {label}" for name in views.names for label in views.features[name]]
     whole = Views({"all": side_by_side(views)}, rows=views.rows, graphs=views.graphs)
-    whole.host = replace(whole.host, features={"all": pd.Index(names)})
+    whole.host = replace(whole.host, features={"all": pd.Index(names)}, name=views.name)
     return whole
 
 

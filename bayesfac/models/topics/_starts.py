@@ -99,7 +99,7 @@ def scaled(views: Views, scale: str) -> Views:
         tables[name] = unit_rows(x) if scale in ("unit", "complement") else x
         features[name] = names
     result = Views(tables, rows=views.rows, graphs=views.graphs)
-    result.host = replace(result.host, features=features)
+    result.host = replace(result.host, features=features, name=views.name)
     return result
 
 

@@ -7,6 +7,8 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.scaling import CONSTANT, rescaled, scaled
+from bayesfac.core.data.views import concatenated
+from bayesfac.models.topics import _starts as of_topics
 
 
 def made(scale=1.0, offset=0.0):
@@ -70,6 +72,16 @@ def test_a_saved_fit_changes_new_rows_alike(tmp_path):
     found = bf.load(tmp_path / "fit").fold_in(new).predict(ask)
     np.testing.assert_array_equal(found.score, wanted.score)
     np.testing.assert_array_equal(found.level, (wanted.score > fit.cut).astype(float))
+
+
+def test_data_keep_their_name_when_they_are_scaled():
+    x = np.random.default_rng(0).poisson(2.0, (12, 4)) + 1.0
+    data = bf.Tasks({"a": x[:, :2], "b": x[:, 2:]}, (x[:, :2] > 3).astype(int)).named("mine")
+    for made in (scaled(data), data.take([0, 1]), data.pooled(), data.concatenated()):
+        assert made.name == "mine"
+    views = bf.Views({"a": x[:, :2], "b": x[:, 2:]}).named("docs")
+    for made in (of_topics.scaled(views, "complement"), concatenated(views)):
+        assert made.name == "docs"
 
 
 def test_a_fit_names_the_features_that_scaling_drops(tmp_path):
