@@ -50,7 +50,10 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
     chains, draws = next(iter(fit._as_draws().values())).shape[:2]
     engine = Gibbs(sweeps, draws, chains, jitter=0)
     if isinstance(fit.engine, Gibbs):
-        engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None)
+        # a fit that was saved thinned has fewer draws than its engine made, and these lie further apart
+        apart = 1 if fit.partial else -(-fit.engine.draws // draws)
+        size = {"draws": draws, "chains": chains, "thin": fit.engine.thin * apart}
+        engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None, **size)
     starts = [_begun(fit, data, chain) for chain in range(chains)]
     return refit(method, data, engine, init=starts, **settings)
 

@@ -25,6 +25,16 @@ def test_chains_go_on_from_their_last_draws():
     assert np.abs(begun - last).mean() < 0.6 * np.abs(begun - last[::-1]).mean()
 
 
+def test_a_fit_that_was_saved_thinned_goes_on_with_as_many_draws(tmp_path):
+    """And as far apart: it made the draws that its engine had made before."""
+    fit = bf.fit("bpmf", EARLY, bf.Gibbs(5, 20, 2, thin=2), **TOLD)
+    few = bf.load(fit.save(tmp_path / "few", thin=3))
+    assert few.draws["U"].shape[:2] == (2, 7)
+    late = few.update(DATA, sweeps=2)
+    assert late.draws["U"].shape == (2, 7, 24, 2) and late.stats["lp"].shape == (2, 7)
+    assert (late.engine.draws, late.engine.thin, late.engine.warmup) == (7, 6, 2)
+
+
 def test_a_point_goes_on_to_the_minimum():
     fit = bf.fit(
         "pmf", EARLY, n_components=2, noise=0.5, scale_user=1.0, scale_item=1.0, progress=False
