@@ -8,7 +8,7 @@ import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.clustering import alike
-from bayesfac.core.data.reading import plain, positions_of, same_labels
+from bayesfac.core.data.reading import native, plain, positions_of, same_labels
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
@@ -276,7 +276,7 @@ def _located(known: pd.Index, rows: Sequence[Any]) -> tuple[pd.Index, np.ndarray
         raise ValueError(
             f"Expected 1 to {MOST} rows, as the answer is a table of all their pairs, got {len(rows)}"
         )
-    index = pd.Index(rows, name="row")
+    index = native(pd.Index(rows, name="row"))
     at = positions_of(known, index)
     if (at < 0).any():
         raise ValueError(

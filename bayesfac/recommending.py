@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.reading import plain, positions_of
+from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions.everywhere import OUTCOMES, expectations, outcomes
@@ -299,7 +299,7 @@ def _axes(fit: "Fit", verb: str) -> dict[str, pd.Index]:
 def _listed(labels: Any, what: str) -> pd.Index:
     """One label or several as an index without repetitions."""
     scalar = isinstance(labels, str | bytes) or not np.ndim(labels)
-    index = pd.Index([labels] if scalar else labels).unique()
+    index = native(pd.Index([labels] if scalar else labels)).unique()
     if not len(index):
         raise ValueError(f"Expected at least one {what}, got none")
     return index

@@ -266,3 +266,26 @@ def test_a_point_knows_of_a_user_without_ratings_what_predict_says(user):
     np.testing.assert_allclose(table["mean"], asked.mean, rtol=1e-5)
     # of 1000 simulated ratings, a quarter lies below within .043 standard deviations (1 se)
     assert np.abs(table["score"] - asked.interval(0.5)[0]).max() < 0.2 * asked.sd.max()
+
+
+@pytest.mark.parametrize("kind", [">i4", ">i8", ">f8"])
+def test_ids_of_another_byte_order_are_ids(kind):
+    """As NumPy reads them from some files; pandas finds none of them."""
+    fit = bf.fit("pmf", bf.datasets.make_ratings(12, 10, 2, seed=1), n_components=2, progress=False)
+    ids = np.array([3, 5], kind)
+    pairs = pd.DataFrame({"user": ids[[0, 0]], "item": ids})
+    names = ["user", "rank", "item"]
+    told, wanted = (fit.recommend(who, 9, exclude=pairs)[names] for who in (ids, [3, 5]))
+    assert told.to_numpy().tolist() == wanted.to_numpy().tolist()
+    assert not set(told["item"][told["user"] == 3]) & {3, 5}
+    assert fit.similar(ids, 2)["similar"].tolist() == fit.similar([3, 5], 2)["similar"].tolist()
+
+
+def test_rows_of_another_byte_order_are_rows():
+    x = np.random.default_rng(0).poisson(3, (6, 4))
+    views = bf.Views(x, rows=np.arange(6, dtype=">i4"))
+    fit = bf.fit("plsa", views, n_components=2, progress=False)
+    assert not fit.predict(views).flagged.any()
+    assert bf.together(fit, np.array([1, 2], ">i4")).shape == (2, 2)
+    framed = bf.Views(pd.DataFrame(x, index=np.arange(6, dtype=">i4"))).frame()
+    assert framed.iloc[[0, 5]]["row"].tolist() == framed["row"].to_numpy()[[0, 5]].tolist()

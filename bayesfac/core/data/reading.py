@@ -90,7 +90,7 @@ def same_labels(one: pd.Index, other: pd.Index) -> bool:
 
 def positions_of(known: pd.Index, asked: Any) -> np.ndarray:
     """The positions of labels among the known ones, -1 if unknown or missing."""
-    index = pd.Index(asked)
+    known, index = native(known), native(pd.Index(asked))
     at = np.array(known.get_indexer(index))
     lost = (at < 0) & ~np.asarray(index.isna())
     if lost.any() and len(known):
@@ -254,7 +254,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     """A table as a sparse float64 matrix, with its row and column labels."""
     rows = columns = None
     if isinstance(raw, pd.DataFrame):
-        rows, columns = raw.index, raw.columns
+        rows, columns = native(raw.index), native(raw.columns)
         for column, kind in raw.dtypes.items():
             if kind.kind not in "biuf":
                 raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")

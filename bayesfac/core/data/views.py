@@ -77,7 +77,7 @@ class Views(Container):
             raise ValueError(f"Expected as many rows in every view, got {sizes}")
         n = next(iter(sizes.values()))
         if rows is not None:
-            index = pd.Index(rows)
+            index = reading.native(pd.Index(rows))
         index = pd.RangeIndex(n) if index is None else index
         distinct = len(index) - len(reading.repeated(index))
         if len(index) != n or distinct < n:
