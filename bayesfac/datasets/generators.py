@@ -284,8 +284,8 @@ def make_tasks(
     """Tasks whose rows are mixtures of topics, and the labels of all rows.
 
     A topic determines features of every view and labels; these are the same in all tasks, but each task
-    prefers other topics. A random share `labelled` of the rows has labels in the data; the array has the
-    labels of all rows.
+    prefers other topics. A random share `labelled` of the rows has labels in the data, and at least one row
+    of every task; the array has the labels of all rows.
 
     Examples
     --------
@@ -310,7 +310,10 @@ def make_tasks(
     number = np.arange(n_topics)
     implies[number, number % n_labels] = (n_labels > 1) | (number % 2 == 0)
     truth = (mix @ implies > 0.5).astype(float)
-    hidden = rng.permutation(n_rows) >= round(labelled * n_rows)
+    place = rng.permutation(n_rows)
+    hidden = place >= round(labelled * n_rows)
+    for own in (np.flatnonzero(task == t) for t in np.unique(task)):
+        hidden[own[place[own].argmin()]] = False
     known = np.where(hidden[:, None], np.nan, truth)
     data = Tasks(views, known, task=[f"task{t}" for t in task])
     return data, truth[data.rows.to_numpy()]

@@ -208,3 +208,12 @@ def test_few_labels_of_made_up_tasks_differ_from_row_to_row(n_labels):
     _, truth = datasets.make_tasks(200, 2, n_labels=n_labels, seed=0)
     share = truth.mean(0)
     assert ((0.1 < share) & (share < 0.95)).all()
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+def test_every_task_has_a_labelled_row(share):
+    """A share of a hundredth of 60 rows left two of three tasks without, or all of them."""
+    for seed in range(5):
+        data, truth = datasets.make_tasks(60, 3, n_labels=3, labelled=share, seed=seed)
+        assert not data.bare and data.labelled.sum() <= max(3, round(60 * share) + 2)
+        np.testing.assert_array_equal(data["labels"].toarray()[data.labelled], truth[data.labelled])
