@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac import new_rows
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.core.method import site_dims
@@ -70,11 +72,12 @@ def recommend(
     DataFrame
         user, rank, item, score (ranked by it), mean and sd_mean of the expected rating, in_top (the
         probability), flagged. Draws have a row for a known user or item without ratings too: sd_mean and
-        in_top count its spread, which is that of the prior. Of a user that training did not know, the
-        expected rating of a draw is the mean over the prior. `attrs["in_top"]` says what the probability
-        rests on: for draws it is the share of the draws; for a point fit, whose parameters have no spread,
-        the share of simulated ratings, with its noise and the prior of what has no ratings. All rules but
-        "mean" use these ratings of a point fit too.
+        in_top count its spread, which is that of the prior. A user that training did not know has this
+        spread too if the method has conditionals of users; without them, of counts, of `Relations` and with
+        features, the expected rating of a draw is the mean over the prior. `attrs["in_top"]` says what the
+        probability rests on: for draws it is the share of the draws; for a point fit, whose parameters have
+        no spread, the share of simulated ratings, with its noise and the prior of what has no ratings. All
+        rules but "mean" use these ratings of a point fit too.
 
     Examples
     --------
@@ -221,6 +224,10 @@ def _samples(
         if fit.is_point:
             key = jax.random.fold_in(jax.random.key(seed), int(at[0]))
             values = outcomes(*run, grid, key)
+        elif rows[at[0]] < 0 and (prior := _of_prior(fit, draws, seed)):
+            values = expectations(
+                fit.method, fit.hyper, prior, Grid(np.zeros(1, int), every), memory
+            )
         shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
         own = rows[at[: shape[1]]]
@@ -236,6 +243,28 @@ def _samples(
             mean[place, item] = expectations(*run, query, memory)[0]
         whole = (len(at), len(every))
         yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
+
+
+def _of_prior(
+    fit: "Fit", draws: Mapping[str, np.ndarray], seed: int
+) -> dict[str, np.ndarray] | None:
+    """The draws with one user, whom each draw takes from its prior; None where the method cannot."""
+    method, card = fit.method, fit.data
+    one = {site: np.asarray(draws[site][0, 0]) for site in draws}
+    if method.data is not Ratings or card.encodings or method.derive is not None:
+        return None
+    if not new_rows.drawable(method, fit.hyper, one, "user"):
+        return None
+    items, value = card.coords["item"], card.levels[0] if card.levels else card.summary["mean"]
+    # the second user has no ratings, so that nothing but the prior decides its row
+    two = (
+        Ratings([0, 1], [items[0]] * 2, [value] * 2, levels=card.levels).on(items, "item").take([0])
+    )
+    held = {site: np.asarray(draws[site]) for site in draws}
+    key = jax.random.fold_in(jax.random.key(seed), len(items))
+    found = new_rows.drawn(method, fit.hyper, method.ready(two, fit.hyper), held, "user", key)
+    axis = {site: 2 + site_dims(method, site).index("user") for site in found}
+    return held | {site: np.take(value, [1], axis[site]) for site, value in found.items()}
 
 
 def _of_users(
