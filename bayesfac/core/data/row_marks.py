@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.data.tasks import Tasks
@@ -44,6 +43,12 @@ def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views)
 
 def _weighted(data: Tasks | Views) -> tuple[np.ndarray, np.ndarray]:
     """The sums of the features of every row, and those of their sizes, with random weights."""
-    table = sp.csr_matrix(sp.hstack([data[view] for view in data.names]), dtype=np.float64)
-    weights = np.random.default_rng(0).random(table.shape[1])
-    return table @ weights, abs(table) @ weights
+    widths = [len(data.features[view]) for view in data.names]
+    weights = np.split(np.random.default_rng(0).random(sum(widths)), np.cumsum(widths)[:-1])
+    total, size = np.zeros(data.n_rows), np.zeros(data.n_rows)
+    for view, own in zip(data.names, weights, strict=True):
+        row, col = (np.asarray(code) for code in (data.cells[view].row, data.cells[view].col))
+        part = np.asarray(data.y[view], np.float64) * own[col]
+        total += np.bincount(row, part, data.n_rows)
+        size += np.bincount(row, np.abs(part), data.n_rows)
+    return total, size
