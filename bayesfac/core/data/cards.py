@@ -15,7 +15,7 @@ from bayesfac.core.data.features import Encoding, of_new, to_predict
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
-from bayesfac.core.data.row_marks import check_rows, marks
+from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
@@ -83,8 +83,6 @@ class Card:
         a point would say nothing of the spread of the prior. `tables` of features, {"user" or "item": table},
         describe unknown labels; by default the query's own.
         """
-        if isinstance(query, Tasks | Views) and self.kind == type(query).__name__:
-            check_rows(self.coords["row"], self.marks, query)
         if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
             query = query.grid(self.coords[f"feature.{LABELS}"])
         labels = _labels(self.kind, self.columns, query)

@@ -9,6 +9,9 @@ import pandas as pd
 
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.relations import ENDS
+from bayesfac.core.data.row_marks import check_rows
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import unknown
 from bayesfac.inference.predictions.predict import Prediction
@@ -17,6 +20,8 @@ from bayesfac.inference.predictions.predict import Prediction
 def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:
     """The predictive distribution of each cell of the query; see `Fit.predict`."""
     card, hyper, ends = fit.data, fit.hyper, None
+    if isinstance(query, Tasks | Views) and card.kind == type(query).__name__:
+        check_rows(card.coords["row"], card.marks, query)
     if matrix is not None:
         card, hyper, ends = _of_matrix(fit, matrix)
         query = _renamed(query, ends)
