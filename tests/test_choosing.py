@@ -6,7 +6,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.choosing import LEAST, choose, climb
 from bayesfac.core.method import REGISTRY, settle
-from bayesfac.models.ratings._shared.margins import PENALTY
+from bayesfac.models.ratings._shared.margins import HALF, edge
 
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
 
@@ -42,7 +42,7 @@ def test_the_climb_crosses_settings_so_strong_that_they_score_alike():
 
 def test_the_chosen_penalty_is_shown_and_reproduces_the_fit(ratings):
     fit = bf.fit("mmmf", ratings, SHORT, n_components=2, progress=False)
-    assert fit.hyper.penalty != PENALTY
+    assert fit.hyper.penalty != HALF * edge(ratings)
     assert f"chosen: penalty={fit.hyper.penalty:.4g}" in fit.notes[0]
     assert fit.notes[0] in repr(fit)
     assert any(fit.notes[0] in str(finding.text) for finding in fit.diagnostics().findings)
@@ -57,7 +57,7 @@ def test_a_given_penalty_few_ratings_and_other_callers_choose_nothing(ratings):
     assert given.hyper == {"n_components": 2, "penalty": 3.0} and not given.how
     few = ratings.take(np.arange(LEAST - 1))
     assert choose(mmmf, few, {"n_components": 2}, 0).hyper == {"n_components": 2}
-    assert settle(mmmf, ratings, {}).penalty == PENALTY
+    assert settle(mmmf, ratings, {}).penalty == HALF * edge(ratings)
 
 
 def test_default_numbers_are_reduced_to_what_small_data_allow():

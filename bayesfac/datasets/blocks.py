@@ -73,8 +73,16 @@ def _tables(path: Path, tables: list[Path], columns: Columns | None) -> Pieces:
                     frame = frames.whole_numbers(frame.reset_index(drop=True)[wanted])
                     yield Piece(_plain(frame.set_axis(list(RATINGS), axis=1)), begin, name)
                     begin += batch.num_rows
+            _give_back()
 
     return pieces
+
+
+def _give_back() -> None:
+    """Return the memory of freed blocks, which pyarrow keeps for later ones, to the system."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _kinds(path: Path) -> dict[Any, str]:

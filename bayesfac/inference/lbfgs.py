@@ -116,8 +116,9 @@ def _remember(
 def _inverse_hessian_times_slope(at: Descent, live: np.ndarray) -> np.ndarray:
     """The two-loop recursion; the history approximates the inverse Hessian."""
     q = at.slope[live].copy()
-    kept = zip(at.steps, at.turns, at.weights, strict=True)
-    history = [(s[live], y[live], w[live]) for s, y, w in kept]
+    history = list(zip(at.steps, at.turns, at.weights, strict=True))
+    if len(live) < len(at.z):  # else without copies
+        history = [(s[live], y[live], w[live]) for s, y, w in history]
     alphas = []
     scale = np.ones(len(live))
     for s, y, w in reversed(history):

@@ -75,7 +75,8 @@ def _copies(cost: float) -> int:
     """How many shares a kernel gets that adds up a copy of its result for each share."""
     from bayesfac.core.kernels import bridge
 
-    return int(min(os.cpu_count() or 1, max(1, cost // bridge.GRAIN)))
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(min(own, max(1, cost // bridge.GRAIN)))
 
 
 def _in_numba(fast: Any) -> Any:

@@ -38,7 +38,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
+    penalty: float | None = None  # None: chosen by held-out ratings, or by size
     loss: str = "smooth_hinge"
     cut: float = 0.0
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -50,7 +50,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
             f"Expected two levels for bmmmf, got {len(data.levels)} {data.levels}: use hmf, which fits one "
             "bmmmf for each cut between levels, or ratings.above(level), which makes one such cut"
         )
-    hyper = margins.penalised(levelled(data, hyper, "bmmmf"))
+    hyper = margins.penalised(data, levelled(data, hyper, "bmmmf"))
     checks.positive(hyper, "penalty")
     checks.smooth_loss(hyper)
     return hyper

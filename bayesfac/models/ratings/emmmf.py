@@ -41,7 +41,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
+    penalty: float | None = None  # None: chosen by held-out ratings, or by size
     members: int = 10
     bagging: bool = False
     bag_seed: int = 0
@@ -51,7 +51,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = margins.penalised(levelled(data, hyper, "emmmf"))
+    hyper = margins.penalised(data, levelled(data, hyper, "emmmf"))
     checks.count(hyper, "members", 1000, "the most that emmmf allows")
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)

@@ -49,7 +49,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = margins.penalised(levelled(data, hyper, "hmf"))
+    hyper = margins.penalised(data, levelled(data, hyper, "hmf"))
     stages = len(hyper.levels) - 1
     each = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
     hyper = hyper._replace(penalty=tuple(map(float, each)))

@@ -43,7 +43,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings; 10 where nothing chooses
+    penalty: float | None = None  # None: chosen by held-out ratings, or by size
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 10.0
@@ -51,7 +51,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = margins.penalised(levelled(data, hyper, "mmmf"))
+    hyper = margins.penalised(data, levelled(data, hyper, "mmmf"))
     checks.positive(hyper, "penalty")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)

@@ -38,7 +38,7 @@ from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import margins
 
-PENALTY = 50.0
+TIMES = 1.5  # the edge of `margins.edge`: the pull to the centres is stronger than that of margins
 
 
 class Params(NamedTuple):
@@ -50,7 +50,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # None: 50, or fewer users or items
-    penalty: float | None = None  # None: chosen by held-out ratings; 50 where nothing chooses
+    penalty: float | None = None  # None: chosen by held-out ratings, or by size
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
@@ -59,7 +59,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
         hyper = hyper._replace(n_components=min(50, *data.shape))
     hyper = levelled(data, hyper, "pmmmf")
     if hyper.penalty is None:
-        hyper = hyper._replace(penalty=PENALTY)
+        hyper = hyper._replace(penalty=TIMES * margins.edge(data))
     checks.positive(hyper, "penalty")
     return hyper
 
@@ -68,7 +68,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     """Candidates of the penalty. Few components have no good penalty: the pull to centres is too strong."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
-    return margins.candidates(PENALTY)
+    return margins.candidates(TIMES * margins.edge(data))
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:

@@ -69,19 +69,30 @@ total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 
 
 # -- the penalty where the user gave none ----------------------------------------------------------------
-PENALTY = 10.0
+HALF = 0.5  # of the `edge`: about what held-out ratings choose
 
 
-def penalised(hyper: Any) -> Any:
-    """Hyper with a penalty; `bf.fit` has chosen one by held-out ratings, other callers get `PENALTY`."""
-    return hyper if hyper.penalty is not None else hyper._replace(penalty=PENALTY)
+def edge(data: Any) -> float:
+    """About the largest singular value of a table that has independent numbers of variance 1 at the observed
+    cells, and zeros elsewhere.
+
+    Slopes of losses at small factors are such numbers where they are noise: a penalty above the edge of what
+    the slopes show leaves no factors.
+    """
+    return sum((len(data) / n) ** 0.5 for n in data.shape)
+
+
+def penalised(data: Any, hyper: Any) -> Any:
+    """Hyper with a penalty; `bf.fit` has chosen one by held-out ratings, but of few ratings, and for other
+    callers, it is half the edge."""
+    return hyper if hyper.penalty is not None else hyper._replace(penalty=HALF * edge(data))
 
 
 def choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Candidates of the penalty, from weak to strong."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
-    return candidates(PENALTY)
+    return candidates(HALF * edge(data))
 
 
 def candidates(middle: float) -> list[dict[str, Any]]:
