@@ -123,7 +123,8 @@ def _fit_options(parser: Parser) -> None:
 
 def _process_options(parser: Parser) -> None:
     group = parser.add_argument_group(
-        "several processes for one fit (bpmf, pmf, ordinal_mf: gibbs; plsa, mvplsa: fixed-point; mmmf: lbfgs)"
+        "several processes for one fit",
+        "bpmf, pmf, ordinal_mf: gibbs; plsa, mvplsa: fixed-point; mmmf: lbfgs",
     )
     add = group.add_argument
     add("--processes", type=int, metavar="N", help="how many; alone: on this machine")

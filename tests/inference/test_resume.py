@@ -106,7 +106,7 @@ def test_independent_problems_continue_where_they_were(tmp_path, saves):
     data = bf.datasets.make_ratings(12, 9, 2, seed=0)
 
     def fit(folder):
-        engine = bf.LBFGS(15, tol=1e-12, folder=folder)
+        engine = bf.LBFGS(300, folder=folder)
         return bf.fit("hmf", data, engine, n_components=2, progress=False)
 
     whole, count, save = fit(None), 0, Checkpoint.save
