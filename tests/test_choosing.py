@@ -5,8 +5,9 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.choosing import LEAST, choose, climb
+from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
-from bayesfac.models.ratings._shared.margins import HALF, edge
+from bayesfac.models.ratings._shared.margins import HALF
 
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
 

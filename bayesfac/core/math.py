@@ -148,6 +148,12 @@ def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
     return jnp.where(total > 0, table / jnp.where(total > 0, total, 1), fallback)
 
 
+def edge(data: Any) -> float:
+    """About the largest singular value of noise: a table with independent numbers of variance 1 at the cells
+    of the data, and zeros elsewhere."""
+    return sum((len(data) / n) ** 0.5 for n in data.shape)
+
+
 def shared_subspace(heavy: Any, light: Any, r: int, xp: Any = jnp) -> tuple[Any, Any]:
     """LS-ML's closed form: the weights heavy + (light - heavy) Q Q', and Q, from ridge regressions with a
     heavy and a light penalty (features x labels): Q is the first r eigenvectors of heavy' light."""

@@ -42,9 +42,9 @@ class LBFGS:
     folder : str, optional
         Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
     shares : bool
-        Divide the users among all devices of this process, or of all processes that
-        `jax.distributed.initialize` has joined, for `mmmf`. The result is the same, to rounding. See "When
-        one machine is not enough".
+        Divide the rows of the data among all devices of this process, or of all processes that
+        `jax.distributed.initialize` has joined, for `mmmf` (users), `plsa` and `mvplsa`. The result is the
+        same, to rounding. See "When one machine is not enough".
     """
 
     max_iter: int = 1000

@@ -40,7 +40,7 @@ from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.math import bilinear
+from bayesfac.core.math import bilinear, edge
 from bayesfac.core.method import Method, Rotation, register
 
 
@@ -68,8 +68,7 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
     c = 1 + alpha * count
     share = c.sum() / (c.sum() + total - len(data))
     noise = max(share * (1 - share), 0.01) ** 0.5 if hyper.noise is None else hyper.noise
-    edge = (density * np.mean(c**2)) ** 0.5 * (data.n_users**0.5 + data.n_items**0.5)
-    scale = noise / (edge / 2) ** 0.5
+    scale = noise / (np.mean(c**2) ** 0.5 * edge(data) / 2) ** 0.5
     hyper = hyper._replace(
         alpha=float(alpha),
         noise=float(noise),

@@ -34,11 +34,11 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
-from bayesfac.core.math import inner
+from bayesfac.core.math import edge, inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import margins
 
-TIMES = 1.5  # the edge of `margins.edge`: the pull to the centres is stronger than that of margins
+TIMES = 1.5  # the edge of noise: the pull to the centres is stronger than that of margins
 
 
 class Params(NamedTuple):
@@ -59,7 +59,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
         hyper = hyper._replace(n_components=min(50, *data.shape))
     hyper = levelled(data, hyper, "pmmmf")
     if hyper.penalty is None:
-        hyper = hyper._replace(penalty=TIMES * margins.edge(data))
+        hyper = hyper._replace(penalty=TIMES * edge(data))
     checks.positive(hyper, "penalty")
     return hyper
 
@@ -68,7 +68,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     """Candidates of the penalty. Few components have no good penalty: the pull to centres is too strong."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
-    return margins.candidates(TIMES * margins.edge(data))
+    return margins.candidates(TIMES * edge(data))
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:

@@ -22,6 +22,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, centres, level_codes, thresholds_at
+from bayesfac.core.math import edge
 
 
 # -- losses summed over the observed cells; the kernels return the slopes with the value ------------
@@ -69,22 +70,13 @@ total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 
 
 # -- the penalty where the user gave none ----------------------------------------------------------------
-HALF = 0.5  # of the `edge`: about what held-out ratings choose
-
-
-def edge(data: Any) -> float:
-    """About the largest singular value of a table that has independent numbers of variance 1 at the observed
-    cells, and zeros elsewhere.
-
-    Slopes of losses at small factors are such numbers where they are noise: a penalty above the edge of what
-    the slopes show leaves no factors.
-    """
-    return sum((len(data) / n) ** 0.5 for n in data.shape)
+HALF = 0.5  # of the edge of noise: about what held-out ratings choose
 
 
 def penalised(data: Any, hyper: Any) -> Any:
-    """Hyper with a penalty; `bf.fit` has chosen one by held-out ratings, but of few ratings, and for other
-    callers, it is half the edge."""
+    """Hyper with a penalty. `bf.fit` has chosen one by held-out ratings; where it has not, because there are
+    few, and for other callers, the penalty is half the edge of noise. Slopes of the losses at small factors
+    are such noise where they show nothing, and a penalty above their edge leaves no factors."""
     return hyper if hyper.penalty is not None else hyper._replace(penalty=HALF * edge(data))
 
 
