@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bayesfac.cli import engines, processes, tables
 
@@ -79,7 +79,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
     if args.large:
-        options = {name: getattr(args, name) for name in ("levels", "duplicates", "bad")}
+        options: dict[str, Any] = _named(args, "levels", "duplicates", "bad")
         data = bf.datasets.read_large(args.data, columns=_columns(args), **options)
     else:
         data = _data(args.data, method.data.__name__.lower(), args)
@@ -137,9 +137,7 @@ def compare(args: argparse.Namespace) -> int:
     train = _data(args.train, kind, args, ids) if args.train else None
     comparison = bf.compare(fits, test, train=train)
     print(comparison)
-    if args.html:
-        comparison.to_html(args.html)
-        print(f"report: {args.html}")
+    _to_html(comparison, args.html)
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
 
 
@@ -152,11 +150,9 @@ def predict(args: argparse.Namespace) -> int:
     loaded = bf.load(args.folder)
     if loaded.data.kind != "Ratings":
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
-    roles = {role: getattr(args, role) for role in ("user", "item")}
-    columns = {role: name for role, name in roles.items() if name is not None}
-    prediction = loaded.predict(read_pairs(args.data, columns))
+    prediction = loaded.predict(read_pairs(args.data, _named(args, "user", "item")))
     _write(prediction.frame(args.level), args.out)
-    _tell_aside(args, f"{prediction}")
+    _tell(args, f"{prediction}", sys.stderr)
     return DONE
 
 
@@ -171,7 +167,7 @@ def recommend(args: argparse.Namespace) -> int:
     rules = {"exclude": exclude, "by": args.by, "seed": args.seed}
     table = loaded.recommend(args.users, args.n, **rules)
     _write(table, args.out)
-    _tell_aside(args, f"in_top: {table.attrs['in_top']}")
+    _tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
     return DONE
 
 
@@ -183,9 +179,7 @@ def report(args: argparse.Namespace) -> int:
     loaded = bf.load(args.folder)
     diagnostics = loaded.diagnostics()
     print(f"{loaded}\n{diagnostics}")
-    if args.html:
-        loaded.to_html(args.html)
-        print(f"report: {args.html}")
+    _to_html(loaded, args.html)
     return _verdict(args, diagnostics)
 
 
@@ -204,10 +198,8 @@ def sbc(args: argparse.Namespace) -> int:
     for method in chosen:
         engine = engines.sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
-            _tell(
-                args,
-                f"{method.name}: skipped, because the method has no conditionals for {engine}\n",
-            )
+            why = f"skipped, because the method has no conditionals for {engine}\n"
+            _tell(args, f"{method.name}: {why}")
             continue
         options = {"replications": args.replications, "seed": args.seed, **dict(args.settings)}
         options |= {"hyper": dict(args.hyper), "progress": not args.quiet}
@@ -318,22 +310,20 @@ def _data(
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
-    options = {
-        "columns": _columns(args),
-        "levels": args.levels,
-        "ids": ids,
-        "decimal": args.decimal,
-    }
-    return datasets.read(name, kind, duplicates=args.duplicates, bad=args.bad, **options)
+    options = _named(args, "levels", "decimal", "duplicates", "bad")
+    return datasets.read(name, kind, columns=_columns(args), ids=ids, **options)
 
 
 def _columns(args: argparse.Namespace) -> Any:
     """The columns of --columns, or those of --user, --item and --rating."""
-    roles = {role: getattr(args, role) for role in ("user", "item", "rating")}
-    roles = {role: name for role, name in roles.items() if name is not None}
+    roles = _named(args, "user", "item", "rating")
     if roles and args.columns:
         raise ValueError(f"Expected --columns or --{next(iter(roles))}, got both")
     return args.columns or roles
+
+
+def _named(args: argparse.Namespace, *options: str) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in options if getattr(args, name) is not None}
 
 
 def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
@@ -380,15 +370,16 @@ def _write(table: "pd.DataFrame", path: str | None) -> None:
     print(f"{len(table)} rows in {path}")
 
 
-def _tell_aside(args: argparse.Namespace, text: str) -> None:
-    """Print a remark to standard error, so that it does not stand in a table."""
+def _tell(args: argparse.Namespace, text: str, file: TextIO | None = None) -> None:
+    """Print a remark; beside a table to standard error, so that it does not stand in the table."""
     if not args.quiet:
-        print(text, file=sys.stderr)
+        print(text, file=file, flush=True)
 
 
-def _tell(args: argparse.Namespace, text: str) -> None:
-    if not args.quiet:
-        print(text, flush=True)
+def _to_html(result: Any, path: str | None) -> None:
+    if path:
+        result.to_html(path)
+        print(f"report: {path}")
 
 
 def _markdown(table: "pd.DataFrame") -> str:

@@ -4,13 +4,8 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
-SETTINGS = (
-    "draws",
-    "warmup",
-    "chains",
-    "steps",
-    "max_iter",
-)  # engine settings with their own option
+# engine settings with their own option
+SETTINGS = ("draws", "warmup", "chains", "steps", "max_iter")
 
 
 def chosen(args: argparse.Namespace, default: str) -> Any:

@@ -8,6 +8,10 @@ from typing import Any, NoReturn
 from bayesfac.cli import arguments, commands, texts
 from bayesfac.cli.new_method import SKELETONS, new_method
 
+DATA = "a file, or the name of a data set"
+HYPER = ("--set", "hyper", "hyper-parameters of the method, as n_components=16")
+TABLE = ("FILE", "write a .csv or .parquet file")
+
 
 class Usage(Exception):
     """A wrong command line."""
@@ -19,17 +23,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         plain = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
         super().__init__(**{**settings, **plain})
-        unset = argparse.SUPPRESS  # so that -v may stand before or after the command
-        self.add_argument(
-            "-v",
-            "--verbose",
-            action="store_true",
-            default=unset,
-            help="print more messages; show tracebacks",
-        )
-        self.add_argument(
-            "-q", "--quiet", action="store_true", default=unset, help="print results only"
-        )
+        # so that -v may stand before or after the command
+        flag: Any = {"action": "store_true", "default": argparse.SUPPRESS}
+        self.add_argument("-v", "--verbose", help="print more messages; show tracebacks", **flag)
+        self.add_argument("-q", "--quiet", help="print results only", **flag)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options, and suggest the nearest known option."""
@@ -53,29 +50,24 @@ def build_parser() -> Parser:
     parser.set_defaults(verbose=False, quiet=False)
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
     methods = _command(add, "methods", commands.methods, "List the methods and their engines.")
-    methods.add_argument("--markdown", action="store_true", help="as a table for a README")
+    _flag(methods, "--markdown", "as a table for a README")
     _demo_options(_command(add, "demo", commands.demo, texts.DEMO))
     _fit_options(_command(add, "fit", commands.fit, texts.FIT, texts.FIT_EXAMPLES))
     _auto_options(_command(add, "auto", commands.auto, texts.AUTO, texts.AUTO_EXAMPLES))
     worker = _command(add, "worker", commands.worker, texts.WORKER, texts.WORKER_EXAMPLES)
     worker.add_argument("folder", metavar="FOLDER", help="the folder of the run")
-    worker.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
-    _compare_options(
-        _command(add, "compare", commands.compare, texts.COMPARE, texts.COMPARE_EXAMPLES)
-    )
+    _jobs(worker)
+    several = texts.COMPARE, texts.COMPARE_EXAMPLES
+    _compare_options(_command(add, "compare", commands.compare, *several))
     _predict_options(_command(add, "predict", commands.predict, texts.PREDICT))
-    recommend = _command(
-        add, "recommend", commands.recommend, texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
-    )
-    _recommend_options(recommend)
+    best = texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
+    _recommend_options(_command(add, "recommend", commands.recommend, *best))
     _report_options(_command(add, "report", commands.report, texts.REPORT))
     _sbc_options(_command(add, "sbc", commands.sbc, texts.SBC, texts.SBC_EXAMPLES))
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
     new = _command(add, "new-method", new_method, texts.NEW_METHOD)
     new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
-    new.add_argument(
-        "--family", choices=SKELETONS, default="ratings", help="the kind of data (%(default)s)"
-    )
+    _choice(new, "--family", list(SKELETONS), "the kind of data (%(default)s)")
     bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
     bench.add_argument("name", metavar="NAME", help="gibbs, plsa, ...; all runs all, for hours")
     return parser
@@ -94,28 +86,20 @@ def _command(
 
 
 def _demo_options(parser: Parser) -> None:
-    parser.add_argument(
-        "--out", default="report.html", metavar="FILE", help="the HTML report (%(default)s)"
-    )
-    parser.add_argument(
-        "--fast", action="store_true", help="few draws: too few for reliable results"
-    )
+    _out(parser, "FILE", "the HTML report (%(default)s)", default="report.html")
+    _flag(parser, "--fast", "few draws: too few for reliable results")
     _seed(parser)
 
 
 def _fit_options(parser: Parser) -> None:
     parser.add_argument("method", metavar="METHOD", help="see bayesfac methods")
-    parser.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
+    parser.add_argument("data", metavar="DATA", help=DATA)
     _engine_options(parser)
     _table_options(parser)
-    parser.add_argument(
-        "--matrix",
-        type=arguments.matrix,
-        action="append",
-        metavar="NAME=ROWS,COLUMNS,FILE",
-        help="for cmf, once for each matrix beside the ratings: tags=user,tag,tags.csv",
-    )
-    parser.add_argument("--out", metavar="FOLDER", help="a new folder (default METHOD-ENGINE)")
+    text = "for cmf, once for each matrix beside the ratings: tags=user,tag,tags.csv"
+    shape: Any = {"metavar": "NAME=ROWS,COLUMNS,FILE", "help": text}
+    parser.add_argument("--matrix", type=arguments.matrix, action="append", **shape)
+    _out(parser, "FOLDER", "a new folder (default METHOD-ENGINE)")
     _process_options(parser)
     _seed(parser)
     _strict(parser)
@@ -130,37 +114,31 @@ def _process_options(parser: Parser) -> None:
     add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
     add("--coordinator", metavar="HOST:PORT", help="on several machines: where process 0 listens")
     add("--process", type=int, metavar="I", help="on several machines: which of them, from 0")
-    add("--large", action="store_true", help="each process holds its share of DATA: see below")
+    _flag(group, "--large", "each process holds its share of DATA: see below")
 
 
 def _auto_options(parser: Parser) -> None:
     add = parser.add_argument
-    add("data", metavar="DATA", help="a file, or the name of a data set")
+    add("data", metavar="DATA", help=DATA)
     add("--kind", choices=["ratings", "views"], help="what a file holds (ratings)")
-    add(
-        "--seconds",
-        type=float,
-        default=120.0,
-        metavar="S",
-        help="time to try methods (%(default)g)",
-    )
+    text = "time to try methods (%(default)g)"
+    add("--seconds", type=float, default=120.0, metavar="S", help=text)
     add("--keep", metavar="FOLDER", help="keep finished candidates there, and read those it has")
     add("--methods", type=arguments.names, metavar="A,B", help="methods to try (default: all)")
     add("--components", type=arguments.sizes, metavar="K,L", help="numbers of components to try")
-    add("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
+    _jobs(parser)
     _table_options(parser)
-    add("--out", metavar="FOLDER", help="a new folder (default auto)")
+    _out(parser, "FOLDER", "a new folder (default auto)")
     _seed(parser)
     _strict(parser)
 
 
 def _engine_options(parser: Parser) -> None:
     group = parser.add_argument_group("engine and settings")
-    group.add_argument(
-        "--engine",
-        metavar="ENGINE",
-        help="gibbs, quick, vb, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)",
+    known = (
+        "gibbs, quick, vb, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)"
     )
+    group.add_argument("--engine", metavar="ENGINE", help=known)
     for name, text in [
         ("draws", "draws kept per chain (gibbs, quick, vb, nuts, svi)"),
         ("warmup", "discarded draws at the start of each chain (gibbs, vb, nuts)"),
@@ -171,20 +149,15 @@ def _engine_options(parser: Parser) -> None:
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
     further = "further settings of the engine, as in bf.SVI(guide='lowrank')"
     _settings(group, "--with", "engine_settings", further)
-    _hyper(group)
+    _settings(group, *HYPER)
 
 
 def _compare_options(parser: Parser) -> None:
-    parser.add_argument(
-        "fits",
-        type=arguments.pair,
-        nargs="+",
-        metavar="NAME=FOLDER",
-        help="saved fits",
-    )
+    named: Any = {"metavar": "NAME=FOLDER", "help": "saved fits"}
+    parser.add_argument("fits", type=arguments.pair, nargs="+", **named)
     parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
     parser.add_argument("--train", metavar="DATA", help="training data: also score recommendations")
-    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
+    _html(parser)
     _table_options(parser)
     _strict(parser)
 
@@ -193,143 +166,112 @@ def _predict_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
     parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
     parser.add_argument("--level", type=float, default=0.9, help="of the intervals (%(default)s)")
-    _out(parser)
-    for role in ("user", "item"):
-        parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
+    _out(parser, *TABLE)
+    _roles(parser, "user", "item")
 
 
 def _recommend_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
     parser.add_argument("--users", nargs="+", metavar="USER", help="whom (default: all users)")
     parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
-    parser.add_argument(
-        "--by",
-        choices=["mean", "lower", "draw", "in_top"],
-        default="mean",
-        help="rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)",
-    )
+    ways = "rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)"
+    _choice(parser, "--by", ["mean", "lower", "draw", "in_top"], ways)
     parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
-    _out(parser)
+    _out(parser, *TABLE)
     _table_options(parser)
     _seed(parser)
 
 
-def _out(parser: Parser) -> None:
-    parser.add_argument("--out", metavar="FILE", help="write a .csv or .parquet file")
-
-
 def _report_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit")
-    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
+    _html(parser)
     _strict(parser)
 
 
 def _sbc_options(parser: Parser) -> None:
-    parser.add_argument("method", metavar="METHOD", help="see bayesfac methods; or all")
-    parser.add_argument(
-        "--engine",
-        metavar="ENGINE",
-        help="gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)",
-    )
-    parser.add_argument(
-        "--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)"
-    )
+    add = parser.add_argument
+    add("method", metavar="METHOD", help="see bayesfac methods; or all")
+    known = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"
+    add("--engine", metavar="ENGINE", help=known)
+    add("--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)")
     further = "draws, warmup, thin, and settings of the engine, as in bf.sbc"
     _settings(parser, "--with", "settings", further)
-    _hyper(parser)
-    parser.add_argument("--json", metavar="FILE", help="also write the results to a JSON file")
+    _settings(parser, *HYPER)
+    add("--json", metavar="FILE", help="also write the results to a JSON file")
     _seed(parser)
 
 
 def _data_options(parser: Parser) -> None:
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
-    _command(
-        add,
-        "list",
-        commands.data_list,
-        "List data sets, their licences, and which are on this machine.",
-    )
-    fetch = _command(
-        add, "fetch", commands.data_fetch, "Fetch a data set, unless it is there; check its sha256."
-    )
+    text = "List data sets, their licences, and which are on this machine."
+    _command(add, "list", commands.data_list, text)
+    text = "Fetch a data set, unless it is there; check its sha256."
+    fetch = _command(add, "fetch", commands.data_fetch, text)
     fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
     fetch.add_argument("--folder", help="where to keep it (default: BAYESFAC_DATA, or the cache)")
     split = _command(add, "split", commands.data_split, texts.SPLIT)
-    split.add_argument("data", metavar="DATA", help="a file, or the name of a data set")
-    split.add_argument(
-        "--out", default=".", metavar="FOLDER", help="folder of the two files (default: here)"
-    )
-    split.add_argument(
-        "--fraction", type=float, default=0.1, help="share of the test part (%(default)s)"
-    )
-    split.add_argument(
-        "--by",
-        choices=["random", "time"],
-        default="random",
-        help="hold out random or latest ratings",
-    )
+    split.add_argument("data", metavar="DATA", help=DATA)
+    _out(split, "FOLDER", "folder of the two files (default: here)", default=".")
+    text = "share of the test part (%(default)s)"
+    split.add_argument("--fraction", type=float, default=0.1, help=text)
+    _choice(split, "--by", ["random", "time"], "hold out random or latest ratings")
     _table_options(split)
     _seed(split)
 
 
 def _table_options(parser: Parser) -> None:
     group = parser.add_argument_group("reading files")
-    group.add_argument(
-        "--columns",
-        type=arguments.names,
-        metavar="A,B,C",
-        help="the columns with user, item, rating (or row, view, feature, value; or modes and value)",
-    )
-    for role in ("user", "item", "rating"):
-        group.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
-    group.add_argument(
-        "--decimal", choices=[".", ","], default=".", help="the decimal sign of a text file (.)"
-    )
-    group.add_argument(
-        "--levels",
-        type=arguments.levels,
-        metavar="1:5",
-        help="the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)",
-    )
-    group.add_argument(
-        "--bad",
-        choices=["error", "skip"],
-        default="error",
-        help="rows without a label or a number: refuse them, or leave them out and say which (error)",
-    )
-    group.add_argument(
-        "--duplicates",
-        choices=["error", "mean"],
-        default="error",
-        help="a second rating of one item by one user: refuse it, or take the mean or nearest level (error)",
-    )
+    text = "the columns with user, item, rating (or row, view, feature, value; or modes and value)"
+    group.add_argument("--columns", type=arguments.names, metavar="A,B,C", help=text)
+    _roles(group, "user", "item", "rating")
+    _choice(group, "--decimal", [".", ","], "the decimal sign of a text file (.)")
+    text = "the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)"
+    group.add_argument("--levels", type=arguments.levels, metavar="1:5", help=text)
+    text = "rows without a label or a number: refuse them, or leave them out and say which (error)"
+    _choice(group, "--bad", ["error", "skip"], text)
+    text = "a second rating of one item by one user: refuse it, or take the mean or nearest level (error)"
+    _choice(group, "--duplicates", ["error", "mean"], text)
 
 
-def _hyper(parser: Any) -> None:
-    _settings(parser, "--set", "hyper", "hyper-parameters of the method, as n_components=16")
-
-
+# -- options of several commands ----------------------------------------------------------------
 def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
-    parser.add_argument(
-        flag,
-        dest=dest,
-        type=arguments.setting,
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help=text,
-    )
+    many: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument(flag, dest=dest, type=arguments.setting, help=text, **many)
+
+
+def _choice(parser: Any, flag: str, choices: list[str], text: str) -> None:
+    """One of some words, by default the first."""
+    parser.add_argument(flag, choices=choices, default=choices[0], help=text)
+
+
+def _flag(parser: Any, flag: str, text: str) -> None:
+    parser.add_argument(flag, action="store_true", help=text)
+
+
+def _roles(parser: Any, *roles: str) -> None:
+    for role in roles:
+        parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
+
+
+def _out(parser: Parser, kind: str, text: str, default: str | None = None) -> None:
+    parser.add_argument("--out", default=default, metavar=kind, help=text)
+
+
+def _html(parser: Parser) -> None:
+    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
+
+
+def _jobs(parser: Parser) -> None:
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
 
 
 def _seed(parser: Parser) -> None:
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the same seed gives the same result (0)"
-    )
+    text = "the same seed gives the same result (0)"
+    parser.add_argument("--seed", type=int, default=0, help=text)
 
 
 def _strict(parser: Parser) -> None:
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if a fit is not usable")
+    _flag(parser, "--strict", "exit code 1 if a fit is not usable")
 
 
 class _Version(argparse.Action):

@@ -16,9 +16,8 @@ def tensor(name: str, args: argparse.Namespace) -> Any:
             raise ValueError(f"Expected --columns A,B,C,VALUE for a tensor, got --{option}")
     if args.bad != "error":
         raise ValueError("Expected a file without bad rows for a tensor, got --bad skip")
-    return Tensor(
-        _read(name, args), columns=args.columns or None, duplicates=args.duplicates
-    ).named(Path(name).stem)
+    options = {"columns": args.columns or None, "duplicates": args.duplicates}
+    return Tensor(_read(name, args), **options).named(Path(name).stem)
 
 
 def relations(ratings: Any, args: argparse.Namespace) -> Any:
