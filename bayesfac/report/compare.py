@@ -21,6 +21,7 @@ from bayesfac.report.diagnostics.held_out import (
     WORDS,
     OutsideScores,
     Scores,
+    Words,
     coverage,
     outside,
     paired_difference,
@@ -34,6 +35,7 @@ from bayesfac.report.ranking import Ranking, ranking
 
 OUTSIDE = "made elsewhere"
 LOSS_OF = {"NMAE": "MAE of level", "perplexity": "log score"}  # a score -> the loss that orders it
+LEVEL_OF = {coverage(level): level for level in LEVELS}
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
 
 
@@ -62,6 +64,19 @@ class Comparison:
     train: Any = None
     outside: Mapping[str, OutsideScores] = field(default_factory=dict)
 
+    @property
+    def _every(self) -> dict[str, Any]:
+        """All scores, those of predictions made elsewhere last."""
+        return {**self.scores, **self.outside}
+
+    @property
+    def _words(self) -> Words:
+        return WORDS[next(iter(self.fits.values())).data.kind]
+
+    @property
+    def _main(self) -> str:
+        return "RMSE" if "RMSE" in self.table else "perplexity"
+
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
         """The diagnostics of each fit, with the Monte Carlo error of its main score."""
@@ -69,7 +84,7 @@ class Comparison:
         for name, fit in self.fits.items():
             found[name] = diagnostics(fit)
             if not fit.is_point:
-                averages = judge_averages(name, fit, {**self.scores, **self.outside}, self.test)
+                averages = judge_averages(name, fit, self._every, self.test)
                 found[name] = replace(found[name], findings=(*found[name].findings, averages))
         return found
 
@@ -87,8 +102,7 @@ class Comparison:
     @cached_property
     def differences(self) -> pd.DataFrame:
         """Each loss minus the first fit's, with its standard error over users; lower is better."""
-        every = {**self.scores, **self.outside}
-        (_, first), *others = every.items()
+        (_, first), *others = self._every.items()
         rows = {
             (name, loss): pair
             for name, scores in others
@@ -115,7 +129,7 @@ class Comparison:
         Noise is two standard errors of the paired difference over users. Columns without such an error
         (interval width, perplexity of one view) have no star.
         """
-        every, stars = {**self.scores, **self.outside}, {}
+        every, stars = self._every, {}
         for column, best in self.best.items():
             loss = LOSS_OF.get(column, column)
             known = [n for n, each in every.items() if loss in losses_of(each)]
@@ -129,8 +143,7 @@ class Comparison:
     @cached_property
     def by_activity(self) -> pd.DataFrame:
         """The scores by the number of training cells of the user or row; index (fit, activity)."""
-        every = {**self.scores, **self.outside}
-        parts = {name: scores.by_activity() for name, scores in every.items()}
+        parts = {name: scores.by_activity() for name, scores in self._every.items()}
         return pd.concat(parts, names=["fit"])
 
     @cached_property
@@ -154,7 +167,7 @@ class Comparison:
         """The test set, the seeds, and the meaning of the standard errors, in one sentence."""
         first = next(iter(self.scores.values()))
         seeds = ", ".join(f"{name} {fit.seed}" for name, fit in self.fits.items())
-        what, who, *_ = WORDS[next(iter(self.fits.values())).data.kind]
+        what, who, *_ = self._words
         made = f" ({self.about})" if self.about else ""
         return (
             f"{len(first):,} held-out {what} of {len(np.unique(first.cluster)):,} {who}{made}; "
@@ -162,12 +175,8 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        lines = [
-            self.table.to_string(float_format=lambda x: f"{x:.4g}"),
-            "",
-            *self.answers(),
-            self.spread,
-        ]
+        shown = self.table.to_string(float_format=lambda x: f"{x:.4g}")
+        lines = [shown, "", *self.answers(), self.spread]
         lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
         if len(self.believed) > 1:
             lines += ["", self.believed.to_string(float_format=lambda x: f"{x:.4g}")]
@@ -196,10 +205,10 @@ class Comparison:
 
     def _better(self) -> str:
         """The best fit by the main score, and its difference from each other fit."""
-        main = "RMSE" if "RMSE" in self.table else "perplexity"
+        main, every = self._main, self._every
         loss = LOSS_OF.get(main, main)
         order = self.table[main].sort_values()
-        best, every = str(order.index[0]), {**self.scores, **self.outside}
+        best = str(order.index[0])
         shown = f"{best} has the lowest held-out {main}, {number(order.iloc[0], 4)}"
         if len(order) == 1:
             alone = "there is no other fit to compare it with"
@@ -217,7 +226,7 @@ class Comparison:
         if not np.isfinite(gap):  # there is no error beside an infinite loss
             return "gives probability 0 to a held-out feature"
         if gap and np.isnan(error):
-            who = WORDS[next(iter(self.fits.values())).data.kind].who
+            who = self._words.who
             return f"is worse by {gap:.3f}{unit}, of unknown error (one of the {who} has all cells)"
         if abs(gap) > 2 * error:
             return f"is worse by {gap:.3f} ± {number(error, 2)}{unit}{share}"
@@ -228,7 +237,6 @@ class Comparison:
         column = coverage(WIDTH)
         if column not in self.table:
             return []
-        what = WORDS[next(iter(self.fits.values())).data.kind].what
         parts = []
         for name, share in self.table[column].dropna().items():
             gap = share - WIDTH
@@ -236,12 +244,12 @@ class Comparison:
             if abs(gap) <= max(TOLERANCE, 2 * _noise(self.scores[str(name)], WIDTH)):
                 verdict = "believable"
             parts.append(f"{name} {percent(share)} ({verdict})")
-        return [f"The 90 % intervals hold these shares of the {what}: {', '.join(parts)}."]
+        shares = f"these shares of the {self._words.what}: {', '.join(parts)}"
+        return [f"The 90 % intervals hold {shares}."]
 
     def _next(self) -> str:
         """The next step: the advice on the best fit, or none."""
-        main = "RMSE" if "RMSE" in self.table else "perplexity"
-        best = str(self.table.loc[list(self.fits), main].idxmin())
+        best = str(self.table.loc[list(self.fits), self._main].idxmin())
         found = self.diagnoses[best]
         advice = [f for f in found.findings if f.advice and f.level != "good"]
         if found.level == "good" or not advice:
@@ -324,18 +332,13 @@ def _same_scale(fits: Mapping[str, Any]) -> None:
 
 def losses_of(scores: Any) -> dict[str, np.ndarray]:
     """The losses of each row, and whether each interval misses the value."""
-    missed = (
-        {coverage(level): ~scores.inside(level) for level in LEVELS}
-        if isinstance(scores, Scores)
-        else {}
-    )
-    return {**scores.losses, **missed}
+    levels = LEVEL_OF if isinstance(scores, Scores) else {}
+    return {**scores.losses, **{name: ~scores.inside(level) for name, level in levels.items()}}
 
 
 def clearly_worse(one: Any, best: Any, loss: str) -> bool:
     """Whether a score is worse than the best by more than two standard errors of the difference."""
-    level = next((level for level in LEVELS if coverage(level) == loss), None)
-    if level is None:
+    if (level := LEVEL_OF.get(loss)) is None:
         gap, error = paired_difference(one, best)[loss]
         return gap == np.inf or gap > 2 * error
     off = abs(float(one.inside(level).mean()) - level)
@@ -353,9 +356,8 @@ def _noise(scores: Scores, level: float) -> float:
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:
     """The values to minimise in a column, or None for a column without a best fit."""
-    for level in LEVELS:
-        if column == coverage(level):
-            return (values - level).abs()
+    if (level := LEVEL_OF.get(column)) is not None:
+        return (values - level).abs()
     if column.startswith(SMALLER_IS_BETTER):
         return values
     return -values if column in LARGER_IS_BETTER else None

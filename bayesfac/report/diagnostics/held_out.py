@@ -37,14 +37,59 @@ WORDS = {
 }
 
 
-def _in_one_line(scores: Any) -> str:
-    """The summary instead of the arrays, which may have millions of entries."""
-    parts = ", ".join(f"{name} {value:.4g}" for name, value in scores.summary().items())
-    return f"{type(scores).__name__}({parts})"
+class Rows:
+    """What all scores of test rows have in common; each kind has `losses`."""
+
+    kind = "Ratings"  # of the data
+    activity: np.ndarray
+    cluster: np.ndarray
+    losses: Any
+
+    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
+        """The scores of some test rows, by default of all."""
+        return {"n": len(self.cluster[rows]), **self._part(rows)}
+
+    def __repr__(self) -> str:
+        """The summary instead of the arrays, which may have millions of entries."""
+        parts = ", ".join(f"{name} {value:.4g}" for name, value in self.summary().items())
+        return f"{type(self).__name__}({parts})"
+
+    def __len__(self) -> int:
+        return len(self.cluster)
+
+    @property
+    def words(self) -> Words:
+        """Words for texts about the scores."""
+        return WORDS[self.kind]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each row."""
+        return np.ones(len(self))
+
+    def by_activity(self, groups: int = 10) -> pd.DataFrame:
+        """The scores in groups of equal size, from users with few training ratings to those with many."""
+        masks = activity_groups(self.activity, groups)
+        table = {name: self.summary(rows) for name, rows in masks.items()}
+        return pd.DataFrame.from_dict(table, orient="index").rename_axis(self.words.known)
+
+    def _part(self, rows: Any) -> dict[str, float]:
+        """The mean of every loss over these rows, of which RMSE is the root."""
+        means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
+        return {**means, "RMSE": means["RMSE"] ** 0.5}
+
+
+def _errors(value: np.ndarray, mean: np.ndarray, level: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The losses of the predicted means, or of the predicted levels where there are levels."""
+    square = {"RMSE": (mean - value) ** 2}
+    if level is None:
+        return {**square, "MAE": np.abs(mean - value)}
+    off = np.abs(level - value)
+    return {**square, "MAE of level": off, "zero-one": (off > 0).astype(float)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scores:
+class Scores(Rows):
     """Predictions of ratings beside the true values; every array is in the order of the test set.
 
     pit       predictive distribution function at the true value (at random within a jump): uniform
@@ -64,45 +109,20 @@ class Scores:
     activity: np.ndarray
     cluster: np.ndarray
     flagged: np.ndarray
-    kind: str = field(default="Ratings", kw_only=True)  # of the data
-
-    @property
-    def words(self) -> Words:
-        """Words for texts about the scores."""
-        return WORDS[self.kind]
-
-    __repr__ = _in_one_line
-
-    def __len__(self) -> int:
-        return len(self.value)
+    kind: str = field(default="Ratings", kw_only=True)
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
         """The losses of each row; lower is better."""
-        error = self.mean - self.value
-        parts = {"RMSE": error**2, "MAE": np.abs(error), "log score": -self.log_score}
-        return {**parts, "CRPS": self.crps}
-
-    @property
-    def weights(self) -> np.ndarray:
-        """The weight of each row."""
-        return np.ones(len(self))
+        errors = _errors(self.value, self.mean, None)
+        return {**errors, "log score": -self.log_score, "CRPS": self.crps}
 
     def inside(self, level: float) -> np.ndarray:
         """Which true values lie in the central predictive interval of this level."""
         return np.abs(self.pit - 0.5) <= level / 2
 
-    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
-        """The scores of some test rows, by default of all."""
-        return {"n": len(self.value[rows]), **self._part(rows)}
-
-    def by_activity(self, groups: int = 10) -> pd.DataFrame:
-        """The scores in groups of equal size, from users with few training ratings to those with many."""
-        return _by_activity(self, groups, self.words.known)
-
     def _part(self, rows: Any) -> dict[str, float]:
-        means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
-        means["RMSE"] = means["RMSE"] ** 0.5
+        means = super()._part(rows)
         means |= {name: -mean for name, mean in means.items() if name in LARGER_IS_BETTER}
         covered = {coverage(level): float(self.inside(level)[rows].mean()) for level in LEVELS}
         return {**means, **covered, "width": float(self.width[rows].mean())}
@@ -171,10 +191,8 @@ class LevelScores(Scores):
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
         """The losses of each row; lower is better."""
-        off = np.abs(self.level - self.value)
-        parts = {"RMSE": (self.mean - self.value) ** 2, "MAE of level": off}
-        parts["zero-one"] = (self.level != self.value).astype(float)
-        return {**parts, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
+        errors = _errors(self.value, self.mean, self.level)
+        return {**errors, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
 
     def _part(self, rows: Any) -> dict[str, float]:
         part = super()._part(rows)
@@ -191,7 +209,7 @@ class LevelScores(Scores):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutsideScores:
+class OutsideScores(Rows):
     """Predictions that were made elsewhere: one number per test row, so errors only. See `Scores`."""
 
     value: np.ndarray
@@ -201,42 +219,24 @@ class OutsideScores:
     levels: tuple[float, ...] | None = None
     kind: str = "Ratings"
 
-    __repr__ = _in_one_line
-
-    def __len__(self) -> int:
-        return len(self.value)
-
     @cached_property
-    def level(self) -> np.ndarray:
-        """The level that is nearest to each prediction."""
+    def level(self) -> np.ndarray | None:
+        """The level that is nearest to each prediction, if the ratings have levels."""
+        if self.levels is None:
+            return None
         scale = np.asarray(self.levels)
         return scale[np.searchsorted((scale[1:] + scale[:-1]) / 2, self.mean)]
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
         """The losses of each row; lower is better."""
-        error = self.mean - self.value
-        if self.levels is None:
-            return {"RMSE": error**2, "MAE": np.abs(error)}
-        off = np.abs(self.level - self.value)
-        return {"RMSE": error**2, "MAE of level": off, "zero-one": (off > 0).astype(float)}
+        return _errors(self.value, self.mean, self.level)
 
-    @property
-    def weights(self) -> np.ndarray:
-        """The weight of each row."""
-        return np.ones(len(self))
-
-    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
-        """The scores of some test rows, by default of all."""
-        means = {name: float(loss[rows].mean()) for name, loss in self.losses.items()}
-        means["RMSE"] = means["RMSE"] ** 0.5
-        if self.levels is not None:
+    def _part(self, rows: Any) -> dict[str, float]:
+        means = super()._part(rows)
+        if self.levels is not None and self.level is not None:
             means["NMAE"] = nmae(self.value[rows], self.level[rows], self.levels)
-        return {"n": len(self.value[rows]), **means}
-
-    def by_activity(self, groups: int = 10) -> pd.DataFrame:
-        """The scores in groups of equal size, from users with few training ratings to those with many."""
-        return _by_activity(self, groups, WORDS[self.kind].known)
+        return means
 
 
 def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
@@ -259,7 +259,7 @@ def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TokenScores:
+class TokenScores(Rows):
     """Predicted probabilities of the stored cells of views, weighted by their counts."""
 
     count: np.ndarray
@@ -267,11 +267,7 @@ class TokenScores:
     view: np.ndarray
     cluster: np.ndarray
     activity: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    __repr__ = _in_one_line
-
-    def __len__(self) -> int:
-        return len(self.count)
+    kind = "Views"
 
     @property
     def losses(self) -> dict[str, np.ndarray]:
@@ -290,10 +286,6 @@ class TokenScores:
         for name in pd.unique(self.view) if isinstance(rows, slice) else ():
             scores[f"perplexity {name}"] = float(np.exp(-self._mean(self.view == name)))
         return scores
-
-    def by_activity(self, groups: int = 10) -> pd.DataFrame:
-        """The scores in groups of equal size, from rows with few training cells to those with many."""
-        return _by_activity(self, groups, "cells of the row")
 
     def _mean(self, rows: Any) -> float:
         return float(np.average(self.log_p[rows], weights=self.count[rows]))
@@ -345,14 +337,6 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
         return Scores(**parts)
     parts |= {"level": prediction.level, "probabilities": prediction.probabilities}
     return LevelScores(**parts, levels=fit.data.levels)
-
-
-def _by_activity(
-    scores: Scores | TokenScores | OutsideScores, groups: int, axis: str
-) -> pd.DataFrame:
-    masks = activity_groups(scores.activity, groups)
-    table = {name: scores.summary(rows) for name, rows in masks.items()}
-    return pd.DataFrame.from_dict(table, orient="index").rename_axis(axis)
 
 
 def activity_groups(activity: np.ndarray, groups: int) -> dict[str, np.ndarray]:
