@@ -25,8 +25,8 @@ import pandas as pd
 import bayesfac as bf
 from bayesfac import models  # noqa: F401  # registers every method
 from bayesfac.core.method import lookup, settle, sites
-from bayesfac.references import stored, summaries
-from bayesfac.references.checking import bonferroni
+from bayesfac.references import stored
+from bayesfac.references.checking import bonferroni, quantities, statistics, z_scores
 
 LARGEST = 1.001  # R-hat
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "references.md"
@@ -286,8 +286,8 @@ def drawn(name: str, pair: Pair, times: int) -> tuple[Any, list[str]]:
     for run in (by_gibbs if pair.gibbs else by_dense_nuts, by_nuts):
         started = time.process_time()
         draws, says, seed = run(pair, r, times)
-        found = summaries.quantities(r, draws)
-        table = summaries.statistics(found)
+        found = quantities(r, draws)
+        table = statistics(found)
         moving = table["sd"] > 1e-9 * table["mean"].abs()
         tables.append(table[moving])
         worst, least = float(tables[-1]["r_hat"].max()), float(tables[-1]["ess"].min())
@@ -300,7 +300,7 @@ def drawn(name: str, pair: Pair, times: int) -> tuple[Any, list[str]]:
         )
         if not worst <= LARGEST:
             reasons.append(f"R-hat of {at[0]} is {worst:.4f} by {says['engine']}")
-    scores = summaries.z_scores(*tables)
+    scores = z_scores(*tables)
     z, level = float(scores.abs().max().max()), bonferroni(scores.size)
     at = scores.abs().max(axis=1).idxmax()
     print(f"{name}: {len(scores)} quantities, largest |z| {z:.2f} at {at}, level {level:.2f}")

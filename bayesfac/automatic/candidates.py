@@ -17,7 +17,7 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup, unknown
-from bayesfac.evaluation.kept_trials import Trial, write
+from bayesfac.evaluation.cells import Trial, write
 from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 

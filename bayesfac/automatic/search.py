@@ -15,7 +15,7 @@ from bayesfac.automatic.log_scores import BASELINE, MEASURE, divided, of_baselin
 from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
-from bayesfac.evaluation.kept_trials import place, read
+from bayesfac.evaluation.cells import place, read
 
 SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # of ratings, labelled rows, counts, held out
 WHAT = {"Ratings": "ratings", "Tasks": "labels", "Views": "counts"}

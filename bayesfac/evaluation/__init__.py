@@ -12,9 +12,8 @@ from bayesfac.core.calls import Shared, workers
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
+from bayesfac.evaluation.cells import Trial, planned, read, run, run_if_free, until_all_are_finished
 from bayesfac.evaluation.cells import deal as deal
-from bayesfac.evaluation.cells import run, run_if_free, until_all_are_finished
-from bayesfac.evaluation.kept_trials import Trial, planned, read
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,

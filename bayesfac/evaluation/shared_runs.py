@@ -1,6 +1,6 @@
 """A cross-validation as files, so that `bayesfac worker FOLDER` can take part from other machines.
 
-    FOLDER/DIGEST.json         a finished cell (see `kept_trials`)
+    FOLDER/DIGEST.json         a finished cell (see `cells`)
     FOLDER/plan/DIGEST.json    a cell that is to be run: data set, method with settings, fold, seed
     FOLDER/plan/data/*.npz     the data sets, each under the digest of its labels and values
     FOLDER/locks/DIGEST.lock   who runs the cell (see `core.locks`)
@@ -28,7 +28,7 @@ from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.files import atomic
 from bayesfac.core.precision import precise
 from bayesfac.evaluation import cells as running
-from bayesfac.evaluation.kept_trials import Trial, planned
+from bayesfac.evaluation.cells import Trial, planned
 from bayesfac.evaluation.methods_and_measures import METRICS, Runner, Tuned, read_method
 from bayesfac.inference import ENGINES
 

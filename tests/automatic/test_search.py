@@ -10,7 +10,7 @@ import bayesfac as bf
 from bayesfac.automatic import candidates, search
 from bayesfac.automatic.candidates import Candidate, Tried
 from bayesfac.core.errors import BayesfacError, CorruptFile
-from bayesfac.evaluation.kept_trials import Trial, write
+from bayesfac.evaluation.cells import Trial, write
 from bayesfac.inference.result import bar
 
 RATINGS = bf.datasets.make_ratings(40, 30, 2, density=0.5, seed=0)
