@@ -10,7 +10,6 @@ where the list ends.
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,6 +26,7 @@ from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
+from bayesfac.evaluation.cells import folder_of
 from bayesfac.inference.result import bar
 
 LEAST = 50  # ratings, labelled rows or counts in all; a share of fewer ones chooses by chance
@@ -85,7 +85,7 @@ def auto(
     ['candidate', 'components', 'log score']
     """
     end = time.perf_counter() + _checked(seconds, jobs)
-    data, kept = _container(data), _folder(folder)
+    data, kept = _container(data), folder_of(folder, "candidates")
     checks.whole_number("seed", seed, 0)
     groups = listed(data, methods, _sizes(components))
     search = Search(data, seed, kept, jobs, end)
@@ -150,10 +150,3 @@ def _sizes(components: Any) -> Sequence[int] | None:
     for size in components:
         checks.whole_number("components", size, 1)
     return components
-
-
-def _folder(path: Any) -> Path | None:
-    folder = None if path is None else Path(path)
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ValueError(f"Expected a folder for finished candidates, got the file {folder}")
-    return folder

@@ -18,6 +18,7 @@ from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup, unknown
 from bayesfac.evaluation.cells import Trial, write
+from bayesfac.evaluation.methods_and_measures import parts_of
 from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 
@@ -115,12 +116,8 @@ def listed(data: Any, methods: Any, components: Sequence[int] | None) -> list[li
 
 def read_candidate(one: Any, data: Any) -> Candidate:
     """A candidate as users write it; an unknown method, setting or engine is an error at once."""
-    parts = one if isinstance(one, tuple) else (one,)
-    if not 1 <= len(parts) <= 3 or len(parts) > 1 and not isinstance(parts[1], Mapping):
-        raise TypeError(f"Expected name, (name, settings) or (name, settings, engine), got {one!r}")
-    whole: tuple[Any, ...] = (*parts, *({}, None)[len(parts) - 1 :])
-    method, settings, engine = lookup(whole[0]), dict(whole[1]), whole[2]
-    contain(method, data)
+    name, settings, engine = parts_of(one)
+    contain(method := lookup(name), data)
     for name in settings:
         if name not in (known := method.Hyper._fields):
             raise UnknownName(unknown(f"hyper-parameter of {method.name}", name, known))

@@ -67,8 +67,8 @@ from bayesfac.comparators.classifiers import (
     ml_dt,
     rakel,
 )
-from bayesfac.comparators.embeddings import cssp, ls_ml, plst
 from bayesfac.comparators.graphical import l2f, ml_knn, tram
+from bayesfac.comparators.ridges import cssp, ls_ml, plst
 from bayesfac.comparators.specific import mlsf, ssjdr_mll
 from bayesfac.core.data import reading
 

@@ -12,10 +12,8 @@ from bayesfac.core import checks
 from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
 
-SETTLED, LIMIT = (
-    1e-10,
-    5000,
-)  # conjugate gradients: relative residual at the end, largest number of steps
+# conjugate gradients: relative residual at the end, largest number of steps
+SETTLED, LIMIT = 1e-10, 5000
 
 
 def ml_knn(
@@ -182,9 +180,7 @@ def _graph(rows: Rows, k: int) -> sp.csr_matrix:
     """The graph of `tram`."""
     near = nearest(rows, rows, k, own=True)
     mean = (near.data.mean() if near.nnz else 0.0) or 1.0
-    near.data = np.exp(
-        -np.minimum(near.data / (2 * mean), 30)
-    )  # even the longest edge keeps a weight
+    near.data = np.exp(-np.minimum(near.data / (2 * mean), 30))  # the longest edge keeps a weight
     return sp.csr_matrix(near.maximum(near.T))
 
 

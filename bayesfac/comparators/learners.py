@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigvalsh
 
-from bayesfac.comparators.shared import CELLS
+from bayesfac.comparators.shared import CELLS, dense
 from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
 
@@ -18,12 +18,7 @@ TOL, STEPS = 1e-6, 10_000  # machines: relative slope at the end, largest number
 WIDE = 4  # with more features per row than this the dual problem is much faster
 # LLSF and lasso: relative step (of the lasso: duality gap) at the end, largest number of steps
 SETTLED, LIMIT = 1e-7, 10_000
-TOGETHER, FAST, SLOW, TINY = (
-    64,
-    0.1,
-    0.001,
-    1e-8,
-)  # BP-MLL: rows in a step of Adam, and Adam's rates
+TOGETHER, FAST, SLOW, TINY = 64, 0.1, 0.001, 1e-8  # BP-MLL: rows in a step of Adam, Adam's rates
 
 
 # -- machines -----------------------------------------------------------------------------------
@@ -108,7 +103,7 @@ def beside(x: Any, more: np.ndarray) -> Any:
 
 def in_unit_box(x: Any, new: Any) -> tuple[Any, Any]:
     """Features divided by their largest absolute value in x."""
-    size = np.asarray(abs(x).max(0).toarray() if sp.issparse(x) else abs(x).max(0)).ravel()
+    size = dense(abs(x).max(0)).ravel()
     scale = 1 / np.where(size > 0, size, 1)
     if sp.issparse(x):
         return sp.csr_matrix(x @ sp.diags(scale)), sp.csr_matrix(new @ sp.diags(scale))
@@ -133,8 +128,7 @@ def regression(x: Any, y: np.ndarray, alpha: float, gamma: float) -> Regression:
     np.fill_diagonal(R, 0)  # also for a label that no row has
     bend = eigvalsh(R)
     R[np.diag_indices_from(R)] -= bend[0]
-    G = x.T @ x if d <= n else x @ x.T
-    G = G.toarray() if sp.issparse(G) else G
+    G = dense(x.T @ x if d <= n else x @ x.T)
     top = eigvalsh(G, subset_by_index=[len(G) - 1, len(G) - 1])[0] + alpha * (bend[-1] - bend[0])
     B, factor = x.T @ y, cho_factor(G + gamma * np.eye(len(G)))
     start = cho_solve(factor, B) if d <= n else x.T @ cho_solve(factor, y)

@@ -13,9 +13,8 @@ from bayesfac.core.data.graphs import METRICS
 
 CELLS = 4_000_000  # largest size of a temporary table
 SEEDS = 2**32
-Rows = tuple[
-    Any, np.ndarray
-]  # features and squared lengths; infinite for a row that is nobody's neighbour
+# features and squared lengths; infinite for a row that is nobody's neighbour
+Rows = tuple[Any, np.ndarray]
 
 
 # -- tables and settings ------------------------------------------------------------------------
@@ -49,6 +48,11 @@ def labels(Y: Any, X: Any, what: str = "X") -> np.ndarray:
     return y.toarray()
 
 
+def dense(table: Any) -> np.ndarray:
+    """A sparse or dense table as an array."""
+    return table.toarray() if sp.issparse(table) else np.asarray(table)
+
+
 def numbers(positive: str, **values: Any) -> None:
     """Check that settings are finite and at least 0, and that the one called `positive` is above 0."""
     for name, value in values.items():
@@ -72,10 +76,15 @@ def seeded(seed: Any) -> int:
 
 
 # -- nearest rows -------------------------------------------------------------------------------
+def below(x: Any, new: Any) -> Any:
+    """The rows of x and, below them, new rows."""
+    return sp.vstack([x, new], format="csr") if sp.issparse(x) else np.vstack([x, new])
+
+
 def placed(x: Any, new: Any, metric: str) -> Rows:
     """Training rows and, below them, new rows, ready for `nearest`."""
     choice("metric", metric, METRICS)
-    both: Any = sp.vstack([x, new], format="csr") if sp.issparse(x) else np.vstack([x, new])
+    both = below(x, new)
     if metric == "euclidean" and not sp.issparse(x):
         both -= np.rint(x.mean(0))  # keeps digits far from 0, and whole numbers whole
     both = unit_rows(both) if metric == "cosine" else both
@@ -83,19 +92,23 @@ def placed(x: Any, new: Any, metric: str) -> Rows:
     return both, size if metric == "euclidean" else np.where(size > 0, 1.0, np.inf)
 
 
+def apart(asked: Rows, among: Rows) -> np.ndarray:
+    """All squared distances, 0 where they are no more than rounding errors."""
+    (x, size), (other, other_size) = asked, among
+    total = size[:, None] + other_size
+    d = total - 2 * dense(x @ other.T)
+    return np.where(d < 4e-15 * total, 0, d)
+
+
 def nearest(asked: Rows, among: Rows, k: int, own: bool = False) -> sp.csr_matrix:
     """Squared distances to the k nearest rows; with `own`, row i is not its own neighbour.
 
     Distances are rounded to 12 digits, so that rounding errors never decide between two rows."""
-    (x, size), (other, other_size) = asked, among
+    (x, size), (_, other_size) = asked, among
     width = max(1, CELLS // len(other_size))
     blocks = [(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for at in range(0, len(size), width):
-        cross = x[at : at + width] @ other.T
-        cross = cross.toarray() if sp.issparse(cross) else cross
-        total = size[at : at + width, None] + other_size
-        d = total - 2 * cross
-        part, power = np.frexp(np.where(d < 4e-15 * total, 0, d))
+        part, power = np.frexp(apart((x[at : at + width], size[at : at + width]), among))
         d = np.ldexp(np.round(part, 12), power)
         if own:
             d[np.arange(len(d)), at + np.arange(len(d))] = np.inf

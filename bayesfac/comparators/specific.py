@@ -11,7 +11,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesfac.comparators import learners
-from bayesfac.comparators.shared import CELLS, labels, numbers, pair, placed, seeded
+from bayesfac.comparators.shared import (
+    CELLS,
+    apart,
+    below,
+    dense,
+    labels,
+    numbers,
+    pair,
+    placed,
+    seeded,
+)
 from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
 
@@ -75,10 +85,7 @@ def ssjdr_mll(
     checks.whole("d", d, rank, "the smaller of rows and features")
     numbers("C", C=C, gamma=gamma)
     x, new = rotated(x, new)
-    every = sp.vstack([x, new]) if sp.issparse(x) else np.vstack([x, new])
-    similar = gamma * smoothed(
-        sp.csr_matrix(every) if sp.issparse(x) else every, len(y), transductive
-    )
+    similar = gamma * smoothed(below(x, new), len(y), transductive)
     found = machines(x, y, first(similar, d), similar, C)
     for _ in range(ROUNDS):
         other = machines(x, y, first(found.pull @ found.pull.T + similar, d), similar, C)
@@ -98,8 +105,7 @@ def rotated(x: Any, new: Any) -> tuple[Any, Any]:
     has weight zero."""
     if x.shape[1] <= x.shape[0]:
         return x, new
-    gram, cross = x @ x.T, new @ x.T
-    gram, cross = (t.toarray() if sp.issparse(t) else t for t in (gram, cross))
+    gram, cross = dense(x @ x.T), dense(new @ x.T)
     value, P = np.linalg.eigh(gram)
     s = np.sqrt(np.maximum(value, 0))
     inverse = np.where(value > 1e-12 * value[-1], 1 / np.where(s > 0, s, 1), 0)
@@ -116,19 +122,14 @@ def smoothed(every: Any, n: int, transductive: bool) -> np.ndarray:
     blocks = [slice(at, at + width) for at in range(0, len(size), width)]
 
     def far(block: slice) -> np.ndarray:
-        cross = x[block] @ x.T
-        cross = cross.toarray() if sp.issparse(cross) else cross
-        total = size[block, None] + size
-        apart = total - 2 * cross
-        return np.where(apart < 4e-15 * total, 0, apart)
+        return apart((x[block], size[block]), (x, size))
 
     near = min(NEAR, len(size) - 1)
     scale = np.concatenate([np.sqrt(np.partition(far(block), near)[:, near]) for block in blocks])
     for block in blocks:
-        apart, room = far(block), scale[block, None] * scale
-        A = np.where(room > 0, np.exp(-apart / np.where(room > 0, room, 1)), apart == 0)
-        part = rows[block].T @ (A @ rows)
-        table += part.toarray() if sp.issparse(part) else part
+        square, room = far(block), scale[block, None] * scale
+        A = np.where(room > 0, np.exp(-square / np.where(room > 0, room, 1)), square == 0)
+        table += dense(rows[block].T @ (A @ rows))
     return table
 
 
@@ -238,9 +239,8 @@ def set_numbers(y: np.ndarray) -> np.ndarray:
     >>> set_numbers(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).tolist()
     [0.0, 0.5, 1.0, 0.0]
     """
-    number = np.unique(y[:, ::-1], axis=0, return_inverse=True)[
-        1
-    ].ravel()  # the last label counts most
+    # the last label counts most
+    number = np.unique(y[:, ::-1], axis=0, return_inverse=True)[1].ravel()
     return number / max(int(number.max()), 1)
 
 
@@ -248,10 +248,8 @@ def chained(x: Any, y: np.ndarray, new: Any, C: float) -> np.ndarray:
     """Margins of the labels, each machine beside the labels before its own."""
     d, score = x.shape[1], np.zeros((new.shape[0], y.shape[1]))
     for at, of in enumerate(y.T):
-        if d + at == 0:  # nothing to see: the intercept alone, on a feature of zeros
-            w, b = learners.line(np.zeros((len(y), 1)), of, C)
-            score[:, at] = b
-            continue
-        w, b = learners.line(learners.beside(x, y[:, :at]), of, C)
-        score[:, at] = new @ w[:d] + (score[:, :at] >= 0) @ w[d:] + b
+        # with nothing to see: the intercept alone, on a feature of zeros
+        seen = learners.beside(x, y[:, :at]) if d + at else np.zeros((len(y), 1))
+        w, b = learners.line(seen, of, C)
+        score[:, at] = new @ w[:d] + (score[:, :at] >= 0) @ w[d : d + at] + b
     return score

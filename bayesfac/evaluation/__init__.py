@@ -12,7 +12,15 @@ from bayesfac.core.calls import Shared, workers
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.evaluation.cells import Trial, planned, read, run, run_if_free, until_all_are_finished
+from bayesfac.evaluation.cells import (
+    Trial,
+    folder_of,
+    planned,
+    read,
+    run,
+    run_if_free,
+    until_all_are_finished,
+)
 from bayesfac.evaluation.cells import deal as deal
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
@@ -102,23 +110,20 @@ def evaluate(
     # a plan makes its folder
     if finished and (folder is None or not (shared or Path(folder).is_dir())):
         raise ValueError(f"Expected a folder in which finished cells are, got {folder}")
-    cells = planned(tasks, runners, settings, _folder(folder))
+    cells = planned(tasks, runners, settings, folder_of(folder, "cells"))
     done = _finished(cells)
     # all measures with a name are kept, so that another choice of them needs no other run
     how = (seed, (*METRICS, *own), empty)
     host = {name: Shared(data) for name, data in tasks.items()}
     if shared:
-        publish(_shared_folder(folder), cells, tasks, runners, settings)
+        if folder is None:
+            raise ValueError(
+                "Expected a folder that other processes see, with shared=True, got None"
+            )
+        publish(Path(folder), cells, tasks, runners, settings)
+    one = run_if_free if shared else run
     calls: list[tuple] = [
-        (
-            run_if_free if shared else run,
-            i,
-            cell,
-            host[cell.dataset],
-            runners[cell.method],
-            dealt[cell.dataset],
-            *how,
-        )
+        (one, i, cell, host[cell.dataset], runners[cell.method], dealt[cell.dataset], *how)
         for i, cell in enumerate(cells)
         if i not in done and not finished
     ]
@@ -198,17 +203,3 @@ def _metrics(metrics: Any) -> tuple[Any, ...]:
     if again := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"Expected metrics by distinct names, got {again[0]!r} twice")
     return known
-
-
-def _folder(path: Any) -> Path | None:
-    folder = None if path is None else Path(path)
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ValueError(f"Expected a folder for finished cells, got the file {folder}")
-    return folder
-
-
-def _shared_folder(path: Any) -> Path:
-    """The folder of a run in which other processes take part."""
-    if path is None:
-        raise ValueError("Expected a folder that other processes see, with shared=True, got None")
-    return Path(path)

@@ -122,6 +122,14 @@ def until_all_are_finished(
 
 
 # -- finished cells on disk ---------------------------------------------------------------------
+def folder_of(path: Any, what: str) -> Path | None:
+    """The folder in which finished cells or candidates are kept, if there is one."""
+    folder = None if path is None else Path(path)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"Expected a folder for finished {what}, got the file {folder}")
+    return folder
+
+
 def place(folder: Path, key: Mapping[str, Any]) -> Path:
     """The file for the result that `key` decides."""
     name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]

@@ -14,9 +14,7 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY, Method, lookup, unknown
 
-DECISIONS = (
-    "hamming_loss", "accuracy", "subset_accuracy", "example_f1", "macro_f1", "micro_f1",
-)  # fmt: skip
+DECISIONS = ("hamming_loss", "accuracy", "subset_accuracy", "example_f1", "macro_f1", "micro_f1")
 SMALLER = (  # is better
     "hamming_loss", "ranking_loss", "coverage_error", "one_error", "brier", "log_loss",
     "expected_calibration_error",
@@ -113,27 +111,30 @@ def read_method(method: Any) -> Runner:
         runner = read_method(method.method)
         _check_settings(runner, method.grid)
         return runner._replace(tuned=method)
+    what, hyper, engine = parts_of(method)
+    if not isinstance(what, str | Method) and not callable(what):
+        raise TypeError(f"Expected a method's name, Tuned or a function, got {type(what).__name__}")
+    if isinstance(what, str) and what not in {**REGISTRY, **comparators.NAMED}:
+        raise UnknownName(unknown("method", what, [*REGISTRY, *comparators.NAMED]))
+    runner = Runner(what, hyper, engine, None)
+    if runner.kind == "factorization" and lookup(what).data is not Tasks:
+        got = f"{lookup(what).name}, which takes {lookup(what).data.__name__}"
+        raise TypeError(f"Expected a method for Tasks, got {got}")
+    if runner.kind != "factorization" and engine is not None:
+        raise TypeError(f"Expected an engine for a factorization only, got one for {what!r}")
+    _check_settings(runner, hyper)
+    return runner
+
+
+def parts_of(method: Any) -> tuple[Any, dict[str, Any], Any]:
+    """Name, settings and engine of a method that users write with or without the last two."""
     parts = method if isinstance(method, tuple) else (method,)
     if not 1 <= len(parts) <= 3 or len(parts) > 1 and not isinstance(parts[1], Mapping):
         raise TypeError(
             f"Expected name, (name, settings) or (name, settings, engine), got {method!r}"
         )
     whole: tuple[Any, ...] = (*parts, *({}, None)[len(parts) - 1 :])
-    what, hyper, engine = whole
-    if not isinstance(what, str | Method) and not callable(what):
-        raise TypeError(f"Expected a method's name, Tuned or a function, got {type(what).__name__}")
-    if isinstance(what, str) and what not in {**REGISTRY, **comparators.NAMED}:
-        raise UnknownName(unknown("method", what, [*REGISTRY, *comparators.NAMED]))
-    runner = Runner(what, dict(hyper), engine, None)
-    if runner.kind == "factorization" and lookup(what).data is not Tasks:
-        takes = lookup(what).data.__name__
-        raise TypeError(
-            f"Expected a method for Tasks, got {lookup(what).name}, which takes {takes}"
-        )
-    if runner.kind != "factorization" and engine is not None:
-        raise TypeError(f"Expected an engine for a factorization only, got one for {what!r}")
-    _check_settings(runner, hyper)
-    return runner
+    return whole[0], dict(whole[1]), whole[2]
 
 
 def _check_settings(runner: Runner, settings: Mapping[str, Any]) -> None:

@@ -143,11 +143,8 @@ class Evaluation:
             table = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
         wanted = pd.MultiIndex.from_product([self.datasets, self.methods])
         values = table.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
-        index, columns = (
-            pd.Index(self.datasets, name="dataset"),
-            pd.Index(self.methods, name="method"),
-        )
-        return pd.DataFrame(values, index, columns)
+        columns = pd.Index(self.methods, name="method")
+        return pd.DataFrame(values, pd.Index(self.datasets, name="dataset"), columns)
 
 
 def _text(mean: float, sd: float, rank: float, digits: int) -> str:

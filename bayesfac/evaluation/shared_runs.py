@@ -34,12 +34,7 @@ from bayesfac.inference import ENGINES
 
 KIND = "planned cell of bf.evaluate, version 1"
 SETTINGS = ("folds", "seed", "empty")
-COMMON = (
-    "dataset",
-    "data",
-    "float64",
-    *SETTINGS,
-)  # of the cells that one fingerprint of the data serves
+COMMON = ("dataset", "data", "float64", *SETTINGS)  # of cells that one fingerprint serves
 
 
 # -- the plan -------------------------------------------------------------------------------------
@@ -54,7 +49,7 @@ def publish(
     if settings["metrics"]:
         name = settings["metrics"][0].__name__
         raise TypeError(f"Expected measures by name for other processes, got the function {name}")
-    told = {name: json.dumps(as_text(name, runner)) for name, runner in runners.items()}
+    told = {name: as_text(name, runner) for name, runner in runners.items()}
     prints = {name: data.fingerprint() for name, data in tasks.items()}
     for name, data in tasks.items():
         if not (path := _data_path(folder, prints[name])).exists():
@@ -62,12 +57,8 @@ def publish(
     rest = {name: settings[name] for name in SETTINGS} | {"float64": precise()}
     for one in trials:
         assert one.path is not None
-        cell: dict[str, Any] = {
-            "dataset": one.dataset,
-            "data": prints[one.dataset],
-            "method": one.method,
-        }
-        cell |= {"runner": json.loads(told[one.method]), "fold": one.fold, **rest}
+        cell = {"data": prints[one.dataset], "runner": told[one.method], **rest}
+        cell |= {"dataset": one.dataset, "method": one.method, "fold": one.fold}
         with atomic(folder / "plan" / one.path.name) as part:
             part.write_text(json.dumps({"what": KIND, **cell}, indent=1), encoding="utf-8")
 
@@ -194,6 +185,9 @@ def decoded(told: Any) -> Any:
 
 
 # -- data as arrays -----------------------------------------------------------------------------
+SPARSE = ("data", "indices", "indptr")
+
+
 def _data_path(folder: Path, digest: str) -> Path:
     return folder / "plan" / "data" / f"{digest}.npz"
 
@@ -215,9 +209,7 @@ def save_tasks(path: Path, data: Tasks) -> None:
     for block in data.blocks:
         table = data[block]
         arrays[f"features {block}"] = _names(host.features[block])
-        arrays |= {
-            f"{part} {block}": getattr(table, part) for part in ("data", "indices", "indptr")
-        }
+        arrays |= {f"{part} {block}": getattr(table, part) for part in SPARSE}
         arrays[f"present {block}"] = np.array(host.present.get(block, ()), bool)
     for cluster, members in host.clusters.items():
         arrays[f"cluster {cluster}"] = np.array(members, int)
@@ -237,8 +229,7 @@ def load_tasks(path: Path) -> Tasks:
     rows, tasks, start = _index(arrays["rows"]), _index(arrays["tasks"]), arrays["start"]
     tables = {
         block: sp.csr_matrix(
-            tuple(kinds[part][block] for part in ("data", "indices", "indptr")),
-            (len(rows), len(features[block])),
+            tuple(kinds[part][block] for part in SPARSE), (len(rows), len(features[block]))
         )
         for block in features
     }

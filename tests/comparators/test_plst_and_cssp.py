@@ -7,8 +7,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.comparators import llsf, ls_ml
-from bayesfac.comparators.embeddings import cssp, plst
-from bayesfac.comparators.ridges import grid
+from bayesfac.comparators.ridges import cssp, grid, plst
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 7)) + 0.5
