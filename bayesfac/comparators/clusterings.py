@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from bayesfac.comparators.shared import choice, numbers
 from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
 from bayesfac.core.data.views import Views, linked, side_by_side
@@ -130,10 +131,8 @@ def embeddings(
     ((12, 3), True)
     """
     _check(views, K)
-    if how not in HOW:
-        raise ValueError(f"Expected how to be one of {HOW}, got {how!r}")
-    if not isinstance(weight, int | float | np.number) or not 0 <= weight < math.inf:
-        raise ValueError(f"Expected weight to be a finite number of at least 0, got {weight!r}")
+    choice("how", how, HOW)
+    numbers("", weight=weight)
     checks.whole("max_iter", max_iter, math.inf, "rounds")
     graphs = linked(views, neighbours, metric).graphs
     assert graphs is not None  # `linked` always sets graphs

@@ -15,7 +15,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import unknown
-from bayesfac.datasets import fetch, generators, movielens
+from bayesfac.datasets import fetch, generators, readers
 from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
@@ -133,15 +133,15 @@ def _load(
 ) -> Ratings | Views:
     name = record.name
     if name == "ratings":
-        return generators.embedded_ratings()
+        return make_ratings(300, 200, rank=5, density=0.15, seed=0, noise=0.6)
     if name == "uneven-ratings":
-        return generators.embedded_uneven_ratings()
+        return make_uneven_ratings()
     if name == "digits":
         return generators.embedded_digits()[0]
     arrays = fetch.arrays(record, folder, download, progress)
     if record.kind == "ratings":
         time = arrays.get("timestamp")
-        tables: dict[str, Any] = movielens.tables(arrays, name) if features else {}
+        tables: dict[str, Any] = readers.tables(arrays, name) if features else {}
         columns = arrays["user"], arrays["item"], arrays["rating"]
         return Ratings(*columns, levels=LEVELS, times=time, **tables)
     return views(arrays)

@@ -26,7 +26,6 @@ from bayesfac.core.data.reading import indefinite, with_places
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.datasets import frames
-from bayesfac.datasets.long_views import long_views
 from bayesfac.datasets.readers import npz_arrays
 
 TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
@@ -79,8 +78,7 @@ def read(
     >>> list(read(path).users)
     ['NA', 'bob']
     """
-    if duplicates not in ("error", "mean"):
-        raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
+    check_choice("duplicates", duplicates, "mean")
     path = Path(path)
     return _read(path, kind, columns, levels, duplicates, bad, ids, decimal).named(path.name)
 
@@ -99,8 +97,7 @@ def _read(
         )
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
-    if bad not in ("error", "skip"):
-        raise ValueError(f"Expected bad='error' or 'skip', got {bad!r}")
+    check_choice("bad", bad, "skip")
     options: Any = {"levels": levels, "duplicates": duplicates} if kind == "ratings" else {}
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, options)
@@ -115,13 +112,19 @@ def _read(
     values = _numbers(path, table[wanted[-1]])
     try:
         if kind == "views":
-            return long_views(labels, values, duplicates)
+            return frames.long_views(labels, values, duplicates)
         user, item = labels
         return Ratings(user, item, values, **options, times=None if times is None else times.array)
     except ValueError as error:  # rows are counted from 0: name the lines of the file instead
         index = table.index
         line = with_places(str(error), lambda row: f"{index.name} {index[row]}")
         raise ValueError(f"{path}: {line}") from error
+
+
+def check_choice(name: str, value: str, other: str) -> None:
+    """Refuse what is neither "error" nor the other word."""
+    if value not in ("error", other):
+        raise ValueError(f"Expected {name}='error' or {other!r}, got {value!r}")
 
 
 def read_pairs(

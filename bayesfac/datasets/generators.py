@@ -319,16 +319,6 @@ def make_tasks(
     return data, truth[data.rows.to_numpy()]
 
 
-def embedded_ratings() -> Ratings:
-    """The data set `ratings`: 9000 ratings, rank 5 plus noise."""
-    return make_ratings(300, 200, rank=5, density=0.15, seed=0, noise=0.6)
-
-
-def embedded_uneven_ratings() -> Ratings:
-    """The data set `uneven-ratings`: users with 2 to 75 ratings each, rank 4."""
-    return make_uneven_ratings()
-
-
 def embedded_digits() -> tuple[Views, np.ndarray]:
     """The data set `digits`: scikit-learn's 8 x 8 images as four views of counts, and the classes.
 

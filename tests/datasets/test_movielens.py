@@ -4,7 +4,7 @@ import pytest
 
 from bayesfac import datasets
 from bayesfac.core.errors import BayesfacError
-from bayesfac.datasets import movielens
+from bayesfac.datasets import readers
 
 OLD = {
     "u.data": b"2\t1\t3\t881250949\n1\t2\t4\t891717742\n",
@@ -20,12 +20,12 @@ NEW = {
 
 
 def test_published_files_become_tables_of_users_and_rated_films():
-    tables = movielens.tables(movielens.described_100k(OLD), "movielens-100k")
+    tables = readers.tables(readers.described_100k(OLD), "movielens-100k")
     users, films = tables["user_features"], tables["item_features"]
     assert users.loc[1].to_dict() == {"male": True, "occupation": "technician", "age": 24.0}
     assert users.loc[2].to_dict() == {"male": False, "occupation": "other", "age": 53.0}
     assert films.to_dict("index")[1] == {"unknown": False, "Action": True}
-    tables = movielens.tables(movielens.described_1m(NEW), "movielens-1m")
+    tables = readers.tables(readers.described_1m(NEW), "movielens-1m")
     assert tables["user_features"].loc[1].to_dict() == {
         "male": False,
         "occupation": "10",
@@ -36,7 +36,7 @@ def test_published_files_become_tables_of_users_and_rated_films():
 
 def test_a_copy_without_features_says_where_they_are():
     with pytest.raises(BayesfacError, match=r"without item_genres: the publisher's archive has"):
-        movielens.tables({}, "movielens-100k")
+        readers.tables({}, "movielens-100k")
     with pytest.raises(ValueError, match="Expected features=True for movielens"):
         datasets.load("ratings", features=True)
 
