@@ -42,7 +42,7 @@ from bayesfac.membership import columns_on as columns_on
 from bayesfac.membership import together as together
 from bayesfac.penalty_path import path as path
 from bayesfac.report.diagnostics.align import align as align
-from bayesfac.report.diagnostics.loo_compare import loo_compare as loo_compare
+from bayesfac.report.diagnostics.elpd import loo_compare as loo_compare
 from bayesfac.report.diagnostics.prior_predictive import prior_predictive as prior_predictive
 from bayesfac.simulation import Calibration as Calibration
 from bayesfac.simulation import sbc as sbc

@@ -236,7 +236,7 @@ class Fit:
 
         `jobs` fits run at a time, each in a process of its own; without it `joblib.parallel_config` decides.
         """
-        from bayesfac.report.diagnostics.kfold import kfold
+        from bayesfac.report.diagnostics.loo import kfold
 
         return kfold(self, contain(self.method, data), k, seed, jobs, refit=fit)
 

@@ -11,9 +11,8 @@ from bayesfac.report.arviz_versions import SHORTEST, kept_open
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.held_out import Scores, score
 from bayesfac.report.plots import fit_plots
-from bayesfac.report.plots.chain_plots import spotlight, spotlit, trace
+from bayesfac.report.plots.chain_plots import objective, spotlight, spotlit, trace
 from bayesfac.report.plots.held_out_plots import beside, coverage_curve
-from bayesfac.report.plots.trace_plot import objective
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit

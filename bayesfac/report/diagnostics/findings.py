@@ -53,6 +53,17 @@ def worst(findings: tuple[Finding, ...]) -> str:
     return max((f.level for f in findings), key=LEVELS.index, default="good")
 
 
+class Judged:
+    """What has findings has a level."""
+
+    findings: Any
+
+    @property
+    def level(self) -> str:
+        """The level of the worst finding: "good", "care" or "bad"."""
+        return worst(self.findings)
+
+
 EVERY = ("averages", "single", "hyper")
 
 

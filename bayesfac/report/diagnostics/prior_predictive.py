@@ -23,8 +23,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
 from bayesfac.report import arviz_versions
-from bayesfac.report.diagnostics import findings
-from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.pages.templates import number, percent
 from bayesfac.report.plots.figure import Picture, colour, panel, short
 
@@ -39,7 +38,7 @@ NUMBERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class PriorPredictive:
+class PriorPredictive(Judged):
     """Outcomes drawn from the prior at cells of the data.
 
     Attributes
@@ -82,11 +81,6 @@ class PriorPredictive:
     def findings(self) -> tuple[Finding, ...]:
         """Whether the range, the mean and the sd of the data are likely under the prior."""
         return _range(self), _centre(self), _spread(self)
-
-    @property
-    def level(self) -> str:
-        """The level of the worst finding: "good", "care" or "bad"."""
-        return findings.worst(self.findings)
 
     def __repr__(self) -> str:
         draws, cells = self.outcomes.shape

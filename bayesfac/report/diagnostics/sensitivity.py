@@ -23,9 +23,9 @@ from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import param_blocks
 from bayesfac.inference.unconstrained import sites_of_model
-from bayesfac.report.diagnostics import findings, psis
+from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics.diagnose import identified, prediction_names, row_names
-from bayesfac.report.diagnostics.findings import Finding
+from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.diagnostics.loo import draws_and_data
 from bayesfac.report.pages.templates import number
 
@@ -36,7 +36,7 @@ FINE, STRONG, CONFLICT = "-", "strong prior / weak likelihood", "prior-data conf
 
 
 @dataclass(frozen=True, eq=False)
-class Sensitivity:
+class Sensitivity(Judged):
     """Sensitivity of a fit to its prior and to its likelihood.
 
     Attributes
@@ -77,11 +77,6 @@ class Sensitivity:
     def findings(self) -> tuple[Finding, ...]:
         """Whether the weights can be trusted; if so, which quantities depend on the prior."""
         return (_weights(self), *(_diagnoses(self.table) if self.trusted else ()))
-
-    @property
-    def level(self) -> str:
-        """The level of the worst finding: "good", "care" or "bad"."""
-        return findings.worst(self.findings)
 
     def __repr__(self) -> str:
         powers = "powers {:g} and {:g}".format(*self.alpha)

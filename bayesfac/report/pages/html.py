@@ -18,9 +18,8 @@ from bayesfac.report.diagnostics.held_out import WORDS
 from bayesfac.report.diagnostics.uses import USES
 from bayesfac.report.pages.templates import WORDS as WORDS_OF_STATISTICS
 from bayesfac.report.pages.templates import duration, number, render, score
-from bayesfac.report.plots.chain_plots import posterior_pictures
+from bayesfac.report.plots.chain_plots import objective, posterior_pictures
 from bayesfac.report.plots.held_out_plots import held_out
-from bayesfac.report.plots.trace_plot import objective
 
 if TYPE_CHECKING:
     from bayesfac.report.compare import Comparison
@@ -116,22 +115,14 @@ def fit_page(fit: Any) -> str:
     """The page of a fit as text."""
     name = type(fit.engine).__name__
     contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "ranking", "calibration")}
-    empty: dict[str, Any] = {
-        "lead": [],
-        "tested": "",
-        "rows": [],
-        "differences": [],
-        "believed": None,
-        "held_out": [],
-        "ranking": None,
-    }
-    fits, diagnoses = {name: fit}, {name: diagnostics(fit)}
-    texts = {
-        "title": f"{fit.name} by {name}{_on({name: fit})}",
-        "contents": contents,
-        "columns": [name],
-    }
-    return _page(fits, diagnoses, None, activity=None, **texts, **empty)
+    fits, parts = {name: fit}, {"contents": contents, "columns": [name]}
+    title = f"{fit.name} by {name}{_on(fits)}"
+    untested: Any = {
+        "lead": None,
+        "tested": None,
+        "rows": None,
+    }  # without rows nothing else is read
+    return _page(fits, {name: diagnostics(fit)}, None, title=title, **parts, **untested)
 
 
 def _page(

@@ -1,8 +1,7 @@
 """Every picture explains itself, and pyplot is left as it was."""
 
-from bayesfac.report.plots.chain_plots import posterior_pictures
+from bayesfac.report.plots.chain_plots import objective, posterior_pictures
 from bayesfac.report.plots.held_out_plots import held_out
-from bayesfac.report.plots.trace_plot import objective
 
 
 def test_pictures_explain_themselves(hostile) -> None:
