@@ -56,10 +56,8 @@ def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
             f"Expected NAME to be a Python identifier in lower case, as demo_method, got {name!r}"
         )
     bibliography = (root / BIBLIOGRAPHY).read_text(encoding="utf-8")
-    taken = [
-        *root.glob(f"bayesfac/models/*/{name}.py"),
-        *root.glob(f"tests/models/*/test_{name}.py"),
-    ]
+    places = f"bayesfac/models/*/{name}.py", f"tests/models/*/test_{name}.py"
+    taken = [path for place in places for path in root.glob(place)]
     if taken or re.search(rf"^@\w+\{{{name},", bibliography, re.M):
         where = taken[0].relative_to(root).as_posix() if taken else BIBLIOGRAPHY
         raise FileExistsError(f"Expected the name of a new method, got {name!r}: see {where}")
@@ -67,10 +65,9 @@ def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
     method = method.replace(" Copy this file to begin a method.", "", 1)
     method = re.sub(r'name="\w+"(,\s*)cite="\w+"', rf'name="{name}"\1cite="{name}"', method)
     tests = (root / test).read_text(encoding="utf-8")
+    tests = re.sub(r"skeleton_(method|topics|labels)", name, tests)
     return {
         f"bayesfac/models/{family}/{name}.py": method,
-        f"tests/models/{family}/test_{name}.py": re.sub(
-            r"skeleton_(method|topics|labels)", name, tests
-        ),
+        f"tests/models/{family}/test_{name}.py": tests,
         BIBLIOGRAPHY: bibliography + ENTRY.format(name=name, year=date.today().year),
     }

@@ -71,11 +71,7 @@ class Check:
         few = f"R-hat is up to {self.table['r_hat'].max():.3f}, ESS down to {self.table['ess'].min():.0f}"
         if self.ok is None:
             return f"too few draws to tell: {few}; draw more"
-        words = (
-            "the draws agree with the reference"
-            if self.ok
-            else "the draws differ from the reference"
-        )
+        words = f"the draws {'agree with' if self.ok else 'differ from'} the reference"
         if not self.reliable:
             return f"{words}: a quantity does not move"
         where = f"largest |z| {self.z:.2f}, 1 % of correct samplers exceed {self.level:.2f}"

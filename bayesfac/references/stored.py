@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -92,6 +92,9 @@ class Reference:
         )
 
 
+FIELDS = fields(Reference)
+
+
 def names() -> list[str]:
     """The names of all references.
 
@@ -142,20 +145,9 @@ def table() -> pd.DataFrame:
 def write(reference: Reference, folder: Path = FOLDER) -> Path:
     """Write a reference as JSON with a checksum, whole or not at all."""
     columns = {name: rounded(reference.summaries[name]) for name in reference.summaries}
-    head = {
-        "format": FORMAT,
-        "name": reference.name,
-        "about": reference.about,
-        "method": reference.method,
-        "hyper": dict(reference.hyper),
-        "sites": dict(reference.sites),
-        "data": dict(reference.plain),
-        "samplers": [dict(s) for s in reference.samplers],
-        "z": reference.z,
-        "level": reference.level,
-        "summaries": {"quantity": list(reference.summaries.index), **columns},
-    }
-    plain = json.loads(json.dumps(head))
+    named = {"data" if f.name == "plain" else f.name: getattr(reference, f.name) for f in FIELDS}
+    named["summaries"] = {"quantity": list(reference.summaries.index), **columns}
+    plain = json.loads(json.dumps({"format": FORMAT, **named}))
     target = folder / f"{reference.name}.json"
     with atomic(target) as part:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}) + "\n", encoding="utf-8")
@@ -165,22 +157,14 @@ def write(reference: Reference, folder: Path = FOLDER) -> Path:
 def read(path: Path) -> Reference:
     """The reference in a file that `write` made."""
     head = json.loads(path.read_text(encoding="utf-8"))
-    if head.pop("sha256", None) != _seal(head) or head["format"] != FORMAT:
+    if head.pop("sha256", None) != _seal(head) or head.pop("format") != FORMAT:
         raise CorruptFile(f"Expected {path} as it was written, got other text")
-    columns = dict(head["summaries"])
-    index = columns.pop("quantity")
-    return Reference(
-        head["name"],
-        head["about"],
-        head["method"],
-        {setting: _tupled(value) for setting, value in head["hyper"].items()},
-        {site: tuple(shape) for site, shape in head["sites"].items()},
-        head["data"],
-        tuple(head["samplers"]),
-        head["z"],
-        head["level"],
-        pd.DataFrame(columns, index=index),
-    )
+    head["hyper"] = {setting: _tupled(value) for setting, value in head["hyper"].items()}
+    head["sites"] = {site: tuple(shape) for site, shape in head["sites"].items()}
+    head["samplers"] = tuple(head["samplers"])
+    index = head["summaries"].pop("quantity")
+    head["summaries"] = pd.DataFrame(head["summaries"], index=index)
+    return Reference(plain=head.pop("data"), **head)
 
 
 def rounded(values: Any) -> list[float]:

@@ -85,9 +85,11 @@ class Estimator(BaseEstimator):
             tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _run(self, data: Any) -> Fit:
-        """Run `bf.fit` with the parameters of the estimator; the data already have their levels."""
-        hyper = {n: getattr(self, n) for n in settings(self.method) if n != "levels"}
+    def _run(self, data: Any, settled: Any = None) -> Fit:
+        """Run `bf.fit` with the parameters of the estimator, or with those settled before; the data already
+        have their levels."""
+        given = self if settled is None else settled
+        hyper = {n: getattr(given, n) for n in settings(self.method) if n != "levels"}
         return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **hyper)
 
     def _seed(self) -> int:
@@ -100,7 +102,6 @@ class Estimator(BaseEstimator):
         """Read one matrix with the checks of scikit-learn, or several views."""
         if (several := _several(X)) is not None:
             return self._read_views(several, reset)
-        rows = X.index if isinstance(X, pd.DataFrame) and X.index.is_unique else None
         checked = validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=finite
         )
@@ -108,11 +109,9 @@ class Estimator(BaseEstimator):
             check_non_negative(checked, type(self).__name__)
         names = getattr(self, "feature_names_in_", None)
         columns = pd.RangeIndex(checked.shape[1]) if names is None else pd.Index(names)
-        return Table(
-            {"x": checked},
-            {"x": columns},
-            pd.RangeIndex(checked.shape[0]) if rows is None else rows,
-        )
+        named = isinstance(X, pd.DataFrame) and X.index.is_unique
+        rows = X.index if named else pd.RangeIndex(checked.shape[0])
+        return Table({"x": checked}, {"x": columns}, rows)
 
     def _read_views(self, several: Mapping[str, Any], reset: bool) -> Table:
         data = Views(several)
@@ -134,9 +133,8 @@ def _several(X: Any) -> dict[str, Any] | None:
         return {name: X[name] for name in X.columns.unique(0)}
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         return {f"view{i}": x for i, x in enumerate(X)}
-    return (
-        dict(X) if isinstance(X, Mapping) and not sp.issparse(X) else None
-    )  # scipy's DOK is a dict
+    several = isinstance(X, Mapping) and not sp.issparse(X)  # scipy's DOK is a dict
+    return dict(X) if several else None
 
 
 def factor(fit: Fit, axis: str) -> str:

@@ -21,13 +21,12 @@ import pandas as pd
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from bayesfac.api import fit
 from bayesfac.core.data import reading
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tensor import LEAST, Tensor
 from bayesfac.core.errors import DataWarning
 from bayesfac.inference.gibbs import Gibbs
-from bayesfac.sklearn.base import Estimator, settings, shelf
+from bayesfac.sklearn.base import Estimator, shelf
 from bayesfac.sklearn.transformers import scale_of
 
 
@@ -123,10 +122,7 @@ class Pairs(Cells):
         if old.is_point or isinstance(old.engine, Gibbs):
             self.fit_ = old.update(data)
         else:
-            kept = {n: getattr(old.hyper, n) for n in settings(self.method) if n != "levels"}
-            self.fit_ = fit(
-                self.method, data, self.engine, seed=self._seed(), progress=False, **kept
-            )
+            self.fit_ = self._run(data, old.hyper)
         self._told = every
         return self
 

@@ -160,10 +160,9 @@ class NewCells(NewRows, Cells):
         table = self._read(X, False, "allow-nan")
         everywhere = self.fit_.fold_in(self._ratings(table)).everywhere()
         x = dense(table.views["x"])
-        filled = np.where(np.isnan(x), everywhere.mean, x)
-        return (
-            (filled, np.where(np.isnan(x), everywhere.sd, np.float64(0))) if return_std else filled
-        )
+        lost = np.isnan(x)
+        filled = np.where(lost, everywhere.mean, x)
+        return (filled, np.where(lost, everywhere.sd, np.float64(0))) if return_std else filled
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root mean squared error of one held-out cell of every row, drawn with the fit's seed."""

@@ -72,6 +72,9 @@ def to(level: str, *names: str) -> dict[str, str]:
     return dict.fromkeys(names or EVERY, level)
 
 
+UNSURE = to("care", "single", "hyper")
+
+
 # -- samplers -----------------------------------------------------------------------------------
 def apart(fit: Any) -> int:
     """Transitions between two draws: by the engine's `thin`, and that of `Fit.save`."""
@@ -196,7 +199,7 @@ def _divergences(diverging: np.ndarray, thin: int) -> Finding:
     advice = "Raise target_accept (0.95), or use Gibbs where the method has it."
     if share > 0.01:
         return Finding("bad", text, advice, {"averages": "care", **to("bad", "single", "hyper")})
-    return Finding("care", text, advice, to("care", "single", "hyper"))
+    return Finding("care", text, advice, UNSURE)
 
 
 def _energy(bfmi: np.ndarray) -> Finding:
@@ -248,9 +251,7 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
     """
     if type(fit.engine).__name__ == "VB":
         text = f"The law takes sites, and rows of factors, as independent: {SMALL_SPREADS}"
-        care = Finding(
-            "care", text, "Compare its coverage with Gibbs.", to("care", "single", "hyper")
-        )
+        care = Finding("care", text, "Compare its coverage with Gibbs.", UNSURE)
         return [_ascent(fit), care, *_notes(fit)]
     blocks = getattr(fit.engine, "guide", "") == "blocks"
     findings = [judge_point(fit)[0] if blocks else _elbo(fit)]
@@ -268,7 +269,7 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
     else:
         text = f"The guide is an approximation: {SMALL_SPREADS}"
     advice = "Compare its coverage with Gibbs or NUTS."
-    findings.append(Finding("care", text, advice, to("care", "single", "hyper")))
+    findings.append(Finding("care", text, advice, UNSURE))
     return findings + _notes(fit)
 
 
@@ -277,7 +278,7 @@ def judge_blocks(fit: Any) -> list[Finding]:
     compares the chains of each block and adds a note where they disagree."""
     text = "Rows have normal laws, which blocks of the ratings found one after another: an approximation."
     advice = "Compare its coverage with Gibbs."
-    return [Finding("care", text, advice, to("care", "single", "hyper")), *_notes(fit)]
+    return [Finding("care", text, advice, UNSURE), *_notes(fit)]
 
 
 NARROW = (0.05, 0.15)  # shares by which sds may be too small: usable; usable with care
@@ -354,9 +355,7 @@ def _notes(fit: Any) -> list[Finding]:
     findings = [Finding("good", f"Settings {how}.") for how in fit.info.get("chosen", ())]
     if fit.partial:
         text = "Interrupted: the fit holds the results up to the interruption."
-        findings.append(
-            Finding("care", text, "Run it again to the end.", to("care", "single", "hyper"))
-        )
+        findings.append(Finding("care", text, "Run it again to the end.", UNSURE))
     for note in fit.info.get("notes", ()):
         if not note.startswith(("interrupted", "the ELBO was still moving")):  # reported above
             text = note[:1].upper() + note[1:] + ("" if note.endswith((".", "!", "?")) else ".")
