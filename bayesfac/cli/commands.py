@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bayesfac.cli import engines, processes, tables
+from bayesfac.cli import arguments, processes, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     method = lookup(args.method)
     if args.matrix and method.data.__name__ != "Relations":
         raise ValueError(f"Expected a method of several matrices for --matrix, got {method.name}")
-    engine = engines.chosen(args, method.solver)
+    engine = arguments.engine(args, method.solver)
     out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
     if args.large:
@@ -196,7 +196,7 @@ def sbc(args: argparse.Namespace) -> int:
     chosen = list(REGISTRY.values()) if args.method == "all" else [lookup(args.method)]
     found = []
     for method in chosen:
-        engine = engines.sampler(args.engine, method.engines)
+        engine = arguments.sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
             why = f"skipped, because the method has no conditionals for {engine}\n"
             _tell(args, f"{method.name}: {why}")

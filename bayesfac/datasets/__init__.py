@@ -6,6 +6,8 @@ licence and citation. `ratings` and `digits` need no network. `read(path)` reads
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,13 @@ __all__ = [
     "read_pairs",
     "target",
 ]
+
+
+MADE: dict[str, Callable[[], Any]] = {  # without a file
+    "ratings": partial(make_ratings, 300, 200, rank=5, density=0.15, seed=0, noise=0.6),
+    "uneven-ratings": make_uneven_ratings,
+    "digits": lambda: generators.embedded_digits()[0],
+}
 
 
 def __dir__() -> tuple[str, ...]:
@@ -121,30 +130,14 @@ def load(
     record = about(name)
     if features and not name.startswith("movielens"):
         raise ValueError(f"Expected features=True for movielens-100k or movielens-1m, got {name!r}")
-    return _load(record, folder, download, progress, features).named(name)
-
-
-def _load(
-    record: Record,
-    folder: str | os.PathLike[str] | None,
-    download: bool,
-    progress: bool,
-    features: bool,
-) -> Ratings | Views:
-    name = record.name
-    if name == "ratings":
-        return make_ratings(300, 200, rank=5, density=0.15, seed=0, noise=0.6)
-    if name == "uneven-ratings":
-        return make_uneven_ratings()
-    if name == "digits":
-        return generators.embedded_digits()[0]
+    if name in MADE:
+        return MADE[name]().named(name)
     arrays = fetch.arrays(record, folder, download, progress)
-    if record.kind == "ratings":
-        time = arrays.get("timestamp")
-        tables: dict[str, Any] = readers.tables(arrays, name) if features else {}
-        columns = arrays["user"], arrays["item"], arrays["rating"]
-        return Ratings(*columns, levels=LEVELS, times=time, **tables)
-    return views(arrays)
+    if record.kind == "views":
+        return views(arrays).named(name)
+    time, columns = arrays.get("timestamp"), (arrays["user"], arrays["item"], arrays["rating"])
+    tables: dict[str, Any] = readers.tables(arrays, name) if features else {}
+    return Ratings(*columns, levels=LEVELS, times=time, **tables).named(name)
 
 
 def target(

@@ -46,6 +46,9 @@ class Estimator(BaseEstimator):
 
     extra: Mapping[str, Any] = {}  # defaults of parameters that the method does not have
     extra_doc: Mapping[str, str] = {}
+    with_new_rows: type | None = (
+        None  # the class for methods that can add rows, where it is another
+    )
     method: Method
     engine: Any
     fit_: Fit
@@ -53,7 +56,7 @@ class Estimator(BaseEstimator):
     @classmethod
     def of(cls, method: Method) -> type:
         """The class for a method of this family."""
-        return cls
+        return cls.with_new_rows if cls.with_new_rows and "no_fold_in" not in method.traits else cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""

@@ -21,7 +21,7 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import Method, from_sites, site_dims
+from bayesfac.core.method import from_sites, site_dims
 from bayesfac.sklearn.base import Estimator, Table, factor, table_of
 
 LEVELS = 100  # at most so many distinct values are taken as an ordinal scale
@@ -119,11 +119,6 @@ class Cells(Rows):
         "levels": "the ordinal scale, 5 for 1..5; None is the distinct values of X in `fit`"
     }
 
-    @classmethod
-    def of(cls, method: Method) -> type:
-        """NewCells if the method can add rows."""
-        return cls if "no_fold_in" in method.traits else NewCells
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -172,6 +167,9 @@ class NewCells(NewRows, Cells):
         return -float(np.sqrt(np.mean((mean - held.value) ** 2)))
 
 
+Cells.with_new_rows = NewCells
+
+
 class Visits(NewRows):
     """A transformer of counts: rows are users, columns items, and a zero is a count like any other.
 
@@ -203,11 +201,6 @@ class Topics(Rows):
 
     axes = ("row", "feature")
 
-    @classmethod
-    def of(cls, method: Method) -> type:
-        """NewTopics if the method can add rows."""
-        return cls if "no_fold_in" in method.traits else NewTopics
-
     def _data(self, X: Any, reset: bool) -> Views:
         return self._read(X, reset).container
 
@@ -223,6 +216,9 @@ class NewTopics(NewRows, Topics):
         probability = self.fit_.fold_in(data).predict(cells).mean
         tiny = np.finfo(float).tiny
         return float(np.average(np.log(np.maximum(probability, tiny)), weights=cells["value"]))
+
+
+Topics.with_new_rows = NewTopics
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

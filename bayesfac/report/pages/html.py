@@ -14,7 +14,7 @@ from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims, sites
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
-from bayesfac.report.diagnostics.held_out import WORDS
+from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER, WORDS
 from bayesfac.report.diagnostics.uses import USES
 from bayesfac.report.pages.templates import WORDS as WORDS_OF_STATISTICS
 from bayesfac.report.pages.templates import duration, number, render, score
@@ -70,14 +70,12 @@ def fit_html(fit: Any) -> str:
         what, findings = f"{chains} chain{'s' * (chains > 1)} of {draws} draws", []
         shapes = {name: tuple(values.shape[2:]) for name, values in fit.draws.items()}
         hint = ".diagnostics() judges it, .posterior has the draws, .predict(query) predicts."
-    rows = [
-        {
-            "name": site,
-            "axes": " × ".join(site_dims(fit.method, site)) or "–",
-            "shape": " × ".join(map(str, shape)) or "–",
-        }
-        for site, shape in shapes.items()
-    ]
+    rows = []
+    for site, shape in shapes.items():
+        axes, sizes = (
+            " × ".join(map(str, of)) or "–" for of in (site_dims(fit.method, site), shape)
+        )
+        rows.append({"name": site, "axes": axes, "shape": sizes})
     texts = {"engine": type(fit.engine).__name__, "what": what, "hint": hint}
     return render("fit.html.j2", fit=fit, findings=findings, sites=rows, **texts)
 
@@ -192,18 +190,14 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 # -- scores of a comparison ---------------------------------------------------------------------
 HINTS = {
+    **dict.fromkeys(
+        ("RMSE", "MAE", "MAE of level", "CRPS", "RPS", "perplexity"), "lower is better"
+    ),
+    **dict.fromkeys(LARGER_IS_BETTER, "higher is better"),
     "n": "held out",
-    "RMSE": "lower is better",
-    "MAE": "lower is better",
-    "MAE of level": "lower is better",
     "NMAE": "1 is a guess at random",
     "zero-one": "share of wrong levels",
-    "log score": "higher is better",
-    "ordinal log score": "higher is better",
-    "CRPS": "lower is better",
-    "RPS": "lower is better",
     "width": "of 90 % intervals",
-    "perplexity": "lower is better",
     "seconds": "compilation included",
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesfac.report.diagnostics.modes import heaps
+from bayesfac.report.diagnostics.align import heaps
 
 SEEDS = [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)]
 
