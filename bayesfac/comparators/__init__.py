@@ -72,13 +72,7 @@ from bayesfac.comparators.ridges import cssp, ls_ml, plst
 from bayesfac.comparators.specific import mlsf, ssjdr_mll
 from bayesfac.core.data import reading
 
-__all__ = [
-    "PROBABILITIES",
-    "as_labels",
-    "clusterings",
-    "grids",
-    "ridges",
-]
+__all__ = ["PROBABILITIES", "as_labels", "clusterings", "grids", "ridges"]
 
 
 def __dir__() -> tuple[str, ...]:

@@ -57,9 +57,8 @@ class Ranking:
     def difference(self, one: str, other: str, measure: str) -> tuple[float, float]:
         """The mean difference of a measure over users, and its standard error."""
         each = self.per_user[one][measure] - self.per_user[other][measure]
-        return float(each.mean()), float(
-            each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
-        )
+        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
+        return float(each.mean()), float(error)
 
 
 def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
@@ -95,21 +94,19 @@ def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     closed[place[train.user[rated]], train.item[rated]] = True
     counts = np.broadcast_to(popularity(train)[train.items].to_numpy(float), closed.shape)
     scores = {name: _expected(name, fit, train, users) for name, fit in fits.items()}
-    lists = {
-        name: top(score, PLACES, closed) for name, score in {**scores, POPULAR: counts}.items()
-    }
+    scores[POPULAR] = counts
+    lists = {name: top(score, PLACES, closed) for name, score in scores.items()}
     relevant = list(liked.values())
     per_user = {
         name: {f"{m}@{PLACES}": f(rows, relevant, PLACES) for m, f in MEASURES.items()}
         for name, rows in lists.items()
     }
-    table = pd.DataFrame(
-        {n: {m: v.mean() for m, v in each.items()} for n, each in per_user.items()}
-    ).T
-    shown = [catalogue_coverage(rows, train.n_items, PLACES) for rows in lists.values()]
-    return Ranking(
-        table.assign(**{"catalogue shown": shown}).rename_axis("fit"), per_user, train.mean
-    )
+    averages = {n: {m: v.mean() for m, v in each.items()} for n, each in per_user.items()}
+    table = pd.DataFrame(averages).T.rename_axis("fit")
+    table["catalogue shown"] = [
+        catalogue_coverage(rows, train.n_items, PLACES) for rows in lists.values()
+    ]
+    return Ranking(table, per_user, train.mean)
 
 
 def _expected(name: str, fit: Any, train: Ratings, users: np.ndarray) -> np.ndarray:
@@ -118,9 +115,7 @@ def _expected(name: str, fit: Any, train: Ratings, users: np.ndarray) -> np.ndar
     column = positions_of(fit.data.coords["item"], train.items)
     for what, at, labels in (("user", row, train.users[users]), ("item", column, train.items)):
         if (at < 0).any():
-            lost = plain(labels[int(np.argmin(at))])
-            raise ValueError(
-                f"Expected train= to be the data of {name!r}, which has no {what} {lost!r}"
-            )
+            lost = f"{what} {plain(labels[int(np.argmin(at))])!r}"
+            raise ValueError(f"Expected train= to be the data of {name!r}, which has no {lost}")
     width = len(fit.data.coords["item"])
     return means(fit.method, fit.hyper, fit._as_draws(), row, width, MEMORY)[:, column]

@@ -46,9 +46,8 @@ class Estimator(BaseEstimator):
 
     extra: Mapping[str, Any] = {}  # defaults of parameters that the method does not have
     extra_doc: Mapping[str, str] = {}
-    with_new_rows: type | None = (
-        None  # the class for methods that can add rows, where it is another
-    )
+    # the class for methods that can add rows, where it is another
+    with_new_rows: type | None = None
     method: Method
     engine: Any
     fit_: Fit

@@ -151,10 +151,9 @@ class Loo(Judged):
             for i, rows in enumerate((~self.bad, self.bad)):
                 axes.scatter(self.pointwise[rows], k[rows], color=colour(i), **points)
             axes.axhline(self.threshold, color=arviz_versions.GREY, ls="--")
-        how = (
-            f"Each point is {indefinite(self.unit)}; above the dashed line ({self.threshold:.2f}) "
-        )
-        how += "its score cannot be trusted. Points far to the left were predicted badly."
+        line = f"the dashed line ({self.threshold:.2f})"
+        how = f"Each point is {indefinite(self.unit)}; above {line} its score cannot be trusted. "
+        how += "Points far to the left were predicted badly."
         finding = _tails(self)
         finding = Finding(finding.level, f"Here: {finding.text}")
         return Picture(figure, f"Pareto k of {self.name}", how, finding)

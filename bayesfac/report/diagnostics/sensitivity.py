@@ -87,11 +87,7 @@ class Sensitivity(Judged):
 
 
 def sensitivity(
-    fit: Any,
-    data: Any,
-    query: Any = None,
-    alpha: tuple[float, float] = (0.8, 1.25),
-    memory: int = MEMORY,
+    fit: Any, data: Any, query: Any = None, alpha: tuple[float, float] = (0.8, 1.25)
 ) -> Sensitivity:
     """See `Fit.sensitivity`."""
     low, high = alpha
@@ -99,7 +95,7 @@ def sensitivity(
         raise ValueError(f"Expected alpha as two powers below and above 1, got {alpha!r}")
     draws, data = draws_and_data(fit, data)
     chains, length = next(iter(draws.values())).shape[:2]
-    prior, likelihood = log_parts(fit, data, draws, memory)
+    prior, likelihood = log_parts(fit, data, draws)
     top = top_of_hierarchy(fit, data, draws)
     logs = {"prior": np.sum([prior[site] for site in top], 0), "likelihood": likelihood}
     quantities, names = _quantities(fit, query)

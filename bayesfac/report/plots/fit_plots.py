@@ -53,11 +53,10 @@ def levels(name: str, prediction: Any, observed: np.ndarray | None = None) -> Pi
 def factors(name: str, fit: Any, site: str | None = None) -> Picture:
     """The largest entries of every component after alignment, with 90 % intervals of draws."""
     drawn = fit.draws is not None
-    values = (
-        few(fit.draws)
-        if drawn
-        else {s: np.asarray(v)[None, None] for s, v in sites(fit.params).items()}
-    )
+    if drawn:
+        values = few(fit.draws)
+    else:
+        values = {s: np.asarray(v)[None, None] for s, v in sites(fit.params).items()}
     gauge = gauge_of(fit.method, tuple(values))
     site, axis = _chosen(fit.method, gauge, values, site)
     aligned = align_draws(values, gauge) if drawn else None
@@ -87,16 +86,13 @@ def factors(name: str, fit: Any, site: str | None = None) -> Picture:
 
 def _judged(aligned: Any) -> Finding:
     if aligned is None:
-        return Finding(
-            "care", "Here: one value; a point fit does not know how sure its factors are."
-        )
+        text = "Here: one value; a point fit does not know how sure its factors are."
+        return Finding("care", text)
     if aligned.ambiguous or aligned.modes > 1:
         text = aligned.notes[0] if aligned.ambiguous else aligned.modes_in_words
         return Finding("care", f"Here: do not interpret single entries. {text}")
-    text = (
-        f"Here: all draws in one frame, median residual {float(np.median(aligned.residual)):.2f}."
-    )
-    return Finding("good", text)
+    typical = float(np.median(aligned.residual))
+    return Finding("good", f"Here: all draws in one frame, median residual {typical:.2f}.")
 
 
 def _chosen(
@@ -135,6 +131,5 @@ def clusters(name: str, table: pd.DataFrame) -> Picture:
     sure = float((table["probability"] >= 0.9).mean())
     how = "Each bar is a cluster; the colour says how probable the cluster is for its rows."
     text = f"Here: {sure:.0%} of the rows have a cluster of probability 0.9 or more."
-    return Picture(
-        figure, f"Clusters of {name}", how, Finding("good" if sure >= 0.5 else "care", text)
-    )
+    finding = Finding("good" if sure >= 0.5 else "care", text)
+    return Picture(figure, f"Clusters of {name}", how, finding)

@@ -75,11 +75,11 @@ def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
                 texts.append(f"{name} (too {_width(gap)} by {100 * abs(gap):.0f} points)")
         axes.set_xticks(range(len(table)), table.index, rotation=35, ha="right")
     how = f"Each point is a group of held-out {words.what}, its bar 95 % noise; all should touch 90 %."
-    finding = Finding("good", f"Here: all groups of {words.who} touch 90 %.")
+    text = f"Here: all groups of {words.who} touch 90 %."
     if max(beyond) > 0:
         most = f"{100 * max(beyond):.1f} points beyond noise"
         text = f"Here: some groups of {words.who} miss 90 %, by at most {most}."
-        finding = Finding("good", text)
+    finding = Finding("good", text)
     if texts:
         finding = Finding("care", f"Here: intervals of some groups are off for {', '.join(texts)}.")
     return Picture(figure, "Coverage by activity", how, finding)
@@ -147,10 +147,8 @@ def _outside(scores: Mapping[str, Scores]) -> Finding:
     if large:
         return Finding("care", f"Here: the distribution is off for {', '.join(large + small)}.")
     if small:
-        text = (
-            f"Here: off beyond noise for {', '.join(small)}, which moves no coverage by more than "
-        )
-        return Finding("good", f"{text}{100 * TOLERANCE:.0f} points.")
+        small_enough = f"which moves no coverage by more than {100 * TOLERANCE:.0f} points"
+        return Finding("good", f"Here: off beyond noise for {', '.join(small)}, {small_enough}.")
     return Finding("good", "Here: uniform within noise.")
 
 
