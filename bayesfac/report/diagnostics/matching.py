@@ -169,7 +169,6 @@ def align_permutation(
     draws: Sequence[np.ndarray],
     axes: Sequence[int],
     pivot: Sequence[np.ndarray] | None = None,
-    signed: Sequence[bool] | None = None,
     *,
     groups: Sequence[int] | None = None,
     even: bool = False,
@@ -185,10 +184,8 @@ def align_permutation(
     pivot : sequence of arrays, optional
         By default the mean of the draws, reordered to the draw whose components have the most
         central sizes.
-    signed : sequence of bool, optional
-        Sites whose components may change their sign, all together; none by default.
     groups : sequence of int, optional
-        Instead of `signed`: the number of the group of each site, -1 for a site whose signs are fixed. The
+        The number of the group of each site, -1 for a site whose signs are fixed, as all are by default. The
         sites of a group change their sign together; with `even` in an even number of groups.
 
     Examples
@@ -197,13 +194,12 @@ def align_permutation(
     >>> match = align_permutation([np.stack([topics, topics[::-1]])], [0], pivot=[topics])
     >>> match.moves.tolist(), bool((match.draws[0] == topics).all())
     ([[0, 1], [1, 0]], True)
-    >>> match = align_permutation([np.stack([topics, -topics])], [0], pivot=[topics], signed=[True])
+    >>> match = align_permutation([np.stack([topics, -topics])], [0], pivot=[topics], groups=[0])
     >>> bool((match.draws[0] == topics).all())
     True
     """
     draws = [_checked(site, 2) for site in draws]
-    if groups is None:
-        groups = [0 if flips else -1 for flips in signed or [False] * len(draws)]
+    groups = [-1] * len(draws) if groups is None else groups
     parts = [_by_component(site, axis) for site, axis in zip(draws, axes, strict=True)]
     if pivot is None:
         sizes = sum(np.sort(np.linalg.norm(part, axis=2), axis=1) for part in parts)

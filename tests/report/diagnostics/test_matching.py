@@ -105,14 +105,14 @@ def test_signs_are_undone_with_the_labels() -> None:
     a = np.stack([u[:, o] for o in orders]) * signs
     b = np.stack([v[:, o] for o in orders]) * signs
     size = np.stack([np.abs(u[0, o]) for o in orders])  # turns with the labels, has no sign
-    match = align_permutation([a, b, size], [1, 1, 0], signed=[True, True, False])
+    match = align_permutation([a, b, size], [1, 1, 0], groups=[0, 0, -1])
     assert match.residual.max() < 1e-6 and not match.ambiguous
     np.testing.assert_allclose(match.draws[0].std(0).max(), 0, atol=1e-12)
     np.testing.assert_allclose(
         match.draws[0] @ match.draws[1].swapaxes(1, 2), a @ b.swapaxes(1, 2), atol=1e-12
     )
     np.testing.assert_allclose(match.draws[2][0], np.abs(match.draws[0][0, 0]))
-    pivot = align_permutation([a, b, size], [1, 1, 0], [u, v, np.abs(u[0])], [True, True, False])
+    pivot = align_permutation([a, b, size], [1, 1, 0], [u, v, np.abs(u[0])], groups=[0, 0, -1])
     np.testing.assert_allclose(pivot.draws[0], np.broadcast_to(u, a.shape))
     unsigned = align_permutation([a, b, size], [1, 1, 0])
     assert unsigned.residual.mean() > 0.5, "without signs the copies cannot be undone"
