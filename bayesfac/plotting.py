@@ -11,7 +11,7 @@ from bayesfac.report.arviz_versions import SHORTEST, kept_open
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.held_out import Scores, score
 from bayesfac.report.plots import fit_plots
-from bayesfac.report.plots.chain_plots import objective, spotlight, spotlit, trace
+from bayesfac.report.plots.chain_plots import objective, spotlight, trace
 from bayesfac.report.plots.held_out_plots import beside, coverage_curve
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class Plots:
         diagnosis = diagnostics(self._fit)
         if diagnosis.kind != "sampler" or diagnosis.quantities["probe"].shape[1] < SHORTEST:
             return self._shown(objective, self._name, self._fit, diagnosis)
-        tree = spotlight(diagnosis)
-        return self._shown(trace, self._name, tree, spotlit(diagnosis, tree))
+        return self._shown(trace, self._name, *spotlight(diagnosis))
 
     def levels(self, query: Any = None) -> Any:
         """The probability of each level for twelve cells of a query, from low to high predictions.

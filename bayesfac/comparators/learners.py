@@ -172,8 +172,6 @@ def lasso(x: Any, Z: np.ndarray, gamma: float) -> np.ndarray:
     """V that minimises |x V - Z|^2 / 2 + gamma |V|_1, by coordinate descent; a column of V does not depend on
     the others.
 
-    Examples
-    --------
     >>> lasso(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0], [0.1]]), 0.5).tolist()
     [[2.5], [0.0]]
     """

@@ -234,8 +234,6 @@ def grouped(A: np.ndarray, groups: int, seed: int) -> np.ndarray:
 def set_numbers(y: np.ndarray) -> np.ndarray:
     """The number of every row's set among the distinct rows of y, over the largest number.
 
-    Examples
-    --------
     >>> set_numbers(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).tolist()
     [0.0, 0.5, 1.0, 0.0]
     """

@@ -95,8 +95,6 @@ def stacking(each: np.ndarray | Sequence[Any], weights: Any = None) -> np.ndarra
     No mixture is better than the present one by more than log max_k of the mean share of fit k over w_k; the
     search ends when that is small.
 
-    Examples
-    --------
     >>> stacking([[-1.0, -3.0], [-3.0, -1.0]]).tolist()
     [0.5, 0.5]
     """

@@ -76,10 +76,9 @@ def posterior_pictures(
     """Trace, ranks, effective sample size, distributions, energy and posterior predictive check."""
     if diagnosis.quantities["probe"].shape[1] < arviz_versions.SHORTEST:
         return []  # too few draws for any curve
-    tree = spotlight(diagnosis)
+    tree, rows = spotlight(diagnosis)
     pictures = []
     if diagnosis.kind == "sampler":
-        rows = spotlit(diagnosis, tree)
         pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
     pictures.append(distributions(name, tree))
     if "energy" in fit.stats and apart(fit) == 1:  # of successive transitions
@@ -89,9 +88,10 @@ def posterior_pictures(
     return pictures
 
 
-def spotlight(diagnosis: Diagnostics) -> xr.DataTree:
-    """Four quantities as a DataTree: log joint, scalars, slowest prediction, largest singular value.
+def spotlight(diagnosis: Diagnostics) -> tuple[xr.DataTree, pd.DataFrame]:
+    """Four quantities as a DataTree, a panel each, and their rows of the table of diagnostics.
 
+    They are the log joint, scalars, the slowest prediction and the largest singular value.
     Quantities that were computed from every n-th draw only are replaced by predictions of middling R-hat.
     """
     length = max(values.shape[1] for values in diagnosis.quantities.values())
@@ -106,13 +106,7 @@ def spotlight(diagnosis: Diagnostics) -> xr.DataTree:
     first = dict(list(chosen.items())[:PANELS])
     titles = _titles([str(diagnosis.table.index[row]) for row in first])
     tree = arviz_base.from_dict({"posterior": dict(zip(titles, first.values(), strict=True))})
-    tree.attrs["rows"] = list(first)
-    return tree
-
-
-def spotlit(diagnosis: Diagnostics, tree: xr.DataTree) -> pd.DataFrame:
-    """The rows of the table of diagnostics that belong to the panels of the tree."""
-    return diagnosis.table.iloc[tree.attrs["rows"]]
+    return tree, diagnosis.table.iloc[list(first)]
 
 
 def _titles(labels: list[str]) -> list[str]:

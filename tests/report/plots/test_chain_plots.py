@@ -3,7 +3,7 @@
 import numpy as np
 
 from bayesfac.report.diagnostics.diagnose import diagnostics
-from bayesfac.report.plots.chain_plots import replicates, spotlight, spotlit
+from bayesfac.report.plots.chain_plots import replicates, spotlight
 from tests.report import fakes
 
 
@@ -21,12 +21,11 @@ def test_long_names_that_begin_alike_have_panels_of_their_own() -> None:
     """What a caption says of the panels is computed from the quantities in them."""
     diagnosis = diagnostics(fakes.sampled_ratings(chains=4, draws=100))
     table = diagnosis.table
-    plain = spotlight(diagnosis)
+    plain, _ = spotlight(diagnosis)
     table.index = [name.replace("(", "(customer-of-the-shop-0") for name in table.index]
-    tree = spotlight(diagnosis)
+    tree, rows = spotlight(diagnosis)
     panels = tree["posterior"].data_vars
     assert len(panels) == len(plain["posterior"].data_vars) == 4
-    rows = spotlit(diagnosis, tree)
     assert len(rows) == 4
     for values, mean in zip(panels.values(), rows["mean"], strict=True):
         np.testing.assert_allclose(float(values.mean()), mean, rtol=1e-6)
