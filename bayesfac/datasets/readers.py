@@ -40,7 +40,7 @@ def described_100k(members: Mapping[str, bytes]) -> Arrays:
     """u.data, u.user (id|age|sex|occupation|zip), u.item (id|title|...|19 flags), u.genre (name|number)."""
     data, users, items, genres = members.values()
     arrays = ratings({"u.data": data})
-    user, item = (_by_id(_texts(text, b"|")) for text in (users, items))
+    user, item = (_texts(text, b"|").sort_values(0) for text in (users, items))
     names = _texts(genres, b"|")[0].astype(str).to_numpy()
     occupation, code = np.unique(user[3].to_numpy(str), return_inverse=True)
     arrays["item_genres"] = item.iloc[:, -len(names) :].to_numpy(np.uint8)
@@ -53,7 +53,7 @@ def described_1m(members: Mapping[str, bytes]) -> Arrays:
     """ratings.dat, users.dat (id::sex::ages::occupation::zip) and movies.dat (id::title::genre|genre)."""
     data, users, films = members.values()
     arrays = ratings({"ratings.dat": data})
-    user = _by_id(_texts(users, b"::"))
+    user = _texts(users, b"::").sort_values(0)
     film = _texts(films, b"::")
     flags = film[2].str.get_dummies("|")
     genres = np.zeros((int(film[0].max()), flags.shape[1]), np.uint8)
@@ -112,11 +112,7 @@ def _table(text: bytes, separator: str, skip: int = 0, dtype: type = np.int64) -
     return pd.read_csv(io.BytesIO(text), dtype=dtype, engine="c", **layout).to_numpy()
 
 
-def _texts(text: bytes, separator: bytes) -> pd.DataFrame:
+def _texts(text: bytes, separator: bytes) -> Any:
     """A table of texts and numbers, with columns 0, 1, ..."""
     one = io.BytesIO(text.replace(separator, b"\x1f"))
     return pd.read_csv(one, sep="\x1f", header=None, quoting=3, encoding="latin-1")
-
-
-def _by_id(table: pd.DataFrame) -> pd.DataFrame:
-    return table.iloc[np.argsort(table[0].to_numpy())]

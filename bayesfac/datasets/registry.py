@@ -66,30 +66,22 @@ class Record:
     note: str = ""
 
 
-def _ratings_check(users: int, items: int, counts: tuple[int, ...]) -> Callable[[Arrays], None]:
-    """A check of the numbers of users, items and ratings of each level 1..R."""
-
-    def check(arrays: Arrays) -> None:
-        _present(arrays, ("user", "item", "rating"))
-        _equal("ratings", len(arrays["rating"]), sum(counts))
-        levels = np.bincount(arrays["rating"].astype(int), minlength=len(counts) + 1)
-        _equal("ratings of each level", tuple(levels.tolist()), (0, *counts))
-        _equal("users", len(np.unique(arrays["user"])), users)
-        _equal("items", len(np.unique(arrays["item"])), items)
-
-    return check
+def _check_ratings(users: int, items: int, counts: tuple[int, ...], arrays: Arrays) -> None:
+    """Check the numbers of users, items and ratings of each level 1..R."""
+    _present(arrays, ("user", "item", "rating"))
+    _equal("ratings", len(arrays["rating"]), sum(counts))
+    levels = np.bincount(arrays["rating"].astype(int), minlength=len(counts) + 1)
+    _equal("ratings of each level", tuple(levels.tolist()), (0, *counts))
+    _equal("users", len(np.unique(arrays["user"])), users)
+    _equal("items", len(np.unique(arrays["item"])), items)
 
 
-def _views_check(features: dict[str, int], classes: tuple[int, ...]) -> Callable[[Arrays], None]:
-    """A check of the widths of the views and the sizes of the classes."""
-
-    def check(arrays: Arrays) -> None:
-        _present(arrays, ("y", *(f"view_{name}" for name in features)))
-        _equal("rows of each class", tuple(np.bincount(arrays["y"]).tolist()), classes)
-        for name, width in features.items():
-            _equal(f"shape of {name}", arrays[f"view_{name}"].shape, (sum(classes), width))
-
-    return check
+def _check_views(features: dict[str, int], classes: tuple[int, ...], arrays: Arrays) -> None:
+    """Check the widths of the views and the sizes of the classes."""
+    _present(arrays, ("y", *(f"view_{name}" for name in features)))
+    _equal("rows of each class", tuple(np.bincount(arrays["y"]).tolist()), classes)
+    for name, width in features.items():
+        _equal(f"shape of {name}", arrays[f"view_{name}"].shape, (sum(classes), width))
 
 
 def _present(arrays: Arrays, names: tuple[str, ...]) -> None:
@@ -127,7 +119,7 @@ _MOVIELENS_100K = _MOVIELENS(
     size="943 users x 1682 items, 100000 ratings",
     home="https://grouplens.org/datasets/movielens/100k/",
     file="movielens_100k.npz",
-    check=_ratings_check(943, 1682, (6110, 11370, 27145, 34174, 21201)),
+    check=partial(_check_ratings, 943, 1682, (6110, 11370, 27145, 34174, 21201)),
     sources=(
         Source(
             file="ml-100k.zip",
@@ -147,7 +139,7 @@ _MOVIELENS_1M = _MOVIELENS(
     size="6040 users x 3706 items, 1000209 ratings",
     home="https://grouplens.org/datasets/movielens/1m/",
     file="movielens_1m.npz",
-    check=_ratings_check(6040, 3706, (56174, 107557, 261197, 348971, 226310)),
+    check=partial(_check_ratings, 6040, 3706, (56174, 107557, 261197, 348971, 226310)),
     sources=(
         Source(
             file="ml-1m.zip",
@@ -175,7 +167,7 @@ _HANDWRITTEN = Record(
     "doi:10.24432/C5HC70",
     home="https://archive.ics.uci.edu/dataset/72/multiple+features",
     file="handwritten.npz",
-    check=_views_check(_FEATURES, (200,) * 10),
+    check=partial(_check_views, _FEATURES, (200,) * 10),
     note="the copy of a public package, as no digest of the publisher's archive could be confirmed; rows "
     "are sorted by class; kar has negative values: leave it out for methods for counts",
     sources=(

@@ -93,7 +93,7 @@ class Pairs(Cells):
 
     def fit(self, X: Any, y: Any) -> "Pairs":
         """Fit to these ratings."""
-        user, item = self._pairs(X, reset=True)
+        user, item = self._labels(X, reset=True).values()
         check_consistent_length(user, y)
         values = np.asarray(y)
         self.fit_ = self._run(Ratings(user, item, values, **scale_of(self, values)))
@@ -109,7 +109,7 @@ class Pairs(Cells):
         """
         if not hasattr(self, "fit_"):
             return self.fit(X, y)
-        user, item = self._pairs(X, reset=False)
+        user, item = self._labels(X, reset=False).values()
         check_consistent_length(user, y)
         new = pd.DataFrame({"user": user, "item": item, "rating": np.asarray(y)})
         every = pd.concat([self._told, new], ignore_index=True)
@@ -128,12 +128,8 @@ class Pairs(Cells):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the root mean squared error; warns if most users of X were not in fit."""
-        self._warn_of_new_users(X)
-        return super().score(X, y, sample_weight)
-
-    def _warn_of_new_users(self, X: Any) -> None:
         check_is_fitted(self)
-        user, item = self._pairs(X, reset=False)
+        user, item = self._labels(X, reset=False).values()
         row = self.fit_.data.locate({"user": user, "item": item})[0].row
         new, n = len(pd.unique(user[row < 0])), len(pd.unique(user))
         if 2 * new > n:
@@ -141,8 +137,9 @@ class Pairs(Cells):
                 f"{new} of the {n} users of X were not in fit: their ratings are predicted from the prior. "
                 "Pass cv=bf.split.PairFolds() to test other ratings of known users",
                 DataWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
+        return super().score(X, y, sample_weight)
 
     def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
         """The two columns as user and item, whatever their names."""
@@ -150,10 +147,6 @@ class Pairs(Cells):
         if len(columns) != 2:
             raise ValueError(f"Expected X as pairs (user, item), got {len(columns)} columns")
         return dict(zip(("user", "item"), columns, strict=True))
-
-    def _pairs(self, X: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        labels = self._labels(X, reset)
-        return labels["user"], labels["item"]
 
 
 __getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs, "Tensor": Cells})

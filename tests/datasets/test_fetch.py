@@ -7,6 +7,7 @@ import subprocess
 import urllib.request
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def toy(alone, monkeypatch):
         name="toy",
         file="toy.npz",
         sources=(canonical, source(WHEEL)),
-        check=registry._ratings_check(2, 2, COUNTS),
+        check=partial(registry._check_ratings, 2, 2, COUNTS),
     )
     monkeypatch.setitem(registry.RECORDS, "toy", record)
     return record
