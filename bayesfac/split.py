@@ -94,6 +94,7 @@ def holdout(
     >>> len(train), len(test), test.shape
     (3, 1, (2, 2))
     """
+    _check_kind(data, Ratings, Tensor, Tasks, Views)
     if not 0 < fraction < 1:
         raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
     if by not in ("random", "time"):
@@ -129,7 +130,7 @@ def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[List
     >>> [len(test) for train, test in k_fold(ratings, 2)]
     [2, 2]
     """
-    _refuse(ratings, Tasks)
+    _check_kind(ratings, Ratings, Tensor)
     return (_divide(ratings, fold) for fold in _folds(len(ratings), k, seed, "rating"))
 
 
@@ -195,7 +196,7 @@ def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -
     >>> weak_generalisation(ratings).test.frame()["user"].tolist()
     [0, 1]
     """
-    _refuse(ratings, Tasks, Tensor, Views)
+    _check_kind(ratings, Ratings)
     held = _per_user(ratings, np.unique(ratings.user), held_out, np.random.default_rng(seed))
     return Weak(*_divide(ratings, held))
 
@@ -212,7 +213,7 @@ def strong_generalisation(
     >>> len(parts.train), len(parts.given), len(parts.test)
     (2, 1, 1)
     """
-    _refuse(ratings, Tasks, Tensor, Views)
+    _check_kind(ratings, Ratings)
     rated = np.unique(ratings.user)
     checks.whole_number("n_users", n_users, 1)
     if n_users >= len(rated):
@@ -227,12 +228,15 @@ def strong_generalisation(
     return Strong(ratings.take(~new), ratings.take(new & ~tested), ratings.take(tested))
 
 
-def _refuse(data: Any, *kinds: type) -> None:
-    """Refuse containers whose cells are no ratings of users, or, as labels, follow the rows of views."""
+def _check_kind(data: Any, *kinds: type) -> None:
+    """Check that the data are one of these containers. A table has `take` too, and divides wrongly."""
     if isinstance(data, kinds):
+        return
+    names = ", ".join(kind.__name__ for kind in kinds)
+    hint = "" if isinstance(data, Tensor | Views) else ": bf.Ratings(data) reads a table"
+    if isinstance(data, Tasks):
         hint = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
-        hint = hint if isinstance(data, Tasks) else ""
-        raise TypeError(f"Expected ratings, got {type(data).__name__}{hint}")
+    raise TypeError(f"Expected {names}, got {type(data).__name__}{hint}")
 
 
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:

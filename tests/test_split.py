@@ -173,8 +173,20 @@ def test_containers_without_ratings_are_refused():
         ):
             call(tasks)
     for data, name in ((tasks, "Tasks"), (views, "Views")):
-        with pytest.raises(TypeError, match=f"Expected ratings, got {name}"):
+        with pytest.raises(TypeError, match=f"Expected Ratings, got {name}"):
             split.strong_generalisation(data, 2)
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame({"user": [0, 0, 1]}), np.ones((3, 2))])
+def test_tables_are_refused(table):
+    """`holdout` and `k_fold` took a mask for positions: both parts repeated the first two rows."""
+    calls = (lambda: split.holdout(table, 0.5), lambda: split.holdout(table, 0.5, by="time"))
+    folds = (lambda: split.k_fold(table, 2), lambda: split.weak_generalisation(table))
+    for call in (*calls, *folds, lambda: split.strong_generalisation(table, 1)):
+        with pytest.raises(
+            TypeError, match=r"Expected Ratings.*, got .*: bf.Ratings\(data\) reads"
+        ):
+            call()
 
 
 def test_labels_of_a_share_of_every_task_are_hidden():
