@@ -9,7 +9,7 @@ where the list ends.
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,6 +22,7 @@ from bayesfac.core import checks
 from bayesfac.core.calls import workers
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.reading import is_named
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
@@ -113,7 +114,7 @@ def _container(data: Any) -> Ratings | Tasks | Views:
         data = Ratings(data)
     elif isinstance(data, tuple) and len(data) == 2:
         data = Tasks(*data)
-    elif isinstance(data, Mapping):
+    elif is_named(data):
         data = Views(data)
     if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Counts | Relations):
         raise TypeError(

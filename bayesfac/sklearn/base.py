@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_non_negative, validate_data
 
 from bayesfac.api import Fit, fit
+from bayesfac.core.data import reading
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
 from bayesfac.inference import engine_for
@@ -135,8 +135,7 @@ def _several(X: Any) -> dict[str, Any] | None:
         return {name: X[name] for name in X.columns.unique(0)}
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         return {f"view{i}": x for i, x in enumerate(X)}
-    several = isinstance(X, Mapping) and not sp.issparse(X)  # scipy's DOK is a dict
-    return dict(X) if several else None
+    return dict(X) if reading.is_named(X) else None
 
 
 def factor(fit: Fit, axis: str) -> str:

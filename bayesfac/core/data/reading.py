@@ -5,7 +5,7 @@ Labels are compared by what they read as: 7, 7.0 and "7" are one label, "007" is
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -282,6 +282,11 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     csr.eliminate_zeros()
     rows = pd.RangeIndex(csr.shape[0]) if rows is None else rows
     return csr, rows, pd.RangeIndex(csr.shape[1]) if columns is None else columns
+
+
+def is_named(raw: Any) -> bool:
+    """Whether the data are a mapping name -> part. A scipy dok matrix is a dict too, but one part."""
+    return isinstance(raw, Mapping) and not sp.issparse(raw)
 
 
 def digest(parts: Sequence[Any]) -> str:

@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
 def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str, pd.Index]]:
     """The pieces of all tasks, and the columns of every block."""
-    nested = list(views.items()) if isinstance(views, Mapping) else views
+    nested = list(views.items()) if reading.is_named(views) else views
     if not _by_task(nested):
         whole = _views(views)
         for raw, what in ((labels, "labels"), (task, "task")):
@@ -42,7 +42,7 @@ def read(views: Any, labels: Any, task: Any) -> tuple[dict[Any, Piece], dict[str
         return _pooled(whole, labels, task)
     if task is not None:
         raise ValueError("Expected `task` only where views hold all rows together, got both")
-    if labels is not None and not isinstance(labels, Mapping):
+    if labels is not None and not reading.is_named(labels):
         raise TypeError(f"Expected labels as task -> matrix, got {type(labels).__name__}")
     names = [name for name, _ in nested]
     if again := [name for name in names if names.count(name) > 1]:
@@ -68,7 +68,10 @@ def _by_task(nested: Any) -> bool:
     if not isinstance(nested, list) or not nested:
         return False
     pair = [isinstance(part, tuple) and len(part) == 2 for part in nested]
-    own = [p and isinstance(part[1], Mapping | Views) for p, part in zip(pair, nested, strict=True)]
+    own = [
+        two and (isinstance(part[1], Views) or reading.is_named(part[1]))
+        for two, part in zip(pair, nested, strict=True)
+    ]
     if any(own) and not all(own):
         odd, two = nested[own.index(False)], pair[own.index(False)]
         what = f"{type(odd[1]).__name__} for task {odd[0]!r}" if two else type(odd).__name__
@@ -79,7 +82,7 @@ def _by_task(nested: Any) -> bool:
 def _check_order(views: Any, raw: Any, rows: pd.Index, what: str) -> None:
     """Refuse a table with the labels of the views' rows in another order, also where these are numbers. Views
     of arrays have places only, so that the place decides."""
-    parts = list(views.values()) if isinstance(views, Mapping) else views
+    parts = list(views.values()) if reading.is_named(views) else views
     parts = parts if isinstance(parts, list | tuple) else [parts]
     if not isinstance(raw, pd.DataFrame | pd.Series) or len(raw) != len(rows):
         return
@@ -111,7 +114,7 @@ def _told_apart(pieces: dict[Any, Piece]) -> dict[Any, Piece]:
 
 
 def _views(data: Any) -> Views:
-    if isinstance(data, Mapping) and not data:
+    if reading.is_named(data) and not data:
         raise ValueError("Expected at least one view, got none")
     views = data if isinstance(data, Views) else Views(data)
     if LABELS in views.names:
@@ -187,7 +190,7 @@ def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
                 f"{row}, got {reading.plain(raw.index[row])!r}"
             )
         raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
-    if isinstance(raw, Mapping):
+    if reading.is_named(raw):
         raise TypeError(f"Expected {what} as one matrix for all rows, got {type(raw).__name__}")
     try:
         table = raw if sp.issparse(raw) else reading.array(raw)

@@ -74,7 +74,7 @@ COUNTS = np.array([[0, 1], [1, 0], [1, 1], [0, 1]])
 KINDS = [
     lambda x: x.astype(np.float32), lambda x: x.astype(np.uint8), lambda x: x.astype(bool),
     np.asfortranarray, lambda x: x.tolist(), lambda x: tuple(map(tuple, x)), pd.DataFrame, jnp.asarray,
-    lambda x: np.ma.masked_array(x, np.zeros_like(x)), sp.csr_matrix, sp.csc_array,
+    lambda x: np.ma.masked_array(x, np.zeros_like(x)), sp.csr_matrix, sp.csc_array, sp.dok_matrix,
     lambda x: sp.coo_matrix(x.astype(bool)),
     lambda x: sp.coo_matrix((np.r_[1.0, x[x > 0]], (np.r_[0, x.nonzero()[0]], np.r_[0, x.nonzero()[1]])))
     - sp.coo_matrix(([1.0], ([0], [0])), shape=x.shape),  # a stored zero
@@ -87,6 +87,7 @@ def test_every_kind_of_array_is_the_same_numbers(kind):
     made, task = KINDS[kind](COUNTS), ["b", "a", "b", "a"]
     first = Tasks({"v": COUNTS}, COUNTS, task=task)
     assert Tasks({"v": made}, made, task=task).fingerprint() == first.fingerprint()
+    assert Tasks(made, made).fingerprint() == Tasks(COUNTS, COUNTS).fingerprint()
     own = Tasks({"b": {"v": made}}, {"b": made})
     assert own.fingerprint() == Tasks({"b": {"v": COUNTS}}, {"b": COUNTS}).fingerprint()
 
