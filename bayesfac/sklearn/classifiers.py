@@ -71,7 +71,9 @@ class Labels(ClassifierMixin, Estimator):
         check_classification_targets(known)
         kind = type_of_target(known)
         self._single = kind != "multilabel-indicator"
-        if not self._single:
+        if not self._single:  # scikit-learn calls any two numbers an indicator
+            if not (ok := np.isin(known, (0, 1))).all():
+                raise ValueError(f"Expected labels of 0 and 1, got {plain(known[~ok][0])!r}")
             self.classes_ = np.arange(y.shape[1]) if named is None else np.asarray(named)
             return y.astype(float)
         if y.ndim == 2 and y.shape[1] > 1:

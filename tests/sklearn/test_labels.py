@@ -60,6 +60,14 @@ def test_classes_are_labels_of_which_every_row_has_one():
         own.fit(X, np.stack([GROUP, 2 * GROUP], 1))
 
 
+def test_two_numbers_that_are_no_labels_are_refused():
+    """scikit-learn calls them an indicator of labels: every label of 1 and 2 was predicted as 1."""
+    for name in ("leml", "heres"):
+        for two, said in ((Y + 1, "got 2"), (2 * Y - 1, "got -1")):
+            with pytest.raises(ValueError, match=f"Expected labels of 0 and 1, {said}"):
+                getattr(estimators, name)(engine=FEW).fit(X, two)
+
+
 def test_an_intercept():
     away = X[:, :3] + 50.0
     bare, own = (estimators.lsml(constant=c) for c in (False, True))
