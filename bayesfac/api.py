@@ -164,8 +164,8 @@ class Fit:
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
         """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.
 
-        All other parameters stay. Users and items are drawn, with their own uncertainty, if the method has
-        conditionals. Other rows are fitted for each draw, without it. See `update` for more ratings.
+        All other parameters stay. With conditionals, users, items and rows of views are drawn, with their own
+        uncertainty. Other rows are fitted for each draw, without it. See `update` for more ratings.
 
         Examples
         --------

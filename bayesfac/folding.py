@@ -39,12 +39,13 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
         raise ValueError(f"Expected rows='user', or of ratings and counts 'item', got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
-    by_law = isinstance(data, Ratings) and new_rows.drawable(method, fit.hyper, _one(held), rows)
+    axis = "row" if isinstance(data, Views) else rows
+    by_law = _by_law(fit, data, _one(held), axis)
     _check_can(fit, data, rows, by_law)
     data, held = _as_training(fit, data, held, rows)
     if by_law and not fit.is_point:
         key = jax.random.fold_in(jax.random.key(fit.seed), len(rows))
-        new = new_rows.drawn(method, fit.hyper, data, held, rows, key)
+        new = new_rows.drawn(method, fit.hyper, data, held, axis, key)
     else:
         new = _fitted(fit, data, held, rows, by_law)
     # how the run went stays true of what is held; the log joint was that of other rows
@@ -58,6 +59,15 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
     return replace(fit, result=result, data=_card(fit.data, data, rows, given))
+
+
+def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
+    """Whether the rows have laws of their own, given all other sites. A point of views has its own step."""
+    if isinstance(data, Views):
+        own = new_rows.own_sites(fit.method, held, axis)
+        alone = "no_fold_in" not in fit.method.traits and set(own) <= set(fit.method.own_rows)
+        return alone and not fit.is_point and new_rows.drawable(fit.method, fit.hyper, held, axis)
+    return isinstance(data, Ratings) and new_rows.drawable(fit.method, fit.hyper, held, axis)
 
 
 def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

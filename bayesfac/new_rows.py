@@ -1,10 +1,11 @@
 """New rows of a finished fit from their own conditional, with all other sites held.
 
-Given the other side a row is independent of all other rows. So rows of new users are drawn by the
-conditionals of the users' sites, as if the new users were the only users: anew for each draw of a posterior.
-Where a method has auxiliary variables, or two sites of a user, the rows of each draw take `SWEEPS` sweeps.
-They begin at the rows of the draw before, which are nearly a draw already; the first of a chain begin at the
-mean of the rows of training and take `FIRST` sweeps more. `benchmarks/new_rows.py` compares with 64 sweeps.
+Given the other side a row is independent of all other rows. So rows of new users, and of topic models
+without graphs, are drawn by the conditionals of the rows' sites, as if they were the only rows: anew for each
+draw of a posterior. Where a method has auxiliary variables, or two sites of a row, each draw takes `SWEEPS`
+sweeps. They begin at the rows of the draw before, which are nearly a draw already; the first of a chain begin
+at the mean of the rows of training and take `FIRST` sweeps more. `benchmarks/new_rows.py` compares with 64
+sweeps.
 """
 
 import warnings
@@ -30,7 +31,7 @@ Sites = Mapping[str, np.ndarray]  # {site: (chain, draw, ...)}
 
 
 def own_sites(method: Method, held: Sites, axis: str) -> tuple[str, ...]:
-    """The sites with a row for each user, or for each item."""
+    """The sites with a row for each user, for each item, or for each row of views."""
     return tuple(site for site in held if axis in site_dims(method, site))
 
 
@@ -55,7 +56,8 @@ def drawn(
     method: Method, hyper: Any, data: Any, held: Sites, axis: str, key: jax.Array
 ) -> dict[str, np.ndarray]:
     """{site: (chain, draw, ...)} of the rows of `data`, one draw of them for each draw of `held`."""
-    rows: Any = at_mean(method, held, axis, data.shape[axis == "item"])
+    count = data.n_rows if axis == "row" else data.shape[axis == "item"]
+    rows: Any = at_mean(method, held, axis, count)
     others = {site: value for site, value in held.items() if site not in rows}
     chains, draws = next(iter(held.values())).shape[:2]
     exact = method.augment is None and len(rows) == 1

@@ -168,6 +168,32 @@ def test_new_rows_have_their_best_shares(name):
         fit.fold_in(views | {"x": COUNTS[:, :2]})
 
 
+@pytest.mark.parametrize("name", ["plsa", "mvplsa"])
+def test_draws_have_draws_of_new_rows(name):
+    """Beside the posterior of each row's shares, by quadrature at every draw of the topics. Every row had its
+    likeliest shares."""
+    views = {"x": COUNTS[:, :5], "y": COUNTS[:, 5:]} if name == "mvplsa" else {"x": COUNTS}
+    more = {"n_topics": 2, "b": 2.0} if name == "mvplsa" else {}
+    engine = bf.Gibbs(200, 1000, 2)
+    fit = bf.fit(
+        name, bf.Views(views), engine, n_components=2, a=1.5, c=1.2, progress=False, **more
+    )
+    new = {view: np.zeros((3, x.shape[1])) for view, x in views.items()}
+    new["x"][[0, 1, 1], [0, 1, 4]] = 2, 1, 7
+    drawn = np.asarray(fit.fold_in(new).draws["A"])[..., 0].reshape(-1, 3)
+    p = {s: np.asarray(x).reshape(-1, *x.shape[2:]) for s, x in fit.draws.items()}
+    G = p["B.x"] @ p["C.x"] if more else p["C"]
+    share = (np.arange(400) + 0.5) / 400
+    law = np.stack([share, 1 - share]).T @ G  # draws x shares x words
+    logs = np.log(law) @ new["x"].T + 0.5 * np.log(share * (1 - share))[:, None]
+    weight = np.exp(logs - logs.max(1, keepdims=True))
+    weight /= weight.sum(1, keepdims=True)
+    mean, square = (np.einsum("s,dsr->r", share**k, weight) / len(law) for k in (1, 2))
+    # 2,000 draws: a standard error is about .007
+    np.testing.assert_allclose(drawn.mean(0), mean, atol=0.04)
+    np.testing.assert_allclose(drawn.std(0), (square - mean**2) ** 0.5, atol=0.03)
+
+
 def test_rows_without_a_count_know_nothing():
     fit = bf.fit("plsa", bf.Views(COUNTS), n_components=3, progress=False)
     new = np.zeros((2, 8))
