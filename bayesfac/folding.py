@@ -64,9 +64,10 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
 def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
     """Whether the rows have laws of their own, given all other sites. A point of views has its own step."""
     if isinstance(data, Views):
-        own = new_rows.own_sites(fit.method, held, axis)
-        alone = "no_fold_in" not in fit.method.traits and set(own) <= set(fit.method.own_rows)
-        return alone and not fit.is_point and new_rows.drawable(fit.method, fit.hyper, held, axis)
+        if fit.is_point or "no_fold_in" in fit.method.traits:
+            return False
+        alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.own_rows)
+        return alone and new_rows.drawable(fit.method, fit.hyper, held, axis)
     return isinstance(data, Ratings) and new_rows.drawable(fit.method, fit.hyper, held, axis)
 
 

@@ -62,12 +62,12 @@ def touching(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
 
 def observed(
     code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """`observe` of empirical Bayes: t anew, targets and weights of the cells, and a bound of the expected log
-    density."""
+) -> tuple[jax.Array, ...]:
+    """`observe` of empirical Bayes: t anew, targets and weights of the cells, a bound of the expected log
+    density, and minus the log probabilities."""
     fit = _density(t, x, code) - 0.5 * jnp.sum(variance)
     t = lowered(t, x, code)
-    return t, touching(t, x, code), jnp.ones_like(x), fit
+    return t, touching(t, x, code), jnp.ones_like(x), fit, -log_levels(t, x, code)
 
 
 def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:

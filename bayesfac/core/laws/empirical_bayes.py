@@ -13,12 +13,15 @@ Of several matrices that share factors, the cells of a row are those of all its 
 Where rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode given
 the second moment of B; the uncertainty of B adds F Lambda^-1 to the moments from which Lambda comes.
 
-The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken. From
-random factors the first sweeps draw the rows from their normals, as Gibbs does: at random factors, which
-explain nothing, the means of the rows are near zero, and sweeps over means stay there for long.
+The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken, unless
+it predicts cells that were left out worse than another end. From random factors the first sweeps draw the
+rows from their normals, as Gibbs does: at random factors, which explain nothing, the means of the rows are
+near zero, and sweeps over means stay there for long.
 
 A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
-that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda.
+that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda. Where few rows
+have most of the cells this mean is far too much for the others. So a smaller share of it is added if the
+cells that were left out are predicted better with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +40,9 @@ from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
+TRIAL = 10  # sweeps of a point
+AWAY = 0.1  # of the cells, which judge the ends
+SHARES = (1.0, 0.3, 0.03)  # of the ridge of doubt
 DRAWS = 60  # sweeps with draws of the rows, before the others, from a random start
 SHARE = 0.8  # of a cell's own weight in its prediction, at most
 FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
@@ -55,7 +61,17 @@ class Side(NamedTuple):
     ridge: jax.Array | None = None
 
 
-Observe = Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array, jax.Array]]
+class End(NamedTuple):
+    """Where the sweeps ended: the sides, the method's own unknowns, the weights of the cells."""
+
+    sides: list[Side]
+    own: Any
+    weight: jax.Array
+
+
+Observe = Callable[
+    [Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array, jax.Array, jax.Array]
+]
 
 
 def certain(mean: jax.Array, *rest: Any) -> Side:
@@ -73,42 +89,108 @@ def estimated(
 ) -> tuple[list[Side], Any]:
     """The sides, one for each axis of the cells, with scales for a point fit, and the method's own unknowns.
 
-    The sweeps run from each of the `starts`, the first of which is random. The end with the largest lower
-    bound of the evidence counts, among those whose factors did not vanish: with few cells the bound prefers
-    no factors to biases that predict.
+    The sweeps run from each of the `starts`, the first of which is random. Each is first judged at one cell
+    in ten, which its sweeps leave out (`_losses`). A start that is beaten there drops out. Of the others the
+    end with the largest lower bound of the evidence counts, among those whose factors did not vanish: with
+    few cells the bound prefers no factors to biases that predict.
     `observe(own, x, variance)` is called with mean and variance of the products at the cells. It returns the
-    method's own unknowns (noise, thresholds) anew, target and weight of every cell, and the expected log
-    likelihood.
+    method's own unknowns (noise, thresholds) anew, target and weight of every cell, the expected log
+    likelihood, and what x loses at each cell.
     """
+    away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(cells),))
+    begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
+    number, sweeps = jnp.arange(len(starts)), partial(swept, cells, x, h, observe, own)
 
-    def run(begin: tuple[list[Side], jax.Array]) -> tuple:
-        sides, draws = begin
+    def judged(begin: tuple) -> jax.Array:
+        kept = jnp.where(away, 0.0, 1.0)
+        return _losses(sweeps(kept, *begin)[1], cells, x, observe, kept)
 
-        def sweep(number: int, state: tuple) -> tuple:
-            count, sides, own, target, weight, _ = state
-            key = jax.random.fold_in(jax.random.key(0), number)
-            for m in range(len(sides)):
-                sides = [*sides[:m], _prior(sides[m], x[m], h, count), *sides[m + 1 :]]
-                args = jax.random.fold_in(key, m), sides, target, weight
-                draw, fit = (partial(each, m, x[m], cells) for each in (_drawn, _rows))
-                new = jax.lax.cond(number < draws, draw, fit, *args)
-                sides = [*sides[:m], new, *sides[m + 1 :]]
-            seen = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
-            return count + 1, sides, *observe(own, *seen)
+    losses = jax.lax.map(judged, (begun, number, number >= 0))
+    sums = jnp.sum(losses, -1, where=away)
+    share, first = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
+    stays = ~_beaten(losses[number, share], losses[first, share[first]], away)
+    bounds, ends = jax.lax.map(lambda begin: sweeps(1.0, *begin), (begun, number, stays))
+    best = jnp.argmax(jnp.where(stays, jnp.maximum(bounds, jnp.finfo(bounds.dtype).min), -jnp.inf))
+    sides, own, weight = jax.tree.map(lambda table: table[best], ends)
+    usual = ~_beaten(losses[best, :1], losses[best, share[best]], away)[0]
+    scale = jnp.where(usual, SHARES[0], jnp.asarray(SHARES)[share[best]])
+    return _stiffened(sides, weight, cells, scale), own
 
-        first = (0, list(sides), *observe(own, *_certain_moments(sides, cells)))
-        _, sides, new, target, weight, fit = jax.lax.fori_loop(0, draws + SWEEPS, sweep, first)
-        alive = jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target)
-        bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
-        return jnp.where(alive, bound, -jnp.inf), sides, new, weight
 
-    draws = jnp.asarray([DRAWS] + [0] * (len(starts) - 1))
-    ends = jax.lax.map(run, (jax.tree.map(lambda *tables: jnp.stack(tables), *starts), draws))
-    best = jnp.argmax(ends[0])
-    _, sides, own, weight = jax.tree.map(lambda table: table[best], ends)
-    doubts = [_doubt(m, sides, weight, cells) for m in range(len(sides))]
-    pairs = zip(sides, doubts, strict=True)
-    return [s._replace(precision=_even(s.precision + doubt)) for s, doubt in pairs], own
+def swept(
+    cells: Any,
+    x: Any,
+    h: Any,
+    observe: Observe,
+    own: Any,
+    kept: jax.Array | float,
+    sides: list[Side],
+    start: jax.Array | int,
+    run: jax.Array | bool,
+) -> tuple[jax.Array, End]:
+    """The bound and the end of sweeps from this start, if it is to `run`; weights of cells are times `kept`.
+
+    From the random start, number 0, the first sweeps draw the rows.
+    """
+    draws = jnp.where(start == 0, DRAWS, 0)
+
+    def sweep(number: int, state: tuple) -> tuple:
+        count, sides, own, target, weight, *_ = state
+        key = jax.random.fold_in(jax.random.key(0), number)
+        for m in range(len(sides)):
+            sides = [*sides[:m], _prior(sides[m], x[m], h, count), *sides[m + 1 :]]
+            args = jax.random.fold_in(key, m), sides, target, kept * weight
+            draw, fit = (partial(each, m, x[m], cells) for each in (_drawn, _rows))
+            new = jax.lax.cond(number < draws, draw, fit, *args)
+            sides = [*sides[:m], new, *sides[m + 1 :]]
+        seen = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
+        return count + 1, sides, *observe(own, *seen)
+
+    first = (0, list(sides), *observe(own, *moments(sides, cells)))
+    sweeps = jnp.where(run, draws + SWEEPS, 0)
+    _, sides, new, target, weight, fit, _ = jax.lax.fori_loop(0, sweeps, sweep, first)
+    alive = run & (jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target))
+    bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
+    return jnp.where(alive, bound, -jnp.inf), End(sides, new, weight)
+
+
+def _losses(end: End, cells: Any, x: Any, observe: Observe, kept: jax.Array) -> jax.Array:
+    """What the end loses at each cell as a point, with each of `SHARES` of the ridge of doubt."""
+    weight, (_, variance) = kept * end.weight, moments(end.sides, cells)
+
+    def seen(sides: list[Side]) -> tuple:
+        return observe(end.own, multiplied([s.mean for s in sides], cells), variance)
+
+    def sweep(_: int, sides: list[Side]) -> list[Side]:
+        target = seen(sides)[1]
+        for m in range(len(sides)):
+            rows = _rows(m, x[m], cells, None, sides, target, weight)
+            sides = [*sides[:m], certain(rows.mean, *rows[2:]), *sides[m + 1 :]]
+        return sides
+
+    def lost(share: jax.Array) -> jax.Array:
+        stiff = _stiffened(end.sides, weight, cells, share)
+        begun = [certain(side.mean, *side[2:]) for side in stiff]
+        return seen(jax.lax.fori_loop(0, TRIAL, sweep, begun))[4]
+
+    return jax.lax.map(lost, jnp.asarray(SHARES))
+
+
+def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
+    """Whether each trial loses more than the best one at the cells left out, by two standard errors."""
+    gains, n = losses - best, jnp.maximum(away.sum(), 2)
+    mean = jnp.sum(gains, 1, where=away) / n
+    square = jnp.sum((gains - mean[:, None]) ** 2, 1, where=away)
+    return mean > 2 * jnp.sqrt(square / (n * (n - 1)))
+
+
+def _stiffened(
+    sides: Sequence[Side], weight: jax.Array, cells: Any, share: jax.Array
+) -> list[Side]:
+    """The sides with this share of the ridge that a point lacks."""
+    ridges = [share * _doubt(m, sides, weight, cells) for m in range(len(sides))]
+    pairs = zip(sides, ridges, strict=True)
+    return [s._replace(precision=_even(s.precision + ridge)) for s, ridge in pairs]
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
@@ -121,7 +203,7 @@ def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) ->
         fit = 0.5 * len(y) * jnp.log(new) - new * misfit
         if alpha is None:
             fit += (shape - 1) * jnp.log(new) - rate * new
-        return (new, left_out(variance, new)), y, jnp.full_like(y, new), fit
+        return (new, left_out(variance, new)), y, jnp.full_like(y, new), fit, (y - x) ** 2
 
     return observe
 

@@ -148,9 +148,10 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
                 law = partial(cuts.observed, coded(data, m))
             at = data.spans[m.name]
             parts.append(law(own[m.name], x[at], variance[at]))
-        new, target, weight, fit = zip(*parts, strict=True)
-        names = (m.name for m in matrices(hyper))
-        return dict(zip(names, new, strict=True)), *map(jnp.concatenate, (target, weight)), sum(fit)
+        new, target, weight, fit, loss = zip(*parts, strict=True)
+        own = {m.name: law for m, law in zip(matrices(hyper), new, strict=True)}
+        joined = [jnp.concatenate(each) for each in (target, weight, loss)]
+        return own, *joined[:2], sum(fit), joined[2]
 
     sides, own = bayes.estimated(starts(p, data, hyper), data.links, none, hyper, first, observe)
     named = dict(zip(data.axes, sides, strict=True))

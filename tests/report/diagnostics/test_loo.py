@@ -12,6 +12,7 @@ from arviz_stats.base import array_stats
 from scipy.stats import norm
 
 import bayesfac as bf
+from bayesfac.core.data.cells import query_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 from bayesfac.inference.predictions import pointwise
@@ -78,6 +79,8 @@ def test_factors_of_cells_make_up_the_likelihood(name):
         return
     if isinstance(data, bf.Ratings):
         query = (data.user, data.item)
+    elif isinstance(data, bf.Tensor):
+        query = query_of(data.code)
     else:
         row, col = np.indices((data.n_rows, len(data.labels)))
         table = data["labels"].toarray()

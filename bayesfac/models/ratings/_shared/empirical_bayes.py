@@ -4,6 +4,7 @@ The sweeps begin twice, from random factors and from regularised biases of users
 which few ratings show best. Those of ordinal laws begin from what a normal law finds, too (`as_normal`).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,17 +25,9 @@ def estimated(
     starts: list[dict[str, Any]], data: Any, h: Any, own: Any, observe: Observe
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own unknowns."""
-    x = (data.x.get("user"), data.x.get("item"))
     begun = [[_begin(sides, side) for side in NAMES] for sides in starts]
-    (user, item), own = bayes.estimated(begun, data.cells, x, h, own, observe)
-    found: dict[str, Any] = {"U": user.mean, "V": item.mean}
-    scales = (user.mu, user.precision, item.mu, item.precision)
-    found |= zip(SITES, scales, strict=True)
-    if data.x:
-        both = {"user": user, "item": item}
-        found["B"] = {side: both[side].B for side in data.x}
-        found["ridge"] = {side: both[side].ridge for side in data.x}
-    return found, own
+    sides, own = bayes.estimated(begun, data.cells, _features(data), h, own, observe)
+    return _sites(sides, data), own
 
 
 def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, Any]]:
@@ -63,7 +56,9 @@ def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[st
     Where most cells have the same level, sweeps over the means of latent values stay near random factors.
     """
     unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
-    found, (alpha, _) = estimated([sides], data, h, unknown, bayes.normal(y, 1.0, 1.0))
+    begun, observe = [_begin(sides, side) for side in NAMES], bayes.normal(y, 1.0, 1.0)
+    _, end = bayes.swept(data.cells, _features(data), h, observe, unknown, 1.0, begun, 0, True)
+    found, alpha = _sites(end.sides, data), end.own[0]
     grown = {"U": 0.25, "V": 0.25, "mu_U": 0.25, "mu_V": 0.25, "Lambda_U": -0.5, "Lambda_V": -0.5}
     return sides | found | {site: alpha**power * found[site] for site, power in grown.items()}
 
@@ -75,6 +70,21 @@ def noise(cells: Cells, y: jax.Array) -> jax.Array:
     counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])
     free = len(y) - jnp.sum(counts / (counts + RIDGE))
     return jnp.sum((y - b[cells.row] - c[cells.col]) ** 2) / free
+
+
+def _features(data: Any) -> tuple[Any, Any]:
+    return data.x.get("user"), data.x.get("item")
+
+
+def _sites(sides: Sequence[Side], data: Any) -> dict[str, Any]:
+    user, item = sides
+    found: dict[str, Any] = {"U": user.mean, "V": item.mean}
+    found |= zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True)
+    if data.x:
+        both = dict(zip(NAMES, sides, strict=True))
+        found["B"] = {side: both[side].B for side in data.x}
+        found["ridge"] = {side: both[side].ridge for side in data.x}
+    return found
 
 
 def _begin(sides: dict[str, Any], side: str) -> Side:

@@ -170,7 +170,8 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
         total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
         fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
         q = stepped(q, x, data, hyper)
-        return {site: getattr(q, site) for site in known}, x + slope / weight, weight, fit
+        new = {site: getattr(q, site) for site in known}
+        return new, x + slope / weight, weight, fit, -log_likelihood(q, x, data, hyper)
 
     return observe
 
