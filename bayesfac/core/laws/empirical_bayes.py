@@ -40,9 +40,9 @@ from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
-TRIAL = 10  # sweeps of a point
-AWAY = 0.1  # of the cells, which judge the ends
-SHARES = (1.0, 0.3, 0.03)  # of the ridge of doubt
+TRIAL = 10  # sweeps of a point that is judged
+AWAY = 0.1  # of the cells are left out, to judge the points
+PARTS = (1.0, 0.3, 0.03)  # of the ridge that points lack: those that are tried
 DRAWS = 60  # sweeps with draws of the rows, before the others, from a random start
 SHARE = 0.8  # of a cell's own weight in its prediction, at most
 FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
@@ -99,13 +99,14 @@ def estimated(
     """
     away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(cells),))
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
-    number, sweeps = jnp.arange(len(starts)), partial(swept, cells, x, h, observe, own)
+    number, every = jnp.arange(len(starts)), jnp.ones(len(starts), bool)
+    sweeps = partial(swept, cells, x, h, observe, own)
 
     def judged(begin: tuple) -> jax.Array:
         kept = jnp.where(away, 0.0, 1.0)
         return _losses(sweeps(kept, *begin)[1], cells, x, observe, kept)
 
-    losses = jax.lax.map(judged, (begun, number, number >= 0))
+    losses = jax.lax.map(judged, (begun, number, every))
     sums = jnp.sum(losses, -1, where=away)
     share, first = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
     stays = ~_beaten(losses[number, share], losses[first, share[first]], away)
@@ -113,7 +114,7 @@ def estimated(
     best = jnp.argmax(jnp.where(stays, jnp.maximum(bounds, jnp.finfo(bounds.dtype).min), -jnp.inf))
     sides, own, weight = jax.tree.map(lambda table: table[best], ends)
     usual = ~_beaten(losses[best, :1], losses[best, share[best]], away)[0]
-    scale = jnp.where(usual, SHARES[0], jnp.asarray(SHARES)[share[best]])
+    scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share[best]])
     return _stiffened(sides, weight, cells, scale), own
 
 
@@ -155,7 +156,7 @@ def swept(
 
 
 def _losses(end: End, cells: Any, x: Any, observe: Observe, kept: jax.Array) -> jax.Array:
-    """What the end loses at each cell as a point, with each of `SHARES` of the ridge of doubt."""
+    """What the end loses at each cell as a point, with each of `PARTS` of the ridge that it lacks."""
     weight, (_, variance) = kept * end.weight, moments(end.sides, cells)
 
     def seen(sides: list[Side]) -> tuple:
@@ -173,7 +174,7 @@ def _losses(end: End, cells: Any, x: Any, observe: Observe, kept: jax.Array) -> 
         begun = [certain(side.mean, *side[2:]) for side in stiff]
         return seen(jax.lax.fori_loop(0, TRIAL, sweep, begun))[4]
 
-    return jax.lax.map(lost, jnp.asarray(SHARES))
+    return jax.lax.map(lost, jnp.asarray(PARTS))
 
 
 def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
