@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions.transforms import OrderedTransform
 
+from bayesfac.core.laws.empirical_bayes import Seen
 from bayesfac.core.laws.ordinal import Levels, edges, log_between
 from bayesfac.core.math import metropolis
 
@@ -60,14 +61,11 @@ def touching(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
     return x + jax.grad(lambda x: jnp.sum(log_levels(t, x, code)))(x)
 
 
-def observed(
-    code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array
-) -> tuple[jax.Array, ...]:
-    """`observe` of empirical Bayes: t anew, targets and weights of the cells, a bound of the expected log
-    density, and minus the log probabilities."""
+def observed(code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
+    """`observe` of empirical Bayes: t anew, a bound of the expected log density, minus log probabilities."""
     fit = _density(t, x, code) - 0.5 * jnp.sum(variance)
     t = lowered(t, x, code)
-    return t, touching(t, x, code), jnp.ones_like(x), fit, -log_levels(t, x, code)
+    return Seen(t, touching(t, x, code), jnp.ones_like(x), fit, -log_levels(t, x, code))
 
 
 def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:

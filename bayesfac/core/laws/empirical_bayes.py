@@ -61,17 +61,35 @@ class Side(NamedTuple):
     ridge: jax.Array | None = None
 
 
+class Seen(NamedTuple):
+    """What a method makes of the products at the cells: its own unknowns (noise, thresholds) anew, target and
+    weight of every cell, the expected log likelihood, and what the products lose at each cell."""
+
+    own: Any
+    target: jax.Array
+    weight: jax.Array
+    fit: jax.Array
+    loss: jax.Array
+
+
+Observe = Callable[[Any, jax.Array, jax.Array], Seen]
+
+
+class Problem(NamedTuple):
+    """The cells, the features of each axis, the method's settings, and what it makes of own unknowns, and of
+    mean and variance of the products at the cells."""
+
+    cells: Cells | TensorCells
+    x: Sequence[Features | None]
+    h: Any
+    observe: Observe
+
+
 class End(NamedTuple):
-    """Where the sweeps ended: the sides, the method's own unknowns, the weights of the cells."""
+    """Where sweeps ended."""
 
     sides: list[Side]
-    own: Any
-    weight: jax.Array
-
-
-Observe = Callable[
-    [Any, jax.Array, jax.Array], tuple[Any, jax.Array, jax.Array, jax.Array, jax.Array]
-]
+    seen: Seen
 
 
 def certain(mean: jax.Array, *rest: Any) -> Side:
@@ -79,91 +97,87 @@ def certain(mean: jax.Array, *rest: Any) -> Side:
     return Side(mean, jnp.zeros((*mean.shape, mean.shape[1]), mean.dtype), *rest)
 
 
-def estimated(
-    starts: Sequence[list[Side]],
-    cells: Cells | TensorCells,
-    x: Sequence[Features | None],
-    h: Any,
-    own: Any,
-    observe: Observe,
-) -> tuple[list[Side], Any]:
+def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple[list[Side], Any]:
     """The sides, one for each axis of the cells, with scales for a point fit, and the method's own unknowns.
 
     The sweeps run from each of the `starts`, the first of which is random. Each is first judged at one cell
     in ten, which its sweeps leave out (`_losses`). A start that is beaten there drops out. Of the others the
     end with the largest lower bound of the evidence counts, among those whose factors did not vanish: with
     few cells the bound prefers no factors to biases that predict.
-    `observe(own, x, variance)` is called with mean and variance of the products at the cells. It returns the
-    method's own unknowns (noise, thresholds) anew, target and weight of every cell, the expected log
-    likelihood, and what x loses at each cell.
     """
-    away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(cells),))
+    away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(problem.cells),))
+    draws = jnp.where(jnp.arange(len(starts)) == 0, DRAWS, 0)
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
-    number, every = jnp.arange(len(starts)), jnp.ones(len(starts), bool)
-    sweeps = partial(swept, cells, x, h, observe, own)
 
-    def judged(begin: tuple) -> jax.Array:
+    def judged(start: tuple) -> jax.Array:
         kept = jnp.where(away, 0.0, 1.0)
-        return _losses(sweeps(kept, *begin)[1], cells, x, observe, kept)
+        return _losses(problem, swept(problem, own, *start, kept), kept)
 
-    losses = jax.lax.map(judged, (begun, number, every))
+    def ended(start: tuple) -> tuple[jax.Array, End]:
+        end = swept(problem, own, *start)
+        return _bound(problem, end), end
+
+    losses = jax.lax.map(judged, (begun, draws, draws + SWEEPS))
     sums = jnp.sum(losses, -1, where=away)
-    share, first = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
-    stays = ~_beaten(losses[number, share], losses[first, share[first]], away)
-    bounds, ends = jax.lax.map(lambda begin: sweeps(1.0, *begin), (begun, number, stays))
+    share, least = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
+    each = jnp.arange(len(starts))
+    stays = ~_beaten(losses[each, share], losses[least, share[least]], away)
+    sweeps = jnp.where(stays, draws + SWEEPS, 0)
+    bounds, ends = jax.lax.map(ended, (begun, draws, sweeps))
     best = jnp.argmax(jnp.where(stays, jnp.maximum(bounds, jnp.finfo(bounds.dtype).min), -jnp.inf))
-    sides, own, weight = jax.tree.map(lambda table: table[best], ends)
+    sides, seen = jax.tree.map(lambda table: table[best], ends)
     usual = ~_beaten(losses[best, :1], losses[best, share[best]], away)[0]
     scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share[best]])
-    return _stiffened(sides, weight, cells, scale), own
+    return _stiffened(sides, seen.weight, problem.cells, scale), seen.own
 
 
 def swept(
-    cells: Any,
-    x: Any,
-    h: Any,
-    observe: Observe,
+    problem: Problem,
     own: Any,
-    kept: jax.Array | float,
     sides: list[Side],
-    start: jax.Array | int,
-    run: jax.Array | bool,
-) -> tuple[jax.Array, End]:
-    """The bound and the end of sweeps from this start, if it is to `run`; weights of cells are times `kept`.
-
-    From the random start, number 0, the first sweeps draw the rows.
-    """
-    draws = jnp.where(start == 0, DRAWS, 0)
+    draws: jax.Array | int,
+    sweeps: jax.Array | int,
+    kept: jax.Array | float = 1.0,
+) -> End:
+    """Where so many sweeps from these sides end, of which the first `draws` draw the rows; weights of cells
+    are times `kept`."""
+    cells, x, h, observe = problem
 
     def sweep(number: int, state: tuple) -> tuple:
-        count, sides, own, target, weight, *_ = state
+        sides, seen = state
         key = jax.random.fold_in(jax.random.key(0), number)
         for m in range(len(sides)):
-            sides = [*sides[:m], _prior(sides[m], x[m], h, count), *sides[m + 1 :]]
-            args = jax.random.fold_in(key, m), sides, target, kept * weight
+            sides = [*sides[:m], _prior(sides[m], x[m], h, number), *sides[m + 1 :]]
+            args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
             draw, fit = (partial(each, m, x[m], cells) for each in (_drawn, _rows))
             new = jax.lax.cond(number < draws, draw, fit, *args)
             sides = [*sides[:m], new, *sides[m + 1 :]]
-        seen = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
-        return count + 1, sides, *observe(own, *seen)
+        found = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
+        return sides, observe(seen.own, *found)
 
-    first = (0, list(sides), *observe(own, *moments(sides, cells)))
-    sweeps = jnp.where(run, draws + SWEEPS, 0)
-    _, sides, new, target, weight, fit, _ = jax.lax.fori_loop(0, sweeps, sweep, first)
-    alive = run & (jnp.var(multiplied([s.mean for s in sides], cells)) > FAINT * jnp.var(target))
-    bound = fit + sum(_evidence(side, known, h) for side, known in zip(sides, x, strict=True))
-    return jnp.where(alive, bound, -jnp.inf), End(sides, new, weight)
+    first = list(sides), observe(own, *moments(sides, cells))
+    return End(*jax.lax.fori_loop(0, sweeps, sweep, first))
 
 
-def _losses(end: End, cells: Any, x: Any, observe: Observe, kept: jax.Array) -> jax.Array:
+def _bound(problem: Problem, end: End) -> jax.Array:
+    """The lower bound of the evidence, without constants; -inf if the factors vanished."""
+    products = multiplied([s.mean for s in end.sides], problem.cells)
+    alive = jnp.var(products) > FAINT * jnp.var(end.seen.target)
+    pairs = zip(end.sides, problem.x, strict=True)
+    bound = end.seen.fit + sum(_evidence(side, known, problem.h) for side, known in pairs)
+    return jnp.where(alive, bound, -jnp.inf)
+
+
+def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
     """What the end loses at each cell as a point, with each of `PARTS` of the ridge that it lacks."""
-    weight, (_, variance) = kept * end.weight, moments(end.sides, cells)
+    cells, x, _, observe = problem
+    weight, (_, variance) = kept * end.seen.weight, moments(end.sides, cells)
 
-    def seen(sides: list[Side]) -> tuple:
-        return observe(end.own, multiplied([s.mean for s in sides], cells), variance)
+    def seen(sides: list[Side]) -> Seen:
+        return observe(end.seen.own, multiplied([s.mean for s in sides], cells), variance)
 
     def sweep(_: int, sides: list[Side]) -> list[Side]:
-        target = seen(sides)[1]
+        target = seen(sides).target
         for m in range(len(sides)):
             rows = _rows(m, x[m], cells, None, sides, target, weight)
             sides = [*sides[:m], certain(rows.mean, *rows[2:]), *sides[m + 1 :]]
@@ -172,7 +186,7 @@ def _losses(end: End, cells: Any, x: Any, observe: Observe, kept: jax.Array) -> 
     def lost(share: jax.Array) -> jax.Array:
         stiff = _stiffened(end.sides, weight, cells, share)
         begun = [certain(side.mean, *side[2:]) for side in stiff]
-        return seen(jax.lax.fori_loop(0, TRIAL, sweep, begun))[4]
+        return seen(jax.lax.fori_loop(0, TRIAL, sweep, begun)).loss
 
     return jax.lax.map(lost, jnp.asarray(PARTS))
 
@@ -198,13 +212,14 @@ def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) ->
     """`observe` of normal values y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
     the precision, and the mean variance of the products at cells that are left out."""
 
-    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> tuple:
+    def observe(own: tuple, x: jax.Array, variance: jax.Array) -> Seen:
         misfit = 0.5 * jnp.sum((y - x) ** 2 + variance)
         new = own[0] if alpha is not None else (shape - 1 + 0.5 * len(y)) / (rate + misfit)
         fit = 0.5 * len(y) * jnp.log(new) - new * misfit
         if alpha is None:
             fit += (shape - 1) * jnp.log(new) - rate * new
-        return (new, left_out(variance, new)), y, jnp.full_like(y, new), fit, (y - x) ** 2
+        known = new, left_out(variance, new)
+        return Seen(known, y, jnp.full_like(y, new), fit, (y - x) ** 2)
 
     return observe
 

@@ -135,10 +135,10 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
-    none, zero = (None,) * len(p.U), jnp.zeros((), data.y.dtype)
+    zero = jnp.zeros((), data.y.dtype)
     first = dict(p.cuts or {}) | {name: (a, zero) for name, a in (p.alpha or {}).items()}
 
-    def observe(own: dict, x: jax.Array, variance: jax.Array) -> tuple:
+    def observe(own: dict, x: jax.Array, variance: jax.Array) -> bayes.Seen:
         parts = []
         for m in matrices(hyper):
             law: Any
@@ -150,10 +150,11 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
             parts.append(law(own[m.name], x[at], variance[at]))
         new, target, weight, fit, loss = zip(*parts, strict=True)
         own = {m.name: law for m, law in zip(matrices(hyper), new, strict=True)}
-        joined = [jnp.concatenate(each) for each in (target, weight, loss)]
-        return own, *joined[:2], sum(fit), joined[2]
+        target, weight, loss = (jnp.concatenate(each) for each in (target, weight, loss))
+        return bayes.Seen(own, target, weight, sum(fit), loss)
 
-    sides, own = bayes.estimated(starts(p, data, hyper), data.links, none, hyper, first, observe)
+    problem = bayes.Problem(data.links, (None,) * len(p.U), hyper, observe)
+    sides, own = bayes.estimated(starts(p, data, hyper), problem, first)
     named = dict(zip(data.axes, sides, strict=True))
     # the point predicts ratings with their noise alone, which therefore takes over the variance of u.v; the
     # same factor on all precisions leaves the modes of the rows where they are. A probit's noise is fixed

@@ -153,8 +153,8 @@ def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     y = data.y - hyper.offset
     observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
     first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    begin, none = starts(p, data, hyper, y), (None,) * len(data.shape)
-    sides, (alpha, variance) = bayes.estimated(begin, data.cells, none, hyper, first, observe)
+    problem = bayes.Problem(data.cells, (None,) * len(data.shape), hyper, observe)
+    sides, (alpha, variance) = bayes.estimated(starts(p, data, hyper, y), problem, first)
     named = dict(zip(data.modes, sides, strict=True))
     p = p._replace(U={m: s.mean for m, s in named.items()}, mu={m: s.mu for m, s in named.items()})
     # the point predicts with the noise alone, which therefore takes over the variance of the products; the

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws.empirical_bayes import RIDGE, Observe, Side, biases
+from bayesfac.core.laws.empirical_bayes import DRAWS, RIDGE, SWEEPS, Observe, Problem, Side, biases
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
@@ -26,7 +26,7 @@ def estimated(
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own unknowns."""
     begun = [[_begin(sides, side) for side in NAMES] for sides in starts]
-    sides, own = bayes.estimated(begun, data.cells, _features(data), h, own, observe)
+    sides, own = bayes.estimated(begun, _problem(data, h, observe), own)
     return _sites(sides, data), own
 
 
@@ -57,8 +57,9 @@ def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[st
     """
     unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
     begun, observe = [_begin(sides, side) for side in NAMES], bayes.normal(y, 1.0, 1.0)
-    _, end = bayes.swept(data.cells, _features(data), h, observe, unknown, 1.0, begun, 0, True)
-    found, alpha = _sites(end.sides, data), end.own[0]
+    problem, sweeps = _problem(data, h, observe), DRAWS + SWEEPS
+    end = bayes.swept(problem, unknown, begun, DRAWS, sweeps)
+    found, alpha = _sites(end.sides, data), end.seen.own[0]
     grown = {"U": 0.25, "V": 0.25, "mu_U": 0.25, "mu_V": 0.25, "Lambda_U": -0.5, "Lambda_V": -0.5}
     return sides | found | {site: alpha**power * found[site] for site, power in grown.items()}
 
@@ -72,8 +73,8 @@ def noise(cells: Cells, y: jax.Array) -> jax.Array:
     return jnp.sum((y - b[cells.row] - c[cells.col]) ** 2) / free
 
 
-def _features(data: Any) -> tuple[Any, Any]:
-    return data.x.get("user"), data.x.get("item")
+def _problem(data: Any, h: Any, observe: Observe) -> Problem:
+    return Problem(data.cells, [data.x.get(side) for side in NAMES], h, observe)
 
 
 def _sites(sides: Sequence[Side], data: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
+from bayesfac.core.laws.empirical_bayes import Seen
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
 from bayesfac.core.math import metropolis, row_sums, total
 
@@ -165,13 +166,13 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
     usual = (2 / jnp.pi if two else 1.0) if probit else (1 / 4 if two else 1 / 3)
     weight = jnp.full_like(data.y, usual)
 
-    def observe(known: dict, x: jax.Array, variance: jax.Array) -> tuple:
+    def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
         q = p._replace(**known)
         total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
         fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
         q = stepped(q, x, data, hyper)
         new = {site: getattr(q, site) for site in known}
-        return new, x + slope / weight, weight, fit, -log_likelihood(q, x, data, hyper)
+        return Seen(new, x + slope / weight, weight, fit, -log_likelihood(q, x, data, hyper))
 
     return observe
 
