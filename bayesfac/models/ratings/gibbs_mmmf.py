@@ -55,6 +55,7 @@ from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Laws, Method, register
+from bayesfac.core.precision import doubled
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
 from bayesfac.models.ratings._shared import margins
@@ -62,7 +63,8 @@ from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import variational as bound
 
 LEAST = 0.3  # variance of the levels' numbers about biases: less would give a cost without doubt
-BLUNT, SHARP = 300, 1e-3  # sweeps of a start, and their last s
+SHARP = 1e-3  # the last s of a start
+FEW, MANY, PRICE = 300, 3000, 3e7  # sweeps of a start: at least, at most, their number times cells
 
 
 class Params(NamedTuple):
@@ -152,12 +154,13 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def sharpened(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Sweeps with hinges that get sharper."""
+    """Sweeps with hinges that get sharper; the slower, the lower J ends, and few ratings have the time."""
+    sweeps = int(min(max(FEW, PRICE / len(data.y)), MANY))
 
     def step(count: jax.Array, p: Params) -> Params:
-        return update(p, data, hyper, hyper.cost * SHARP ** (count / BLUNT))
+        return em(p, data, hyper, hyper.cost * SHARP ** (count / sweeps))
 
-    return jax.lax.fori_loop(0, BLUNT, step, p)
+    return jax.lax.fori_loop(0, sweeps, step, p)
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
@@ -178,10 +181,15 @@ def signs(data: Ratings, hyper: Hyper) -> jax.Array:
 
 
 def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """|z| = C |1 - T (theta - x)|, at least eps^0.6: a smaller |z| is too large a precision for Cholesky."""
+    """|z| = C |1 - T (theta - x)|, at least `smallest`."""
     x = inner(p.U, p.V, data.cells)
     z = 1 - signs(data, hyper) * (p.theta[data.cells.row] - x[:, None])
-    return hyper.cost * jnp.maximum(jnp.abs(z), jnp.finfo(x.dtype).eps ** 0.6)
+    return jnp.maximum(hyper.cost * jnp.abs(z), smallest(x, hyper))
+
+
+def smallest(x: jax.Array, hyper: Hyper) -> float:
+    """C eps^0.6: a smaller |z| is too large a precision for Cholesky."""
+    return hyper.cost * float(jnp.finfo(x.dtype).eps) ** 0.6
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
@@ -243,11 +251,20 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     return p._replace(U=both[:, :-1], theta=centred.theta + both[:, -1:])
 
 
-def update(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float = 0.0) -> Params:
-    """EM: compute the expected g, set every block to its mode, then minimise along `stretch`."""
+def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
+    """A sweep of EM, in double precision: where hinges bend, g spans five digits, and in single precision
+    the solutions of the rows' systems could raise J by 1e-4 of it."""
+    return precise_em(p, data, hyper, smallest(p.U, hyper))
+
+
+def em(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float) -> Params:
+    """Compute the expected g of |z| >= blunt, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
     p = settled(p, CONDITIONALS, held(hyper), data, hyper, g)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
+
+
+precise_em = doubled(em)
 
 
 # -- the variational law: g at 1 / sqrt(E z^2), thresholds independent normals ---------------------
@@ -261,7 +278,7 @@ def squared(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyp
     at, own = data.cells.row, q.theta
     z = hyper.cost * (1 - signs(data, hyper) * (own["mean"][at] - x[:, None]))
     wide = hyper.cost**2 * (own["var"][at] + variance[:, None])
-    return z, jnp.maximum(jnp.sqrt(z**2 + wide), hyper.cost * jnp.finfo(x.dtype).eps ** 0.6)
+    return z, jnp.maximum(jnp.sqrt(z**2 + wide), smallest(x, hyper))
 
 
 def expected_observed(

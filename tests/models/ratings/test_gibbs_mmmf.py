@@ -122,3 +122,14 @@ def test_a_point_on_many_levels_is_better_than_biases_of_users_and_items():
     error, biases = (bf.metrics.rmse(f.predict(test).mean, test.value) for f in (fit, pmf))
     assert fit.converged and error < 0.9 * biases
     assert (np.diff(fit.params.theta, axis=1) > 0).mean() > 0.9
+
+
+def test_levels_that_factors_explain_exactly_converge_in_single_precision():
+    """Half of the hinges bend at the end, where single precision would raise J in every second sweep."""
+    with jax.enable_x64(False):
+        data = bf.datasets.make_ratings(120, 90, 2, density=0.15, seed=0)
+        short = bf.FixedPoint(max_iter=300)
+        fit = bf.fit("gibbs_mmmf", data, short, progress=False, n_components=4, cost=3.3)
+    assert fit.params.U.dtype == np.float32
+    assert fit.converged
+    assert not any("rose" in note for note in fit.notes)
