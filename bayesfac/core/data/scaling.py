@@ -73,6 +73,17 @@ def _scale(data: Tasks, name: str, constant: float, parts: bool) -> Scale:
     return Scale(centre, spread, mirrored if parts else mirrored[:0], constant)
 
 
+def varying(data: Tasks) -> dict[str, int]:
+    """How many columns of every view are not one number in all rows: default sizes count no others.
+
+    Examples
+    --------
+    >>> varying(Tasks([[1000.0, 1], [3000.0, 1], [2000.0, 1]], [[1], [0], [1]]))
+    {'x': 1}
+    """
+    return {name: int((_scale(data, name, 0.0, False).spread > 0).sum()) for name in data.names}
+
+
 def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
     """The data with scaled views, as `scales` says."""
     tables = {name: data[name] for name in data.blocks}

@@ -47,7 +47,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
+from bayesfac.core.data.scaling import scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -68,7 +68,9 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features
+    n_components: int | None = (
+        None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features that vary
+    )
     alpha: float | None = None  # None: by rows left out
     beta: float | None = None  # None: by rows left out
     weight: float | None = None  # None: 1 / n
@@ -81,7 +83,8 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data)
     L, (view,) = len(data.labels), data.names
     limit, some = min(L, data.n_features[view]), max(1, (L - 1) // 5 * 5)
-    r = min(some, limit) if hyper.n_components is None else hyper.n_components
+    most = max(1, varying(data)[view])
+    r = min(some, limit, most) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", r, limit, "the smaller of labels and features")
     weight = 1 / int(data.labelled.sum()) if hyper.weight is None else hyper.weight
     hyper = hyper._replace(n_components=r, weight=weight, binary=data.binary)

@@ -20,7 +20,7 @@ from jax.scipy.special import gammaln
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
+from bayesfac.core.data.scaling import scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -133,13 +133,13 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 
 def usual_size(data: Tasks) -> int:
-    """A cluster for each label and SPARE more, but at most two thirds as many as there are features.
+    """A cluster for each label and SPARE more, but at most two thirds as many as features vary.
 
     With as many clusters as features, the rows reproduce the features exactly, and share nothing with labels.
     """
-    labels, features = len(data.labels), sum(data.n_features[name] for name in data.names)
-    size = min(max(labels, min(labels + SPARE, 2 * features // 3)), MOST)
-    return min(size, data.n_rows, max(data.n_features.values()))
+    labels, widths = len(data.labels), varying(data)
+    size = max(labels, min(labels + SPARE, 2 * sum(widths.values()) // 3))
+    return min(size, MOST, data.n_rows, max(labels, *widths.values()))
 
 
 def choices(

@@ -44,7 +44,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
+from bayesfac.core.data.scaling import scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -68,7 +68,7 @@ RIDGES = (0.1, 1.0)  # candidates
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # K; None: 100, or the rows, or all features
+    n_components: int | None = None  # K; None: 100, or the rows, or all features that vary
     weight: float = 0.05  # beta; small, as rows without labels have their features alone
     alignment: float = 1.0
     r: float = 2.0
@@ -84,7 +84,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     labels.check(data)
     labels.checked_cut(hyper.cut)
     if hyper.n_components is None:
-        width = sum(data.n_features[v] for v in data.names)
+        width = sum(varying(data).values())
         hyper = hyper._replace(n_components=max(2, min(MOST, data.n_rows, width)))
     if hyper.ridge is None:
         hyper = hyper._replace(ridge=RIDGES[0])
