@@ -191,10 +191,8 @@ class Tasks(Container):
     @property
     def labelled(self) -> np.ndarray:
         """Which rows have labels."""
-        found = np.zeros(self.n_rows, bool)
-        for i in range(self.n_tasks):
-            found[self.span(LABELS, i)] = True
-        return found
+        start, known = (np.array(by)[self.task] for by in (self.host.start, self.host.labelled))
+        return np.arange(self.n_rows) < start + known
 
     def span(self, block: str, i: int) -> slice:
         """The rows of task i in a block: all or none; in the labels, the labelled rows."""
@@ -234,6 +232,12 @@ class Tasks(Container):
         """Tasks without a labelled row."""
         return [t for t, n in zip(self.tasks, self.host.labelled, strict=True) if not n]
 
+    @property
+    def had(self) -> np.ndarray:
+        """Which labels some row has."""
+        col = np.asarray(self.cells[LABELS].col)[self.known]
+        return np.bincount(col, minlength=len(self.labels)) > 0
+
     def unlabelled(self) -> list[str]:
         """Sentences about tasks without a labelled row and labels that no row has."""
         notes = []
@@ -241,9 +245,7 @@ class Tasks(Container):
             named = ", ".join(map(str, self.bare))
             notes.append(f"no row of {named} has labels: predictions rest on the other tasks alone")
         if LABELS in self.blocks:
-            col = np.asarray(self.cells[LABELS].col)[self.known]
-            seen = np.bincount(col, minlength=len(self.labels))
-            if never := [str(label) for label in self.labels[seen == 0]]:
+            if never := list(map(str, self.labels[~self.had])):
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
                 notes.append(f"no row has the label {named}: it is never predicted")
         return notes

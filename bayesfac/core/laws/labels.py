@@ -32,6 +32,14 @@ def check(data: Tasks, gaps: bool = False) -> None:
         )
 
 
+def count(data: Tasks, signs: bool = False) -> int:
+    """How many labels some row has, at least 1: default sizes count no others.
+
+    With `signs` all others count as one: scores that must be below zero in all rows need a direction.
+    """
+    return max(1, int(data.had.sum()) + (signs and not data.had.all()))
+
+
 class Clipped(Levels):
     """A binary label whose probability is `score`, clipped; rankings compare `score`, which has no ties.
 

@@ -23,7 +23,8 @@ def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
     if K is not None:
         checks.whole("n_groups", K, L, "the number of labels")
     if groups is None:
-        return spectral_groups(data[LABELS][data.labelled], min(10, L) if K is None else K)
+        Y = data[LABELS][data.labelled]
+        return spectral_groups(Y, K) if K is not None else usual_groups(Y, data.had)
     if np.shape(groups) != (L,):
         got = groups if np.ndim(groups) == 0 else np.shape(groups)
         raise ValueError(f"Expected a group for each of {L} labels in a row, got {got}")
@@ -31,6 +32,14 @@ def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
     if K not in (None, max(numbered) + 1):
         raise ValueError(f"Expected {K} groups, or n_groups left out, got {max(numbered) + 1}")
     return numbered
+
+
+def usual_groups(Y: Any, had: np.ndarray) -> tuple[int, ...]:
+    """At most 10 groups of the labels that some row has, and one of all others."""
+    code = np.full(len(had), -1)
+    if had.any():
+        code[had] = spectral_groups(Y[:, had], min(10, had.sum()))
+    return in_order(code)
 
 
 def spectral_groups(Y: Any, K: int) -> tuple[int, ...]:

@@ -88,7 +88,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     seen, away = rows.U.T @ rows.Y, rows(rows.Y, lam) - rows.centre
     V = np.linalg.eigh(seen.T @ ((rows.s2 / (rows.s2 + rows.share * lam))[:, None] * seen))[1]
     sizes = (
-        {-(-L * k // 4) for k in (1, 2, 3, 4)}
+        {-(-labels.count(data) * k // 4) for k in (1, 2, 3, 4)}
         if hyper.n_components is None
         else {hyper.n_components}
     )

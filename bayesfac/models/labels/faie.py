@@ -103,7 +103,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     strength = np.linalg.eigvalsh(rows.Y.T @ rows.Y)[::-1]
     strength = strength[strength > 1e-6 * strength[0]]
     if hyper.n_components is None:
-        some = {-(-len(data.labels) * k // 4) for k in (2, 3, 4)}
+        some = {-(-labels.count(data) * k // 4) for k in (2, 3, 4)}
         sizes = sorted({max(1, min(d, len(strength))) for d in some})
         each = [hyper._replace(n_components=d) for d in sizes]
         scores = [

@@ -74,8 +74,8 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # d; None: 100, or as many as labels
-    n_groups: int | None = None  # K; None: 10, or as many as labels
+    n_components: int | None = None  # d; None: 100, or as many as labels: dead ones count as one
+    n_groups: int | None = None  # K; None: 10, or as many as labels: dead ones count as one
     ridge: float = 1e-3
     sparsity: float = 1.0
     coupling: float = 0.1
@@ -94,7 +94,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if hyper.beta is None:
         hyper = hyper._replace(beta=BETAS[0])
     d = hyper.n_components
-    d = min(100, len(data.labels)) if d is None else d
+    d = min(100, answers.count(data, signs=True)) if d is None else d
     checks.whole("n_components", d, 100_000, "columns of the embedding")
     if hyper.alpha != 0:
         checks.positive(hyper, "alpha")

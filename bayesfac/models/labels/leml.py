@@ -63,7 +63,8 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
-    K = min(100, len(data.labels)) if hyper.n_components is None else hyper.n_components
+    usual = min(100, labels.count(data, signs=hyper.loss == "logistic"))
+    K = usual if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of the embedding")
     checks.positive(hyper, *["penalty"] * (hyper.penalty is not None))
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))

@@ -68,9 +68,7 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = (
-        None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features that vary
-    )
+    n_components: int | None = None  # r; None: 5 floor((labels - 1) / 5), or 1, or the features
     alpha: float | None = None  # None: by rows left out
     beta: float | None = None  # None: by rows left out
     weight: float | None = None  # None: 1 / n
@@ -81,8 +79,8 @@ class Hyper(NamedTuple):
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data)
-    L, (view,) = len(data.labels), data.names
-    limit, some = min(L, data.n_features[view]), max(1, (L - 1) // 5 * 5)
+    L, (view,) = labels.count(data), data.names
+    limit, some = min(len(data.labels), data.n_features[view]), max(1, (L - 1) // 5 * 5)
     most = max(1, varying(data)[view])
     r = min(some, limit, most) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", r, limit, "the smaller of labels and features")

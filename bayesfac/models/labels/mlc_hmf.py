@@ -64,7 +64,7 @@ FAINT = 1e-6  # of a margin: a node whose scores are all smaller has lost its fa
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # K; half of the labels
+    n_components: int | None = None  # K; None: half of the labels that some row has
     penalty: float | None = None  # None: by rows held out
     threshold: float = 0.04
     depth: int = 5
@@ -83,7 +83,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     embedding.check(data, binary=True)
     labels.checked_cut(hyper.cut)
     penalty = PENALTIES[0] if hyper.penalty is None else hyper.penalty
-    K = -(-len(data.labels) // 2) if hyper.n_components is None else hyper.n_components
+    K = -(-labels.count(data) // 2) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of an embedding")
     checks.whole("depth", hyper.depth, 20, "levels of the tree")
     checks.whole("minimum", hyper.minimum, data.n_rows, "the number of rows")

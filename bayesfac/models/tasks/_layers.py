@@ -133,13 +133,14 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 
 def usual_size(data: Tasks) -> int:
-    """A cluster for each label and SPARE more, but at most two thirds as many as features vary.
+    """A cluster for each label that some row has and SPARE more, but at most two thirds as many as there are
+    features that vary.
 
     With as many clusters as features, the rows reproduce the features exactly, and share nothing with labels.
     """
-    labels, widths = len(data.labels), varying(data)
-    size = max(labels, min(labels + SPARE, 2 * sum(widths.values()) // 3))
-    return min(size, MOST, data.n_rows, max(labels, *widths.values()))
+    many, widths = labels.count(data), varying(data)
+    size = max(many, min(many + SPARE, 2 * sum(widths.values()) // 3))
+    return min(size, MOST, data.n_rows, max(many, *widths.values()))
 
 
 def choices(
