@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read
+from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
@@ -319,5 +320,6 @@ def _check_counts(name: str, counts: sp.csr_matrix) -> None:
 
 def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
     part = Views(matrices, rows=views.rows, graphs=views.graphs)
-    part.host = replace(part.host, features=views.features, name=views.name)
+    own = {"features": views.features, "name": views.name, "marks": marks(views)[-1]}
+    part.host = replace(part.host, **own)
     return part

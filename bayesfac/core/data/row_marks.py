@@ -14,26 +14,28 @@ NEW = "fit.fold_in(data).predict(data) predicts new rows from their features"
 def marks(data: Tasks | Views) -> np.ndarray:
     """A number for each row, which its features decide: their sum with fixed random weights.
 
-    The features of all views count side by side, so that `concatenated()` and `pooled()` change nothing.
+    The features of all views count side by side, so that `concatenated()` and `pooled()` change nothing. A
+    part that `split.holdout` made of counts has a second line, with the marks of all counts.
     """
-    return _weighted(data)[0]
+    own, whole = _weighted(data)[0], getattr(data.host, "marks", None)
+    return np.stack([own] if whole is None else [own, whole])
 
 
 def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views) -> None:
     """Refuse rows that are not those of training; `marked` are the marks of training, None if not known.
 
-    Rows of `Views` may have other counts than in training, as in a part that was thinned. There the marks
-    count only if the rows are numbered and of another number than in training.
+    Rows of `Views` with labels of their own may have other counts than in training.
     """
     at = positions_of(known, query.rows)
     if (at < 0).any():
         lost = plain(query.rows[int(np.argmin(at))])
         raise ValueError(f"Expected rows of training, got {lost!r}, which is none of them: {NEW}")
-    numbered = isinstance(query.rows, pd.RangeIndex) and len(at) != len(known)
+    numbered = isinstance(query.rows, pd.RangeIndex)
     if marked is None or not (numbered or isinstance(query, Tasks)):
         return
-    now, size = _weighted(query)
-    away = np.abs(now - marked[at]) > NEAR * (size + np.abs(marked[at]))
+    now, size = marks(query)[:, None], _weighted(query)[1]
+    then = np.atleast_2d(marked)[:, at]
+    away = (np.abs(now - then) > NEAR * (size + np.abs(then))).all((0, 1))
     if away.any():
         row = plain(query.rows[int(np.argmax(away))])
         raise ValueError(

@@ -22,6 +22,7 @@ class ViewsFrame(HostParts):
     features: dict[str, pd.Index]
     totals: dict[str, np.ndarray]  # row sums of every view
     name: str = ""
+    marks: np.ndarray | None = None  # of a part of the counts: those of all counts, see `row_marks`
 
 
 @jax.tree_util.register_pytree_node_class
@@ -156,7 +157,8 @@ class Views(Container):
         graphs = None if self.graphs is None else self.graphs.take(kept)
         views = {name: self[name][kept] for name in self.names}
         part = Views(views, rows=self.rows[kept], graphs=graphs)
-        part.host = replace(part.host, features=self.features, name=self.name)
+        marks = None if self.host.marks is None else self.host.marks[kept]
+        part.host = replace(part.host, features=self.features, name=self.name, marks=marks)
         return part
 
     def fingerprint(self) -> str:

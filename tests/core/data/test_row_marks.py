@@ -57,7 +57,12 @@ def test_views_may_be_thinned_but_not_numbered_anew():
     fit = bf.fit("plsa", train, **QUIET)
     assert not fit.predict(test).flagged.any()
     assert len(fit.predict(bf.Views(train["x"][:4]))) == len(fit.predict(train.take(range(4))))
-    for n in (5, 35):
+    for whole in (counts(30, 0), train.take(range(30))):
+        assert len(fit.predict(whole))
+    assert len(fit.predict(test.take(range(3, 9))))
+    for n in (5, 30, 35):
         with pytest.raises(ValueError, match="fold_in"):
             fit.predict(counts(n, 1))
+    named = bf.Views(counts(30, 1)["x"], rows=list(range(30)))
+    assert len(fit.predict(named))  # the user says which rows these are
     assert len(fit.fold_in(counts(5, 1)).predict(counts(5, 1)))
