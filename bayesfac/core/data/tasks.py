@@ -1,7 +1,7 @@
 """Tasks: rows of several tasks with views and labels, checked once, here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -111,13 +111,6 @@ class Tasks(Container):
         )
 
     @classmethod
-    def _of(cls, *parts: Any) -> "Tasks":
-        """Tasks from consistent pieces."""
-        self = object.__new__(cls)
-        self._build(*parts)
-        return self
-
-    @classmethod
     def of_pieces(
         cls,
         pieces: Mapping[Any, Piece],
@@ -125,7 +118,9 @@ class Tasks(Container):
         clusters: Mapping[str, list[Any]],
     ) -> "Tasks":
         """Tasks from consistent pieces, and clusters by the names of their tasks."""
-        return cls._of(pieces, features, clusters_by_position(clusters, list(pieces)))
+        self = object.__new__(cls)
+        self._build(pieces, features, clusters_by_position(clusters, list(pieces)))
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -330,15 +325,19 @@ class Tasks(Container):
             c: [self.tasks[i] for i in own if self.tasks[i] in pieces]
             for c, own in self.clusters.items()
         }
-        left = {c: tasks for c, tasks in kept.items() if tasks}
-        at = clusters_by_position(left, list(pieces))
-        return Tasks._of(pieces, self.host.features, at).named(self.name)
+        return self._with(pieces, {c: tasks for c, tasks in kept.items() if tasks})
+
+    def _with(self, pieces: Mapping[Any, Piece], clusters: Mapping[str, list[Any]]) -> "Tasks":
+        """These pieces, with the columns, their scales and the name of these data."""
+        made = Tasks.of_pieces(pieces, self.host.features, clusters)
+        made.host = replace(made.host, scales=self.host.scales, name=self.name)
+        return made
 
     def pooled(self) -> "Tasks":
         """All rows as one task, "all". Every task must have every view."""
         self._complete()
         whole = Piece({block: self[block] for block in self.blocks}, self.labelled, self.rows)
-        return Tasks._of({"all": whole}, self.host.features, {}).named(self.name)
+        return self._with({"all": whole}, {})
 
     def concatenated(self) -> "Tasks":
         """One view, "all", with the features of all views, labelled "view: feature". Every task must have
@@ -353,7 +352,8 @@ class Tasks(Container):
         for name, at in zip(self.tasks, self.bounds, strict=True):
             own = {block: table[at] for block, table in blocks.items()}
             pieces[name] = Piece(own, self.labelled[at], self.rows[at])
-        return Tasks._of(pieces, features, self.clusters).named(self.name)
+        clusters = {c: [self.tasks[i] for i in own] for c, own in self.clusters.items()}
+        return Tasks.of_pieces(pieces, features, clusters).named(self.name)
 
     def _complete(self) -> None:
         for view, present in self.host.present.items():

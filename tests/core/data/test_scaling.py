@@ -74,6 +74,14 @@ def test_a_saved_fit_changes_new_rows_alike(tmp_path):
     np.testing.assert_array_equal(found.level, (wanted.score > fit.cut).astype(float))
 
 
+def test_parts_of_scaled_data_are_not_scaled_again():
+    x, y = made(offset=5.0)
+    whole = scaled(bf.Tasks(x, y), 1.0)
+    for part in (whole.take(range(9)), whole.pooled()):
+        assert part.host.scales is whole.host.scales
+        assert scaled(part, 1.0) is part
+
+
 def test_data_keep_their_name_when_they_are_scaled():
     x = np.random.default_rng(0).poisson(2.0, (12, 4)) + 1.0
     data = bf.Tasks({"a": x[:, :2], "b": x[:, 2:]}, (x[:, :2] > 3).astype(int)).named("mine")
