@@ -18,7 +18,7 @@ from bayesfac.choosing import choose, reduced
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.laws.labels import HALF
+from bayesfac.core.laws.labels import cut_of
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
@@ -106,7 +106,7 @@ class Fit:
     def cut(self) -> float | None:
         """The probability above which a label is predicted; None for methods without labels."""
         known = self.data.kind == "Tasks" and hasattr(self.hyper, "cut")
-        return (HALF if self.hyper.cut is None else self.hyper.cut) if known else None
+        return cut_of(self.hyper) if known else None
 
     @property
     def notes(self) -> list[str]:

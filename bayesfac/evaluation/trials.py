@@ -18,7 +18,7 @@ from bayesfac.core.data.reading import check_finite
 from bayesfac.core.data.scaling import rescaled, scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.laws.labels import HALF
+from bayesfac.core.laws.labels import HALF, cut_of
 from bayesfac.core.method import lookup
 from bayesfac.evaluation.methods_and_measures import (
     DECISIONS,
@@ -87,7 +87,7 @@ def _of_fit(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
         predicted = fit.predict(pd.DataFrame(query))
         parts.append(predicted.mean.reshape(len(block), -1))
         ranked.append(predicted.score.reshape(len(block), -1))
-    cut = HALF if fit.cut is None else fit.cut
+    cut = cut_of(fit.hyper)
     return Scores(np.concatenate(parts), np.concatenate(ranked), notes, cut)
 
 

@@ -80,6 +80,12 @@ def checked_cut(cut: float | None) -> float:
     return float(cut)
 
 
+def cut_of(hyper: Any) -> float:
+    """The cut of these settings; one half if they have none."""
+    cut = getattr(hyper, "cut", None)
+    return HALF if cut is None else cut
+
+
 def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
     """The cut of the scores with the largest micro-F1, halfway between two scores.
 

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import HALF
+from bayesfac.core.laws.labels import cut_of
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.math import normals, uniforms
 from bayesfac.core.method import Method, from_sites
@@ -106,9 +106,7 @@ class Prediction:
         """The predicted level: by the rule of a point fit, or the median of the draws' votes. Of draws of
         labels, 1 where the probability is above `fit.cut`."""
         if self.method.data is Tasks and self.levels is not None and np.prod(self._shape) > 1:
-            cut = getattr(self.hyper, "cut", None)
-            above = self.mean > (HALF if cut is None else cut)
-            return np.asarray(self.levels)[above.astype(int)]
+            return np.asarray(self.levels)[(self.mean > cut_of(self.hyper)).astype(int)]
         return np.asarray(self.levels)[self._tally().median]
 
     def draws_of_mean(self) -> np.ndarray:
