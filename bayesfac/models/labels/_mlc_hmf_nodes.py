@@ -17,6 +17,9 @@ from bayesfac.core.laws.losses import BINARY
 from bayesfac.models.labels import _embedding as embedding
 
 SMOOTH = BINARY["smooth_hinge"]
+# Of a margin: a node whose scores are all smaller has lost its factors. The sign of a smaller score is that
+# of a rounding error, which would depend on the order of the labels; it counts as below zero.
+FAINT = 1e-6
 
 
 def odds(score: jax.Array) -> jax.Array:
@@ -138,7 +141,7 @@ def votes(
 ) -> tuple[jax.Array, jax.Array]:
     """How many nodes vote for each label of a row (rows x labels), and how many nodes the row asks."""
     score = answers(level, A, V)
-    yes = jax.nn.sigmoid(odds(score)) if soft else (score > 0).astype(score.dtype)
+    yes = jax.nn.sigmoid(odds(score)) if soft else (score > FAINT).astype(score.dtype)
     votes = jnp.zeros((rows, yes.shape[1]), yes.dtype).at[level.row].add(yes)
     return votes, jnp.zeros((rows, 1), yes.dtype).at[level.row].add(1)
 

@@ -12,7 +12,7 @@ from bayesfac.core.clustering import kmeans_labels, nearest_rows
 from bayesfac.core.data import reading
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.math import lowered
-from bayesfac.models.labels._mlc_hmf_nodes import Level, level
+from bayesfac.models.labels._mlc_hmf_nodes import FAINT, Level, level
 
 Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
 # The L-BFGS of a node: most steps, and the relative fall at which it ends. It goes on to the minimum, because
@@ -79,7 +79,7 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
         for at in groups:
             rng = np.random.default_rng([hyper.tree_seed, number + len(pairs)])
             U, V = fit_node(x[at], y[at], hyper.n_components, hyper.penalty, rng)
-            lost = np.mean((x[at] @ U @ V.T > 0) != (y[at] > 0), 1)
+            lost = np.mean((x[at] @ U @ V.T > FAINT) != (y[at] > 0), 1)
             stays = lost <= hyper.threshold
             grown.home[at[stays]] = number + len(pairs)
             pairs.append((U, V))

@@ -60,7 +60,6 @@ class Params(NamedTuple):
 
 VOTES = ("hard", "soft")
 PENALTIES = (10.0, 3.0, 30.0)  # candidates; the first where too few rows can be held out
-FAINT = 1e-6  # of a margin: a node whose scores are all smaller has lost its factors
 
 
 class Hyper(NamedTuple):
@@ -157,7 +156,7 @@ def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:
     scores = [
         level.scores(level.codes(p.U[depth]), p.V[depth]) for depth, level in data.nodes.items()
     ]
-    lost = sum(int(jnp.sum(jnp.max(jnp.abs(z), (1, 2)) < FAINT)) for z in scores)
+    lost = sum(int(jnp.sum(jnp.max(jnp.abs(z), (1, 2)) < nodes.FAINT)) for z in scores)
     told, total = labels.remarks(p, data, hyper), sum(map(len, scores))
     if lost:
         told.append(

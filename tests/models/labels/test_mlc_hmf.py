@@ -280,3 +280,19 @@ def test_the_sweeps_find_nothing_to_do():
         "mlc_hmf", Tasks(x, y), bf.FixedPoint(30, tol=0.0), penalty=1.0, depth=1, progress=False
     )
     assert fit.trace[-1] > fit.trace[0] * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_rounding_errors_of_nodes_without_factors_decide_nothing(vote):
+    """Neither which rows stay in a node nor for which labels it votes."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 4)), (rng.random((24, 6)) < 0.2).astype(float)
+    order = rng.permutation(6)
+    given = {"penalty": 1e3, "cut": 0.5, "vote": vote, "depth": 2, "progress": False}
+    shares = []
+    for features, labels in ((x, y), (x, y[:, order]), (np.hstack([x, np.ones((24, 1))]), y)):
+        fit = bf.fit("mlc_hmf", bf.Tasks(features, labels), n_components=3, **given)
+        assert "collapsed" in fit.notes[-1]
+        shares.append(np.asarray(fit.params.share))
+    np.testing.assert_allclose(shares[1], shares[0][:, order], atol=1e-6)
+    np.testing.assert_allclose(shares[2], shares[0], atol=1e-6)
