@@ -332,9 +332,10 @@ class Ratings(Container):
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
-        axes = reading.as_read(self.users), reading.as_read(self.items)
         sides = [part for side in self.host.features.values() for part in side.digest()]
-        return reading.digest([*axes, self.levels, self.user, self.item, self.value, *sides])
+        return reading.digest(
+            [self.users, self.items, self.levels, self.user, self.item, self.value, *sides]
+        )
 
     def hide(self) -> "Ratings":
         """The same cells without values, which the model then samples."""

@@ -68,7 +68,10 @@ def as_read(index: pd.Index) -> pd.Index:
     ([7, 10], ['7', '007'])
     """
     if index.dtype.kind in "iu":
-        return native(index)
+        beyond_int64 = (
+            index.dtype.kind == "u" and len(index) and index.max() > np.iinfo(np.int64).max
+        )
+        return native(index) if beyond_int64 else index.astype(np.int64)
     texts = [_text(label) for label in index]
     try:
         whole = [int(text) for text in texts]
@@ -290,9 +293,10 @@ def is_named(raw: Any) -> bool:
 
 
 def digest(parts: Sequence[Any]) -> str:
-    """The sha256 of labels and arrays, in order."""
+    """The sha256 of labels (an Index, by what they read as) and arrays, in order."""
     digest = hashlib.sha256()
     for part in parts:
+        part = as_read(part) if isinstance(part, pd.Index) else part
         array = np.asarray(part) if part is not None else np.zeros(0)
         if array.dtype.kind not in "biuf":
             array = np.frombuffer("\x1f".join(map(str, array.ravel())).encode(), np.uint8)

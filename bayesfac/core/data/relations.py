@@ -227,9 +227,7 @@ class Relations(Ratings):
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
-        parts: list[Any] = [super().fingerprint()]
-        for index in self.host.axes.values():
-            parts.append(reading.as_read(index))
+        parts: list[Any] = [super().fingerprint(), *self.host.axes.values()]
         for name, t in self.host.tables.items():
             parts += [[name, t.row, t.col], t.levels, t.code, t.value]
         return reading.digest(parts)

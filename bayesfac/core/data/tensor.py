@@ -160,8 +160,7 @@ class Tensor(Container):
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
-        axes = [reading.as_read(index) for index in self.axes.values()]
-        return reading.digest([list(self.axes), *axes, self.code, self.value])
+        return reading.digest([list(self.axes), *self.axes.values(), self.code, self.value])
 
     def hide(self) -> "Tensor":
         """The same cells without values, which the model then samples."""

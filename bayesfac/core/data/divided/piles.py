@@ -233,7 +233,7 @@ def _dealt_out(
     size = min(SOME, len(summary))
     edge = np.linspace(0, len(summary), size + 1).astype(np.int64)
     chosen = np.random.default_rng(0).integers(edge[:-1], edge[1:])
-    axes = [reading.as_read(labels[side]) for side in SIDES]
+    axes = [labels[side] for side in SIDES]
     digest, at = hashlib.sha256(reading.digest([*axes, levels]).encode()), 0
     some = []
     for user, item, value in blocks():
