@@ -358,9 +358,9 @@ def fit(
     with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, int(seed))
-        settled = settle(method, data, chosen.hyper)
-        raw, data = data, method.ready(data, settled)
-        card = describe(data, raw)
+        raw, settled = data, settle(method, data, chosen.hyper)
+        card = describe(data := method.ready(raw, settled), raw)
+        saving.check(card, engine)
         start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
         probe, _, _ = card.locate(card.probe)

@@ -260,19 +260,19 @@ def _card_to_json(card: Card) -> dict[str, Any]:
     return {
         "kind": card.kind,
         "name": card.name,
-        "coords": {axis: _plain(index, axis) for axis, index in card.coords.items()},
+        "coords": {axis: _of_axis(index, axis) for axis, index in card.coords.items()},
         "summary": card.summary,
         "levels": card.levels,
-        "probe": {str(name): _plain(column, str(name)) for name, column in card.probe.items()},
+        "probe": {str(name): _of_axis(column, str(name)) for name, column in card.probe.items()},
         "scales": {view: scale._asdict() for view, scale in card.scales.items()},
         "encodings": {side: _encoding_to_json(known) for side, known in card.encodings.items()},
     }
 
 
 def _card_from_json(saved: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Card:
-    coords = {axis: pd.Index(values) for axis, values in saved["coords"].items()}
+    coords = {axis: _to_axis(values) for axis, values in saved["coords"].items()}
     levels = None if saved["levels"] is None else tuple(saved["levels"])
-    probe = pd.DataFrame(saved["probe"])
+    probe = pd.DataFrame({name: _to_axis(values) for name, values in saved["probe"].items()})
     name = saved.get("name", "")  # absent in fits of earlier versions, as the scales are
     scales = {view: _scale(**parts) for view, parts in saved.get("scales", {}).items()}
     encodings = {side: _encoding(**parts) for side, parts in saved.get("encodings", {}).items()}
@@ -316,13 +316,34 @@ def _scale(centre: list[float], spread: list[float], mirrored: list[int], consta
     return Scale(np.array(centre), np.array(spread), np.array(mirrored, int), constant)
 
 
+def check(card: Card, engine: Any) -> None:
+    """Refuse labels that no folder can hold before a run that writes into one."""
+    if getattr(engine, "folder", None) is not None:
+        _card_to_json(card)
+
+
+def _of_axis(values: Any, axis: str) -> Any:
+    """Labels for JSON: dates as whole numbers with their type, others as they are."""
+    if values.dtype.kind == "M":
+        return {"dtype": str(values.dtype), "values": pd.Index(values).asi8.tolist()}
+    return _plain(values, axis)
+
+
+def _to_axis(saved: Any) -> pd.Index:
+    """The labels that `_of_axis` made ready for JSON."""
+    if isinstance(saved, dict):
+        return pd.Index(saved["values"], dtype=np.int64).astype(saved["dtype"])
+    return pd.Index(saved)
+
+
 def _plain(values: Any, axis: str) -> list[Any]:
     """Labels as JSON numbers and strings."""
     plain = [v.item() if isinstance(v, np.generic) else v for v in values]
     for value in plain:
         if not isinstance(value, str | int | float):
             raise TypeError(
-                f"Expected {axis} labels that are numbers or text, got {value!r}: it cannot be saved"
+                f"Expected {axis} labels that are numbers, text or dates (datetime64), got {value!r}: it "
+                "cannot be saved"
             )
     return plain
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -92,3 +93,30 @@ def test_draws_are_found_after_a_change_of_the_folder(draws, tmp_path, monkeypat
     loaded = bf.load("fit")
     monkeypatch.chdir(tmp_path.parent)
     np.testing.assert_array_equal(loaded.draws["U"], draws.draws["U"])
+
+
+ITEM, STARS = np.tile([0, 1, 2, 3], 3), np.arange(12.0) % 5
+DAYS = pd.date_range("2020-01-01", periods=6)
+DATES = [DAYS, DAYS.tz_localize("Europe/Berlin"), DAYS.astype("datetime64[s]")]
+NEVER = [pd.period_range("2020-01", periods=6, freq="M"), pd.Index([(i, "a") for i in range(6)])]
+
+
+@pytest.mark.parametrize("ids", DATES, ids=lambda ids: str(ids.dtype))
+def test_dates_are_saved_as_they_are(ids, tmp_path):
+    data = bf.Ratings(ids.repeat(2), ITEM, STARS)
+    fit = bf.fit("pmf", data, bf.FixedPoint(3, tol=0.9), n_components=1, progress=False)
+    again = bf.load(fit.save(tmp_path / "fit"))
+    for one in (again.data.coords["user"], again.data.probe["user"]):
+        assert one.dtype == ids.dtype
+    assert again.data.coords["user"].equals(ids)
+    assert not again.predict({"user": ids, "item": [0] * 6}).flagged.any()
+
+
+@pytest.mark.parametrize("ids", NEVER, ids=["periods", "tuples"])
+def test_labels_that_no_folder_holds_are_refused_before_the_run(ids, tmp_path):
+    data, given = bf.Ratings(ids.repeat(2), ITEM, STARS), {"n_components": 1, "progress": False}
+    folder = tmp_path / "run"
+    with pytest.raises(TypeError, match="Expected user labels that are numbers, text or dates"):
+        bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(folder)), **given)
+    assert not folder.exists()
+    assert bf.fit("pmf", data, bf.Gibbs(2, 2, 1), **given).draws
