@@ -160,6 +160,8 @@ def recommend(args: argparse.Namespace) -> int:
     """Recommend items with a saved fit."""
     import bayesfac as bf
 
+    if not args.exclude:
+        _without_file(args, "--exclude FILE beside --{}, got none")
     _writable(args.out)
     loaded = bf.load(args.folder)
     args.levels = args.levels or loaded.data.levels
@@ -303,15 +305,20 @@ def _data(
             raise TypeError(
                 f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
             )
-        for option, usual in FOR_FILES.items():
-            if getattr(args, option) != usual:
-                raise ValueError(f"Expected a file for --{option}, got the data set {name!r}")
+        _without_file(args, f"a file for --{{}}, got the data set {name!r}")
         found = datasets.load(name, progress=not args.quiet)
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = _named(args, "levels", "decimal", "duplicates", "bad")
     return datasets.read(name, kind, columns=_columns(args), ids=ids, **options)
+
+
+def _without_file(args: argparse.Namespace, message: str) -> None:
+    """Refuse options of which only a file has use."""
+    for option, usual in FOR_FILES.items():
+        if getattr(args, option) != usual:
+            raise ValueError("Expected " + message.format(option))
 
 
 def _columns(args: argparse.Namespace) -> Any:

@@ -64,8 +64,8 @@ def read(
         Rows without a label or a finite number raise an error, or are skipped with a warning. A number
         that is not in `levels` is always an error.
     ids : mapping, optional
-        The type of a column's labels, `int` or `str`, as {"user": str}; by default `int` if all labels
-        of a text file are whole numbers. Labels match whatever their type: see `Ratings`. Blanks before
+        The type of a column's labels of a text file, `int` or `str`, as {"user": str}; by default `int` if
+        all labels are whole numbers. Labels match whatever their type: see `Ratings`. Blanks before
         and after a label are dropped from text files; Parquet and NPZ keep them.
     decimal : {".", ","}
         The decimal sign of a text file. With "," columns are separated by a semicolon or a tab.
@@ -98,6 +98,7 @@ def _read(
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
     check_choice("bad", bad, "skip")
+    frames.check_options(path, kind, {"levels": levels, "columns": columns}, bad, decimal)
     options: Any = {"levels": levels, "duplicates": duplicates} if kind == "ratings" else {}
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, options)

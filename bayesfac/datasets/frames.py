@@ -14,6 +14,19 @@ from bayesfac.core.data.views import Views
 CELL = ["row", "view", "feature"]
 
 
+def check_options(path: Path, kind: str, given: dict[str, Any], bad: str, decimal: str) -> None:
+    """Refuse options that have no meaning for this kind of data, or of file."""
+    binary, arrays = (path.suffix.lower() in kinds for kinds in ((".npz", ".parquet"), (".npz",)))
+    for name, useless, wanted in (
+        ("levels", kind == "views" and given["levels"] is not None, f"ratings, got it for {kind}"),
+        ("columns", arrays and given["columns"], f"a table, got it for {path.name}"),
+        ("bad", arrays and bad != "error", f"a table, got it for {path.name}"),
+        ("decimal", binary and decimal != ".", f"a text file, got it for {path.name}"),
+    ):
+        if useless:
+            raise ValueError(f"Expected {name}= for {wanted}")
+
+
 def nullable(kind: Any) -> Any:
     """The type for a column of 64-bit whole numbers, of which some may be missing: as floats, those from
     2**53 on would be rounded, so that labels become one."""

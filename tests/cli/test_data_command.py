@@ -24,3 +24,8 @@ def test_options_of_files_are_refused_for_data_by_name(capsys, tmp_path, monkeyp
     message = refused(capsys, "fit", "bpmf", "ratings", *option.split())
     name = option.split()[0]
     assert message.startswith(f"Expected a file for {name}, got the data set 'ratings'")
+
+
+def test_options_of_files_are_refused_where_recommend_reads_none(capsys):
+    message = refused(capsys, "recommend", "draws", "--bad", "skip")
+    assert message.startswith("Expected --exclude FILE beside --bad, got none")

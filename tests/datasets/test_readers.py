@@ -305,3 +305,26 @@ def test_rows_with_more_cells_than_the_header(tmp_path):
             datasets.read(path)
     path.write_text("user,item,rating\n1,a,3,\n2,b,4,\n")
     assert datasets.read(path).frame().to_numpy().tolist() == [[1, "a", 3], [2, "b", 4]]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("v.csv", {"kind": "views", "levels": 5}, "levels= for ratings, got it for views"),
+        ("r.npz", {"columns": ("a", "b", "c")}, "columns= for a table, got it for r.npz"),
+        ("r.npz", {"bad": "skip"}, "bad= for a table, got it for r.npz"),
+        ("r.npz", {"decimal": ","}, "decimal= for a text file, got it for r.npz"),
+        ("r.parquet", {"decimal": ","}, "decimal= for a text file, got it for r.parquet"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(tmp_path, name, given, message):
+    path = tmp_path / name
+    columns = {"user": [1, 2], "item": [1, 1], "rating": [1.0, 2.0]}
+    if name == "r.npz":
+        np.savez(path, **columns)
+    elif name == "r.parquet":
+        pd.DataFrame(columns).to_parquet(path)
+    else:
+        path.write_text("row,view,feature,value\na,x,1,2\nb,x,2,3\n")
+    with pytest.raises(ValueError, match=f"Expected {message}"):
+        datasets.read(path, **given)

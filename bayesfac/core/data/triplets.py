@@ -17,6 +17,7 @@ def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
         if items is None or values is None:
             raise ValueError("Expected users, items and values together, got only some of them")
         data = (data, items, values)
+    _check_columns(data, columns)
     if isinstance(data, np.ndarray | jax.Array):
         data = reading.array(data)
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
@@ -38,6 +39,11 @@ def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
     user, users = reading.labels(data[0], "user")
     item, items = reading.labels(data[1], "item")
     return user, item, reading.numbers(data[2], "ratings"), users, items, data[3]
+
+
+def _check_columns(data: Any, columns: Columns | None) -> None:
+    if columns is not None and not isinstance(data, pd.DataFrame):
+        raise ValueError(f"Expected columns= for a table, got it for {type(data).__name__}")
 
 
 def times(raw: Any, size: int) -> np.ndarray | None:

@@ -53,7 +53,10 @@ class Views(Container):
     leaves = ("cells", "y", "graphs")
 
     def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:
-        named = _named_views(data)
+        named, known = _named_views(data), data if isinstance(data, Views) else None
+        if known is not None:
+            rows = known.rows if rows is None else rows
+            graphs = known.graphs if graphs is None else graphs
         index, features, totals, self.cells, self.y = None, {}, {}, {}, {}
         for name in sorted(named):  # the order in which JAX traverses a dictionary
             csr, row_labels, columns = reading.matrix(named[name], f"view {name!r}")
@@ -83,7 +86,8 @@ class Views(Container):
         distinct = len(index) - len(reading.repeated(index))
         if len(index) != n or distinct < n:
             raise ValueError(f"Expected {n} distinct row labels, got {distinct} of {len(index)}")
-        self.host = ViewsFrame(index, features, totals)
+        host = ViewsFrame(index, features, totals)
+        self.host = host if known is None else replace(known.host, rows=index)
         self.graphs = Graphs(graphs) if isinstance(graphs, Mapping) else graphs
         if self.graphs is not None and self.graphs.n_rows != n:
             raise ValueError(f"Expected graphs over {n} rows, got {self.graphs.n_rows}")

@@ -345,6 +345,15 @@ def test_views_keep_labels():
     assert views.take([1]).rows.tolist() == ["d2"]
     with pytest.raises(ValueError, match="same row labels"):
         bf.Views({"a": table, "b": table.rename(index={"d1": "other"})})
+    again = bf.Views(views, graphs={"links": sp.eye(2)})
+    assert again.fingerprint() != views.fingerprint() == bf.Views(views).fingerprint()
+    assert again.coords()["feature.words"].equals(table.columns)
+
+
+def test_columns_of_what_is_no_table_are_refused():
+    for cells in (DENSE, list(TABLE.to_numpy().T)):
+        with pytest.raises(ValueError, match="Expected columns= for a table, got it for"):
+            bf.Ratings(cells, columns=("user", "item", "rating"))
 
 
 def test_taking_keeps_the_labels_of_all():
