@@ -26,10 +26,12 @@ Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown 
 likelihood. Gauge: W and H turn together.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -45,6 +47,8 @@ from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels._held_out import settled
 from bayesfac.models.labels._left_out import CONSTANT
 
+LEAST = math.log(labels.CERTAIN / (1 - labels.CERTAIN))  # odds below every cut
+
 
 class Params(NamedTuple):
     W: dict[str, jax.Array]
@@ -59,6 +63,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # predict labels with a probability above it; None: by rows held out
     gaps: bool = False  # filled in: some rows have unknown labels
+    never: tuple[int, ...] = ()  # filled in: positions of labels that no row has
     binary: bool = True  # filled in: labels are 0 and 1
 
 
@@ -69,7 +74,9 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, *["penalty"] * (hyper.penalty is not None))
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
     embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
-    hyper = hyper._replace(n_components=K, gaps=not data.known.all(), binary=data.binary)
+    never = tuple(np.flatnonzero(~data.had).tolist())
+    seen = {"gaps": not data.known.all(), "never": never, "binary": data.binary}
+    hyper = hyper._replace(n_components=K, **seen)
     if hyper.penalty is None or (hyper.cut is None and hyper.binary):
         return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
@@ -134,7 +141,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, p.H, query)
     if hyper.loss == "squared":
         return labels.of_labels(score, hyper.binary, 0.5, hyper.cut)
-    return labels.of_odds(score, hyper.cut)
+    # the penalty holds the odds of a label that no row has above those of the smallest cuts
+    never = jnp.isin(query.col, jnp.asarray(hyper.never, int))
+    return labels.of_odds(jnp.where(never, jnp.minimum(score, LEAST), score), hyper.cut)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

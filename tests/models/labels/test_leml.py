@@ -131,3 +131,16 @@ def test_the_posterior_spreads_where_little_is_known():
                  progress=False)  # fmt: skip
     p = np.asarray(fit.predict(data.grid()).mean)
     assert (np.abs(p - 0.5) < 0.45).all() and p.std() > 0.02  # neither certain nor all alike
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")
+@pytest.mark.parametrize("engine", [None, bf.SVI(50, draws=20)], ids=["point", "draws"])
+def test_a_label_that_no_row_has_is_never_predicted_by_the_logistic_loss(engine):
+    """The penalty holds its probability near one half, above the cut."""
+    rng = np.random.default_rng(0)
+    y = np.hstack([rng.random((20, 3)) < 0.3, np.zeros((20, 1))]).astype(float)
+    data = bf.Tasks(rng.normal(size=(20, 6)), y)
+    given = {"loss": "logistic", "penalty": 20.0, "cut": 0.1, "progress": False}
+    told = bf.fit("leml", data, engine, **given).predict(data.grid())
+    assert told.level.reshape(20, 4)[:, :3].all() and not told.level.reshape(20, 4)[:, 3].any()
+    assert (told.score.reshape(20, 4)[:, 3] < 0.1).all()
