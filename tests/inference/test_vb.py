@@ -304,3 +304,22 @@ def test_wide_rows_of_few_counts_stay_rows_about_their_means(factor):
     np.testing.assert_allclose(x.mean(0), [1 / 3, 2 / 3], atol=5 * x.std(0).max() / 4000**0.5)
     sd = (2 / 9 / 4) ** 0.5  # of the row before
     np.testing.assert_allclose(x.std(0), min(factor * sd, (2 / 9 / 2) ** 0.5), rtol=0.05)
+
+
+@pytest.mark.parametrize(("alike", "doubted"), [(0.2, False), (50.0, True)])
+def test_a_large_factor_of_standard_deviations_is_doubted(alike, doubted):
+    """Of topics that are nearly the same: it is 1.4 times too large there, by long runs of Gibbs."""
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet([alike] * 3, 40) @ rng.dirichlet([alike] * 25, 3)
+    words = bf.Views(np.array([rng.multinomial(80, p) for p in P]).astype(float))
+    fit = bf.fit("plsa", words, bf.VB(draws=2), n_components=3, progress=False)
+    assert "by linear response" in fit.notes[-1]
+    assert ("compare with bf.Gibbs()" in fit.notes[-1]) == doubted
+
+
+@pytest.mark.parametrize(("widen", "told"), [(True, 1), (False, 0)])
+def test_a_method_without_linear_response_says_that_nothing_is_widened(widen, told):
+    counts = bf.Counts(np.random.default_rng(0).poisson(1.0, (12, 9)))
+    engine = bf.VB(warmup=5, draws=2, widen=widen)
+    fit = bf.fit("hpf", counts, engine, n_components=2, progress=False)
+    assert sum("VB(widen=True) changes nothing" in note for note in fit.notes) == told

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 
 STEPS, PROBES = 10, 4  # of conjugate gradients: on ratings five bring two digits
 SEEN = 5e-4  # a factor nearer to 1 shows as 0.0 %
+# Of `plsa` on made-up texts: with factors of 1.30 and 1.67 (twice) sds were 1.02 to 1.10 times those of long
+# runs of Gibbs; with 2.02 to 2.21 (four times) they were 1.18 to 1.42 times as large.
+LARGE = 1.8
 
 
 def factor(
@@ -52,4 +55,7 @@ def told(factor: float, beside: str) -> list[str]:
     if abs(factor - 1) < SEEN:
         return []
     change = f"{abs(factor - 1):.1%} {'wider' if factor > 1 else 'narrower'}"
-    return [f"standard deviations of rows are {change} than {beside}, by linear response"]
+    doubt = "; so large a factor may itself be too large: compare with bf.Gibbs()" * (
+        factor > LARGE
+    )
+    return [f"standard deviations of rows are {change} than {beside}, by linear response{doubt}"]

@@ -20,6 +20,10 @@ SADDLE = (
     "standard deviations of rows are those of the fitted law, which may be too narrow: linear response finds "
     "no strict maximum of the ELBO there"
 )
+AS_FITTED = (
+    "standard deviations are those of the fitted law, which may be too narrow: {} has no linear response, so "
+    "that VB(widen=True) changes nothing"
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class VB:
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         share = float(factor)
         notes = [SADDLE] if np.isnan(share) else response.told(share, "in the fitted law")
+        if self.widen and job.method.variational.widened is None:
+            notes = [AS_FITTED.format(job.method.name)]
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
