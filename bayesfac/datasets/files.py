@@ -311,13 +311,12 @@ def _text(
     known = any(is_role(cell, role) for cell in head for role in (*wanted, "time"))
     number = len(head) >= width and _is_number(head[width - 1].replace(decimal, "."))
     bare = number and not (named or known)
-    how: Any = {"dtype": str, "keep_default_na": False, "skip_blank_lines": False}
+    how: Any = {"dtype": str, "keep_default_na": False, "skip_blank_lines": False, "sep": separator}
     try:
-        frame = pd.read_csv(io.StringIO(text), sep=separator, header=None if bare else 0, **how)
+        frame = pd.read_csv(io.StringIO(text), header=None if bare else 0, **how)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
-    frame = frames.of_header(path, frame)
-    frame = frame.rename(columns=str)
+        raise ValueError(frames.unreadable(path, error)) from error
+    frame = frames.of_header(path, frame).rename(columns=str)
     if bare and doubled and wanted == RATINGS and frame.shape[1] == width + 1:
         frame = frame.set_axis([*wanted, "timestamp"], axis=1)  # as MovieLens writes its ratings
     return frame, 1 if bare else 2

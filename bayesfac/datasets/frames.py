@@ -1,5 +1,6 @@
 """Tables of files as pandas reads them, without what pandas rounds or leaves out; long tables as views."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,26 @@ def of_header(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     cells = frame.reset_index()
     beyond = (cells.iloc[:, -extra:].fillna("") != "").any(axis=1).to_numpy()
     if beyond.any():
-        raise ValueError(
-            f"Expected {len(names)} cells in every row of {path}, as in its header, got "
-            f"{len(names) + extra} in line {int(np.argmax(beyond)) + 2}: name every column, or put quotes "
-            "around a cell that contains the separator"
-        )
+        got, line = len(names) + extra, int(np.argmax(beyond)) + 2
+        raise ValueError(_too_many(path, len(names), "its header", got, line))
     return cells.iloc[:, : len(names)].set_axis(names, axis=1)
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """The message for a text that pandas cannot divide into cells."""
+    numbers = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if numbers is None:
+        return f"Expected a table as UTF-8 text in {path}: {error}"
+    wanted, line, got = map(int, numbers.groups())
+    return _too_many(path, wanted, "line 1", got, line)
+
+
+def _too_many(path: Path, wanted: int, where: str, got: int, line: int) -> str:
+    """The message for a row with more cells than the first."""
+    return (
+        f"Expected {wanted} cells in every row of {path}, as in {where}, got {got} in line {line}: name "
+        "every column, or put quotes around a cell that contains the separator"
+    )
 
 
 def long_views(labels: list[pd.Series], value: np.ndarray, duplicates: str) -> Views:

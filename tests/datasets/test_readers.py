@@ -224,7 +224,11 @@ def test_a_cell_of_views_that_is_listed_twice_is_refused_or_averaged(tmp_path):
         ("\ufeff \n", "got an empty file"),
         ("kunde,film,note\nann,x,5\n", r"in .*r.csv, got \['kunde', 'film', 'note'\].*--user NAME"),
         ("user,film,movie,stars\nann,x,x,5\n", "each once"),
-        ("a,x,4\nb,x,3,9,9\n", "a table as UTF-8 text .*line 2"),
+        (
+            "a,x,4\nb,x,3,9,9\n",
+            "Expected 3 cells in every row .* line 1, got 5 in line 2: .*quotes",
+        ),
+        ("user,item,rating\na,x,4\nb,x,y,3\n", "Expected 3 cells .* got 4 in line 3: .*quotes"),
         (b"\xff\xfea,x,4\n", "a table as UTF-8 text"),
     ],
 )
