@@ -317,6 +317,8 @@ def _text(
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(frames.unreadable(path, error)) from error
     frame = frames.of_header(path, frame).rename(columns=str)
+    if not bare:  # names as they are written: pandas has numbered the second of two equal ones
+        frame.columns = pd.read_csv(io.StringIO(text), header=None, nrows=1, **how).iloc[0].tolist()
     if bare and doubled and wanted == RATINGS and frame.shape[1] == width + 1:
         frame = frame.set_axis([*wanted, "timestamp"], axis=1)  # as MovieLens writes its ratings
     return frame, 1 if bare else 2

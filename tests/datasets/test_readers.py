@@ -102,6 +102,9 @@ def test_some_columns_by_name(tmp_path):
         datasets.read(path, columns={"seller": "kunde"})
     with pytest.raises(ValueError, match="different columns in .*, got 'film' twice"):
         datasets.read(path, columns=["film", "film", "note"])
+    twice = written(tmp_path, "who,what,note,note,rest,rest\nann,x,4,1,7,8\n")
+    with pytest.raises(ValueError, match="different columns in .*, got 'note' twice"):
+        datasets.read(twice, columns=["who", "what", "note"])
 
 
 def test_compressed_tables(tmp_path):
@@ -224,6 +227,7 @@ def test_a_cell_of_views_that_is_listed_twice_is_refused_or_averaged(tmp_path):
         ("\ufeff \n", "got an empty file"),
         ("kunde,film,note\nann,x,5\n", r"in .*r.csv, got \['kunde', 'film', 'note'\].*--user NAME"),
         ("user,film,movie,stars\nann,x,x,5\n", "each once"),
+        ("user,item,rating,rating\nann,x,5,1\n", r"each once.*'item', 'rating', 'rating'\]"),
         (
             "a,x,4\nb,x,3,9,9\n",
             "Expected 3 cells in every row .* line 1, got 5 in line 2: .*quotes",
