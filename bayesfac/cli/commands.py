@@ -356,6 +356,8 @@ def _new_folder(path: str) -> Path:
 
 def _writable(path: str | None) -> None:
     """Refuse a path that cannot be written before any computation."""
+    if path and Path(path).is_dir():
+        raise IsADirectoryError(f"Expected the name of a file to write, got the folder {path}")
     if path and not os.access(Path(path).resolve().parent, os.W_OK):
         raise FileNotFoundError(
             f"Expected a writable folder for {path}, got one that is missing or read-only"

@@ -364,6 +364,7 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("report .", "Expected a folder written by Fit.save"),
         ("report none --html no/where/r.html", "a writable folder for no/where/r.html"),
         ("demo --out no/where/r.html", "a writable folder for no/where/r.html"),
+        ("demo --out .", "Expected the name of a file to write, got the folder ."),
         ("data fetch movielens", "did you mean 'movielens-1"),
         ("data split ratings --fraction 2", "fraction between 0 and 1, got 2.0"),
         ("data split digits", "Expected ratings, got the data set 'digits'"),
