@@ -146,7 +146,7 @@ def predict(args: argparse.Namespace) -> int:
     import bayesfac as bf
     from bayesfac.datasets import read_pairs
 
-    _writable(args.out)
+    _table_file(args.out)
     loaded = bf.load(args.folder)
     if loaded.data.kind != "Ratings":
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
@@ -162,7 +162,7 @@ def recommend(args: argparse.Namespace) -> int:
 
     if not args.exclude:
         _without_file(args, "--exclude FILE beside --{}, got none")
-    _writable(args.out)
+    _table_file(args.out)
     loaded = bf.load(args.folder)
     args.levels = args.levels or loaded.data.levels
     exclude = _data(args.exclude, "ratings", args) if args.exclude else None
@@ -362,6 +362,13 @@ def _writable(path: str | None) -> None:
         raise FileNotFoundError(
             f"Expected a writable folder for {path}, got one that is missing or read-only"
         )
+
+
+def _table_file(path: str | None) -> None:
+    """Refuse a path that cannot be written, and names that promise another kind of file."""
+    _writable(path)
+    if path and not path.endswith((".csv", ".parquet")):
+        raise ValueError(f"Expected the name of a .csv or .parquet file as --out, got {path}")
 
 
 def _write(table: "pd.DataFrame", path: str | None) -> None:

@@ -365,6 +365,8 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("report none --html no/where/r.html", "a writable folder for no/where/r.html"),
         ("demo --out no/where/r.html", "a writable folder for no/where/r.html"),
         ("demo --out .", "Expected the name of a file to write, got the folder ."),
+        ("predict none good.csv --out p.csv.gz", "a .csv or .parquet file as --out, got p.csv.gz"),
+        ("recommend none --out best.xlsx", "a .csv or .parquet file as --out, got best.xlsx"),
         ("data fetch movielens", "did you mean 'movielens-1"),
         ("data split ratings --fraction 2", "fraction between 0 and 1, got 2.0"),
         ("data split digits", "Expected ratings, got the data set 'digits'"),
