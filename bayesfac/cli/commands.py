@@ -127,8 +127,9 @@ def compare(args: argparse.Namespace) -> int:
     _writable(args.html)
     named = dict(args.fits)
     if len(named) < len(args.fits):
-        given = " ".join(map("=".join, args.fits))
-        raise ValueError(f"Expected a different NAME for every fit, got {given}")
+        raise ValueError(
+            f"Expected another NAME for each fit, got {' '.join(map('='.join, args.fits))}"
+        )
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
@@ -166,8 +167,7 @@ def recommend(args: argparse.Namespace) -> int:
     loaded = bf.load(args.folder)
     args.levels = args.levels or loaded.data.levels
     exclude = _data(args.exclude, "ratings", args) if args.exclude else None
-    rules = {"exclude": exclude, "by": args.by, "seed": args.seed}
-    table = loaded.recommend(args.users, args.n, **rules)
+    table = loaded.recommend(args.users, args.n, exclude=exclude, by=args.by, seed=args.seed)
     _write(table, args.out)
     _tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
     return DONE
@@ -290,8 +290,7 @@ def _data(
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
 
-    if args.levels and kind in ("views", "counts"):
-        raise ValueError(f"Expected --levels for ratings, got it for {kind}")
+    tables.check_kind(kind, args)
     if kind == "counts":  # a table of pairs with their counts reads like one of ratings
         from bayesfac.core.data.counts import Counts
 

@@ -1,8 +1,19 @@
-"""Files of tensors and of matrices beside the ratings, as tables with a header."""
+"""What files hold; those of tensors and of matrices beside the ratings, as tables with a header."""
 
 import argparse
 from pathlib import Path
 from typing import Any
+
+
+def check_kind(kind: str, args: argparse.Namespace) -> None:
+    """Refuse kinds of data that no file holds, and levels of what has none."""
+    if kind == "tasks":
+        raise TypeError(
+            "Expected a method of ratings, counts, views, a tensor or several matrices, got one of rows with "
+            "labels, which the command does not read: use bf.fit and bf.Tasks in Python"
+        )
+    if args.levels and kind in ("views", "counts"):
+        raise ValueError(f"Expected --levels for ratings, got it for {kind}")
 
 
 def tensor(name: str, args: argparse.Namespace) -> Any:

@@ -333,6 +333,7 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf none.csv", "none.csv, which does not exist"),
         ("fit bpmf digits", "Expected ratings, got the data set 'digits'"),
         ("fit plsa ratings", "Expected views, got the data set 'ratings'"),
+        ("fit leml good.csv", "got one of rows with labels, which the command does not read"),
         ("fit bpmf bad.csv", "got 'four' in line 3"),
         ("fit bpmf good.csv --levels 1:3", "got 4 in line 2"),
         (
@@ -358,7 +359,7 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf ratings --out good.csv", "a new folder as --out, got good.csv"),
         ("compare a --test good.csv", "Expected NAME=VALUE, got 'a'"),
         ("compare a=x", "required: --test"),
-        ("compare a=x a=y --test good.csv", "a different NAME for every fit, got a=x a=y"),
+        ("compare a=x a=y --test good.csv", "another NAME for each fit, got a=x a=y"),
         ("compare a=none --test good.csv", "none"),
         ("report none", "none"),
         ("report .", "Expected a folder written by Fit.save"),
