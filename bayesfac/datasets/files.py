@@ -91,12 +91,7 @@ def _read(
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
     if decimal not in (".", ","):
         raise ValueError(f"Expected decimal='.' or ',', got {decimal!r}")
-    if path.is_dir():
-        raise ValueError(
-            f"Expected a file, got the folder {path}, which bf.datasets.read_large may read"
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
+    frames.check_file(path)
     check_choice("bad", bad, "skip")
     frames.check_options(path, kind, {"levels": levels, "columns": columns}, bad, decimal)
     options: Any = {"levels": levels, "duplicates": duplicates} if kind == "ratings" else {}
@@ -151,8 +146,7 @@ def read_pairs(
     [['ann', 'x']]
     """
     path, wanted, kinds = Path(path), RATINGS[:2], ids or {}
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a file, got {path}, which does not exist")
+    frames.check_file(path)
     table = _table(path, wanted, columns or None, ".")
     read_as = {name: _ids(path, table[name], kinds.get(name)) for name in wanted}
     return pd.DataFrame(read_as).reset_index(drop=True)

@@ -28,6 +28,17 @@ def check_options(path: Path, kind: str, given: dict[str, Any], bad: str, decima
             raise ValueError(f"Expected {name}= for {wanted}")
 
 
+def check_file(path: Path) -> None:
+    """Refuse folders, pipes and paths that do not exist."""
+    if path.is_dir():
+        raise ValueError(
+            f"Expected a file, got the folder {path}, which bf.datasets.read_large may read"
+        )
+    if not path.is_file():
+        what = "is a pipe or device" if path.exists() else "does not exist"
+        raise FileNotFoundError(f"Expected a file, got {path}, which {what}")
+
+
 def nullable(kind: Any) -> Any:
     """The type for a column of 64-bit whole numbers, of which some may be missing: as floats, those from
     2**53 on would be rounded, so that labels become one."""

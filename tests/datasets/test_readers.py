@@ -1,6 +1,7 @@
 """Files of one's own: text, Parquet, NumPy; what cannot be read is said."""
 
 import gzip
+import os
 import zipfile
 
 import numpy as np
@@ -259,6 +260,12 @@ def test_a_label_that_reads_like_a_place_is_said_as_it_is(tmp_path):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="which does not exist"):
         datasets.read(tmp_path / "none.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for read in (datasets.read, datasets.read_pairs):
+        with pytest.raises(FileNotFoundError, match="pipe.csv, which is a pipe or device"):
+            read(tmp_path / "pipe.csv")
+        with pytest.raises(ValueError, match="Expected a file, got the folder"):
+            read(tmp_path)
     with pytest.raises(ValueError, match="a file ending in .csv"):
         datasets.read(written(tmp_path, "x", "r.pkl"))
     with pytest.raises(ValueError, match="NumPy archive"):
