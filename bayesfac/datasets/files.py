@@ -284,7 +284,9 @@ def _content(path: Path, kind: str) -> str:
 def _member(path: Path, kind: str) -> tuple[str, bytes]:
     """The name and content of the only table in an archive, or of the only table named `kind`."""
     with zipfile.ZipFile(path) as archive:
-        tables = [name for name in archive.namelist() if name.lower().endswith(TEXT)]
+        # macOS puts a hidden copy of each file's attributes into that folder
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+        tables = [name for name in names if name.lower().endswith(TEXT)]
         named = [name for name in tables if Path(name).stem.lower() == kind]
         chosen = named if len(tables) > 1 else tables
         if len(chosen) != 1:

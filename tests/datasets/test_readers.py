@@ -116,7 +116,10 @@ def test_compressed_tables(tmp_path):
         archive.writestr("ml/movies.csv", "movieId,title\nx,X\n")
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
         archive.writestr("stars.tsv", text.replace(",", "\t"))
-    for name in ("r.csv.gz", "many.zip", "one.zip"):
+    with zipfile.ZipFile(tmp_path / "mac.zip", "w") as archive:
+        archive.writestr("stars.csv", text)
+        archive.writestr("__MACOSX/._stars.csv", b"\x00\x05\x16\x07")
+    for name in ("r.csv.gz", "many.zip", "one.zip", "mac.zip"):
         ratings = datasets.read(tmp_path / name)
         assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0]]
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
