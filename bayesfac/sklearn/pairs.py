@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import RegressorMixin
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from bayesfac.core.data import reading
@@ -51,7 +52,8 @@ class Cells(RegressorMixin, Estimator):
             raise ValueError(
                 f"Expected X with {LEAST} or more columns of labels, got {len(labels)} columns"
             )
-        self.fit_ = self._run(Tensor(*labels.values(), np.asarray(y), modes=list(labels)))
+        values = column_or_1d(y, warn=True)
+        self.fit_ = self._run(Tensor(*labels.values(), values, modes=list(labels)))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -62,7 +64,7 @@ class Cells(RegressorMixin, Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Minus the root mean squared error."""
-        square = (self.predict(X) - np.asarray(y, float)) ** 2
+        square = (self.predict(X) - column_or_1d(y, dtype=float, warn=True)) ** 2
         return -float(np.sqrt(np.average(square, weights=sample_weight)))
 
     def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
@@ -95,7 +97,7 @@ class Pairs(Cells):
         """Fit to these ratings."""
         user, item = self._labels(X, reset=True).values()
         check_consistent_length(user, y)
-        values = np.asarray(y)
+        values = column_or_1d(y, warn=True)
         self.fit_ = self._run(Ratings(user, item, values, **scale_of(self, values)))
         self._told = pd.DataFrame({"user": user, "item": item, "rating": values})
         return self
@@ -111,7 +113,7 @@ class Pairs(Cells):
             return self.fit(X, y)
         user, item = self._labels(X, reset=False).values()
         check_consistent_length(user, y)
-        new = pd.DataFrame({"user": user, "item": item, "rating": np.asarray(y)})
+        new = pd.DataFrame({"user": user, "item": item, "rating": column_or_1d(y, warn=True)})
         every = pd.concat([self._told, new], ignore_index=True)
         # as labels are compared: 7 and "7" are one user
         sides = ("user", "item")

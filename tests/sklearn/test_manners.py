@@ -210,6 +210,20 @@ def test_scores_of_users_without_training_data_are_warned_of():
         GridSearchCV(own, {"noise": [0.8]}, cv=3).fit(table, y)
 
 
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_a_column_of_values_is_read_as_values():
+    """A score took every prediction less every value, and fit did not read the column."""
+    table, y = long()
+    own = pairs.pmf(n_components=1, engine=FEW, random_state=0).fit(table, y)
+    assert own.score(table, y[:, None]) == own.score(table, y)
+    column = clone(own).partial_fit(table[:40], y[:40, None]).partial_fit(table[40:], y[40:, None])
+    assert column.fit_.data.summary["ratings"] == len(y)
+    cells = bf.datasets.make_tensor((6, 5, 4), 2, density=0.8, seed=0)[0].frame()
+    X, value = cells.iloc[:, :3], cells[["value"]]
+    of_cells = pairs.cp(n_components=1, engine=FEW, random_state=0).fit(X, value)
+    assert of_cells.score(X, value) == of_cells.score(X, cells["value"])
+
+
 def test_pairs_that_are_none():
     own = pairs.pmf(n_components=1)
     with pytest.raises(ValueError, match=r"Expected X as pairs \(user, item\), got 3 columns"):
