@@ -157,7 +157,9 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
         for number, variable in enumerate(variables):
             axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1, title=variable)
             draws = tree["posterior"][variable].to_numpy()
-            effective = min(float(arviz_versions.ess(draws)), draws.size) / len(draws)  # per chain
+            # of each chain alone: chains that disagree have hardly any in common, and no line could leave
+            alone = [float(arviz_versions.ess(chain[None])) for chain in draws]
+            effective = min(float(np.mean(alone)), draws.shape[1])
             band = 1.36 / np.sqrt(max(effective, 1)) if np.isfinite(effective) else 1.0
             share = np.arange(1, draws.shape[1] + 1) / draws.shape[1]
             ranks = np.sort(rankdata(draws).reshape(draws.shape) / draws.size, 1)

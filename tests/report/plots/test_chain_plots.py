@@ -1,9 +1,11 @@
 """Replicates of the posterior predictive check; the panels of identified quantities."""
 
+import arviz_base
 import numpy as np
+import pytest
 
 from bayesfac.report.diagnostics.diagnose import diagnostics
-from bayesfac.report.plots.chain_plots import replicates, spotlight
+from bayesfac.report.plots.chain_plots import ranks, replicates, spotlight
 from tests.report import fakes
 
 
@@ -29,3 +31,11 @@ def test_long_names_that_begin_alike_have_panels_of_their_own() -> None:
     assert len(rows) == 4
     for values, mean in zip(panels.values(), rows["mean"], strict=True):
         np.testing.assert_allclose(float(values.mean()), mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("apart", "level"), [(0.0, "good"), (2.0, "care"), (6.0, "care")])
+def test_ranks_of_chains_that_disagree_leave_the_band(apart: float, level: str) -> None:
+    """The band was that of the draws in common, of which there are the fewer the more chains disagree."""
+    draws = np.random.default_rng(0).normal(size=(4, 200)) + apart * (np.arange(4)[:, None] < 2)
+    tree = arviz_base.from_dict({"posterior": {"x": draws}})
+    assert ranks("two modes", tree).finding.level == level
