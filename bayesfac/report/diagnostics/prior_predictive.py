@@ -46,7 +46,7 @@ class PriorPredictive(Judged):
     outcomes : array
         draws x cells.
     seen : array
-        The values of the data in these cells.
+        The values of the data in these cells; of `wrmf` the preferences, 1 where a pair was counted.
     scale : (float, float)
         The range of possible outcomes: half a level beyond the end levels, or the range of the data.
     """
@@ -219,7 +219,9 @@ def cells_of(
     if isinstance(data, Counts):  # zeros too
         at = _some(data.n_users * data.n_items, rng)
         user, item = np.divmod(at, data.n_items)
-        table = sp.csr_matrix((data.value, (data.user, data.item)), data.shape)
+        # of counts with confidences the model explains the preferences, 0 and 1
+        value = data.value if data.weight is None else np.asarray(data.y, float)
+        table = sp.csr_matrix((value, (data.user, data.item)), data.shape)
         return {"rating": (user, item)}, np.asarray(table[user, item]).ravel()
     if isinstance(data, Ratings):
         at = _some(len(data), rng)
@@ -274,6 +276,8 @@ def _check_proper(method: Method, data: Any, hyper: Any) -> list[str]:
 
 def _scale(data: Any, seen: np.ndarray) -> tuple[float, float]:
     levels = getattr(data, "levels", None)
+    if isinstance(data, Counts) and data.weight is not None:
+        levels = (0.0, 1.0)
     if levels is None:
         return float(seen.min()), float(seen.max())
     return (3 * levels[0] - levels[1]) / 2, (3 * levels[-1] - levels[-2]) / 2

@@ -137,6 +137,14 @@ def test_counts_keep_zeros_and_totals():
     np.testing.assert_allclose(found.outcomes.sum(1), counts.sum())  # the model keeps the totals
 
 
+def test_preferences_are_compared_with_preferences():
+    """`wrmf` makes preferences of counts, and draws preferences."""
+    counts = np.random.default_rng(0).poisson(1.0, (9, 6)) * 5
+    found = bf.prior_predictive("wrmf", bf.Counts(counts), draws=30, n_components=2)
+    np.testing.assert_array_equal(found.seen, counts.ravel() > 0)
+    assert found.scale == (-0.5, 1.5)
+
+
 def narrowed(weight):
     """pmf with a factor exp(-weight / 2 |U|^2)."""
     pmf = REGISTRY["pmf"]
