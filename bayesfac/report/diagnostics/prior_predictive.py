@@ -17,8 +17,9 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
@@ -117,7 +118,8 @@ def prior_predictive(
 
     If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. Where the
     prior has factors that are no densities, draws are chosen from a large pool by the weights of the factors;
-    a prior from which too few draws would be chosen, or with a factor of the data, is refused. As in a fit,
+    a prior from which too few draws would be chosen, or with a factor of the data, is refused, and so are
+    views of features that are no counts, as scaled ones: topic models draw whole counts. As in a fit,
     missing hyper-parameters are set from the data. The prior of `pmf` then matches the data by design;
     hierarchies such as `bpmf` and `ordinal_mf` have wide priors of means and precisions, and are told so.
 
@@ -151,6 +153,7 @@ def prior_predictive(
     if why := method.traits.get("no_prior_predictive"):
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
+    _check_counts(method, data)
     where, seen = cells_of(data, np.random.default_rng(seed))
     # in single precision, one of a few hundred precision matrices of a wide prior cannot be inverted
     with jax.enable_x64(True):
@@ -159,6 +162,19 @@ def prior_predictive(
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
     kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)
     return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), kind)
+
+
+def _check_counts(method: Method, data: Any) -> None:
+    """Refuse views of pseudo-counts: the model draws whole words, which such features never are."""
+    if not isinstance(data, Views) or isinstance(data, Tasks):
+        return
+    for name in data.names:
+        values = data[name].data
+        if len(part := values[values != np.rint(values)]):
+            raise BayesfacError(
+                f"{method.name} has no prior predictive with these settings: it draws whole counts, and the "
+                f"features of {name!r} are real numbers ({part[0]:.3g}); pass counts and scale='none'"
+            )
 
 
 def _outcomes(

@@ -137,6 +137,15 @@ def test_counts_keep_zeros_and_totals():
     np.testing.assert_allclose(found.outcomes.sum(1), counts.sum())  # the model keeps the totals
 
 
+@pytest.mark.parametrize("name", ["plsa", "mggm"])
+def test_features_that_are_no_counts_are_refused(name):
+    """Their totals were cut to whole numbers, and all words of a row of length one fell into one or two."""
+    counts = np.random.default_rng(0).poisson(2.0, (9, 6)) + np.eye(9, 6)
+    settings = {"plsa": {"scale": "rows"}, "mggm": {"n_topics": 2, "penalty": 0.1}}[name]
+    with pytest.raises(BayesfacError, match="draws whole counts"):
+        bf.prior_predictive(name, bf.Views(counts), draws=30, n_components=2, **settings)
+
+
 def test_preferences_are_compared_with_preferences():
     """`wrmf` makes preferences of counts, and draws preferences."""
     counts = np.random.default_rng(0).poisson(1.0, (9, 6)) * 5
