@@ -1,13 +1,17 @@
-"""The guide of rows: its linear map, and widths that mean field cannot have."""
+"""The guide of rows: its linear map, and widths that mean field cannot have. The curvature of Laplace's."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
+from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
 
-from bayesfac.inference.variational.guides import Blocks, Rows
+from bayesfac.core.method import log_joint, lookup
+from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+from bayesfac.inference.variational.guides import Blocks, Rows, curvature
 
 MIXED = jnp.array([[1.0, 0.8], [0.8, 1.0]])
 
@@ -47,3 +51,21 @@ def test_rows_have_the_covariance_of_their_posterior():
     np.testing.assert_allclose(root @ jnp.swapaxes(root, 1, 2), [MIXED] * 3, atol=0.1)
     np.testing.assert_allclose(params["auto_root_noise"], 0.5, atol=0.05)
     np.testing.assert_allclose(guide.median(params)["U"], 1, atol=0.15)
+
+
+@pytest.mark.parametrize("name", ["ltm", "cp", "heres"])
+def test_laplace_finds_the_curvature_of_loops_and_graphs(name):
+    """They have slopes of their own, through which forward mode does not pass."""
+    method = lookup(name)
+    data, hyper = method.example(jax.random.key(0))
+    p = method.init(jax.random.key(1), data, hyper)
+    maps = supports(method, data, hyper, p)
+    x, restore = ravel_pytree(unconstrain(maps, p))
+
+    def energy(x):
+        return -log_joint(method, constrain(method, maps, restore(x)), data, hyper)
+
+    found, slope = jax.jit(lambda x: curvature(energy, x))(x), jax.jit(jax.grad(energy))
+    step = 1e-5 * jnp.eye(len(x))
+    expected = [(slope(x + h) - slope(x - h)) / 2e-5 for h in step]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-5, atol=1e-5)

@@ -1,6 +1,7 @@
 """The guides of SVI: laws of all unconstrained numbers, which begin about the start point."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,8 @@ from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import LowerCholeskyAffine, Transform
 from numpyro.infer import autoguide
+
+from bayesfac.core.kernels import sparse
 
 WIDTH = 0.1  # of every guide at the start
 LARGEST = 64  # numbers of a row that share a covariance; longer rows have widths of their own
@@ -112,12 +115,18 @@ class Blocks(Transform):
         return (self.loc, self.roots), (("loc", "roots"), {"shapes": self.shapes})
 
 
+def curvature(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """The Hessian of f by reverse mode alone: functions with slopes of their own have no forward mode."""
+    with sparse.use("jax"):  # the form of the loops that has second derivatives
+        return jax.jacrev(jax.jacrev(f))(x)
+
+
 GUIDES: dict[str, Callable[..., Any]] = {
     "normal": autoguide.AutoDiagonalNormal,
     "rows": Rows,
     "multivariate": autoguide.AutoMultivariateNormal,
     "lowrank": autoguide.AutoLowRankMultivariateNormal,
-    "laplace": autoguide.AutoLaplaceApproximation,
+    "laplace": partial(autoguide.AutoLaplaceApproximation, hessian_fn=curvature),
     "flow": Flow,
     "delta": autoguide.AutoDelta,
 }
