@@ -9,6 +9,11 @@ from bayesfac.core.laws.losses import SMOOTH
 NONNEGATIVE = {"nonnegative": "the factors are not negative, so their products are not either"}
 
 
+def filled(hyper: Any, **usual: Any) -> Any:
+    """The settings, with the `usual` values of those that are left at None."""
+    return hyper._replace(**{k: v for k, v in usual.items() if getattr(hyper, k) is None})
+
+
 def count(hyper: Any, name: str, limit: int, of: str) -> None:
     """Check that the setting `name` is an integer from 1 to `limit`; `of` explains the limit."""
     whole(name, getattr(hyper, name), limit, of)

@@ -68,13 +68,9 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
     c = 1 + alpha * count
     share = c.sum() / (c.sum() + total - len(data))
     noise = max(share * (1 - share), 0.01) ** 0.5 if hyper.noise is None else hyper.noise
-    scale = noise / (np.mean(c**2) ** 0.5 * edge(data) / 2) ** 0.5
-    hyper = hyper._replace(
-        alpha=float(alpha),
-        noise=float(noise),
-        scale_user=float(scale) if hyper.scale_user is None else hyper.scale_user,
-        scale_item=float(scale) if hyper.scale_item is None else hyper.scale_item,
-    )
+    scale = float(noise / (np.mean(c**2) ** 0.5 * edge(data) / 2) ** 0.5)
+    hyper = hyper._replace(alpha=float(alpha), noise=float(noise))
+    hyper = checks.filled(hyper, scale_user=scale, scale_item=scale)
     checks.positive(hyper, "alpha", "noise", "scale_user", "scale_item")
     return hyper
 

@@ -86,12 +86,8 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     checks.positive(hyper, "tau_shape", "alpha_shape", "beta0")
-    default: dict[str, Any] = {
-        "tau_rate": data.spread / 4 / hyper.n_components ** (1 / hyper.tau_shape),
-        "alpha_rate": data.spread**2,
-        "offset": data.mean,
-    }
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    tau_rate = data.spread / 4 / hyper.n_components ** (1 / hyper.tau_shape)
+    hyper = checks.filled(hyper, tau_rate=tau_rate, alpha_rate=data.spread**2, offset=data.mean)
     checks.positive(hyper, "tau_rate", "alpha_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper

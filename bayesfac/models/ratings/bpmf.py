@@ -85,15 +85,9 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    default: dict[str, Any] = {
-        "alpha_rate": data.spread**2,
-        "rate": data.spread,
-        "offset": data.mean,
-    }
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
-    checks.positive(
-        hyper, "alpha_shape", "alpha_rate", "beta0", "rate", "ridge_shape", "ridge_rate"
-    )
+    hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=data.spread, offset=data.mean)
+    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
+    checks.positive(hyper, "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
         checks.positive(hyper, "alpha")

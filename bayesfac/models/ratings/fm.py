@@ -89,14 +89,9 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    default: dict[str, Any] = {
-        "alpha_rate": data.spread**2,
-        "tau_rate": data.spread / 4 / hyper.n_components**0.5,
-        "bias_rate": data.spread**2 / 10,
-        "scale_level": data.spread,
-        "offset": data.mean,
-    }
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    spread, tau_rate = data.spread, data.spread / 4 / hyper.n_components**0.5
+    hyper = checks.filled(hyper, alpha_rate=spread**2, tau_rate=tau_rate, bias_rate=spread**2 / 10)
+    hyper = checks.filled(hyper, scale_level=spread, offset=data.mean)
     checks.positive(hyper, "alpha_shape", "alpha_rate", "tau_shape", "tau_rate", "bias_rate")
     checks.positive(hyper, "beta0", "scale_level", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))

@@ -95,11 +95,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "gibbs_mmmf")
     noise, spread = map(float, extent(data))
     apart = float(width(noise))
-    default: dict[str, Any] = {
-        "cost": 1 / (2 * apart * noise),
-        "rate": apart * spread,
-    }
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    hyper = checks.filled(hyper, cost=1 / (2 * apart * noise), rate=apart * spread)
     checks.positive(hyper, "cost", "scale_theta", "beta0", "rate", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper

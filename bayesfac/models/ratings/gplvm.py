@@ -98,9 +98,8 @@ class Hyper(NamedTuple):
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    default: dict[str, Any] = {"length": hyper.n_components**0.5, "offset": data.mean}
-    default |= {"alpha_rate": data.spread**2, "rate": data.spread**2 / 10}
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    hyper = checks.filled(hyper, length=hyper.n_components**0.5, offset=data.mean)
+    hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=data.spread**2 / 10)
     checks.positive(hyper, "length", "alpha_shape", "alpha_rate", "shape", "rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper

@@ -74,9 +74,8 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     scale = (data.spread**2 / 20 / hyper.n_components) ** 0.25
-    default = {"noise": SHARE * data.spread, "scale_user": scale, "scale_item": scale}
-    default |= {"scale_bias": 0.5 * data.spread, "offset": data.mean}
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    hyper = checks.filled(hyper, noise=SHARE * data.spread, scale_user=scale, scale_item=scale)
+    hyper = checks.filled(hyper, scale_bias=0.5 * data.spread, offset=data.mean)
     checks.positive(hyper, "noise", "scale_user", "scale_item", "scale_bias")
     checks.positive(hyper, "ridge_shape", "ridge_rate")
     return hyper

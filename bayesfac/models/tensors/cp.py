@@ -82,13 +82,9 @@ def prepare(data: Tensor, hyper: Hyper) -> Hyper:
     most = math.prod(data.shape) // max(data.shape)
     checks.count(hyper, "n_components", most, "the product of all modes but the largest")
     K, M = hyper.n_components, len(data.shape)
-    default: dict[str, Any] = {
-        "alpha_rate": data.spread**2,
-        "rate": (data.spread**2 * K ** (M - 2)) ** (1 / M),
-        "offset": data.mean,
-        "modes": data.modes,
-    }
-    hyper = hyper._replace(**{k: v for k, v in default.items() if getattr(hyper, k) is None})
+    rate = (data.spread**2 * K ** (M - 2)) ** (1 / M)
+    hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=rate)
+    hyper = checks.filled(hyper, offset=data.mean, modes=data.modes)
     checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     if hyper.alpha is not None:
