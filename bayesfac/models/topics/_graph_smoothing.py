@@ -77,13 +77,13 @@ def smooth_rows(
         return jax.lax.fori_loop(0, PASSES, lambda _, A: _apart(A, V, degree, times_edges(A)), A)
 
     def cost(A: jax.Array) -> jax.Array:
-        return _cost(A, V, weight, differences(graphs, A, safe_log(A)))
+        return weight @ differences(graphs, A, safe_log(A)) - jnp.sum(V * safe_log(A))
 
-    Y = _to_simplex(solve(times_edges, degree, V, A), A)
-    A, F = _shorten(A, cost(A), cost, partial(_between, A, Y), "the step of (15) was shortened")
+    X, Y = A, normalise(jnp.maximum(solve(times_edges, degree, V, A), 0), A)
+    A, F = _shorten(A, cost(A), cost, lambda s: X + s * (Y - X), "the step of (15) was shortened")
     B = safe_log(A)
     step = _downhill(A, V, degree, B, times_edges(A), times_edges(B))
-    return _shorten(A, F, cost, partial(_along, A, step), None)[0]
+    return _shorten(A, F, cost, lambda s: jax.nn.softmax(B + s * step, -1), None)[0]
 
 
 @jax.jit
@@ -118,26 +118,6 @@ def _apart(A: jax.Array, V: jax.Array, degree: jax.Array, EA: jax.Array) -> jax.
     low = jnp.max(target + V, -1, keepdims=True) - 4 * d  # here the largest root is one
     nu = jax.lax.while_loop(unsolved, newton, (jnp.zeros((), jnp.int32), low, *roots(low)[1:]))[1]
     return jnp.where(empty, A, normalise(roots(nu)[0], A))
-
-
-@jax.jit
-def _cost(A: jax.Array, V: jax.Array, weight: jax.Array, difference: jax.Array) -> jax.Array:
-    return weight @ difference - jnp.sum(V * safe_log(A))
-
-
-@jax.jit
-def _to_simplex(Y: jax.Array, A: jax.Array) -> jax.Array:
-    return normalise(jnp.maximum(Y, 0), A)
-
-
-@jax.jit
-def _between(A: jax.Array, Y: jax.Array, s: jax.Array) -> jax.Array:
-    return A + s * (Y - A)
-
-
-@jax.jit
-def _along(A: jax.Array, step: jax.Array, s: jax.Array) -> jax.Array:
-    return jax.nn.softmax(safe_log(A) + s * step, -1)
 
 
 @jax.jit
@@ -190,9 +170,8 @@ def solve(times_edges: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -
 
     R = V - diagonal * start + times_edges(start)
     P = _inverse(diagonal) * R
-    return jax.lax.while_loop(
-        unsolved, step, (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0))
-    )[1]
+    begin = (jnp.zeros((), jnp.int32), start, R, P, jnp.sum(P * R, 0))
+    return jax.lax.while_loop(unsolved, step, begin)[1]
 
 
 def _inverse(diagonal: jax.Array) -> jax.Array:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from bayesfac.core.data.cells import Cells, full_table
+from bayesfac.core.data.cells import full_table
 from bayesfac.core.kernels.simplex import gammas
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.kernels.splitting import split_counts
@@ -41,6 +41,9 @@ class Parts(NamedTuple):
     by_cluster: jax.Array | None  # None: topics are the clusters
     by_feature: jax.Array
     u: jax.Array  # of every cell; 0 for a whole count
+
+
+Split = dict[str, Parts]
 
 
 class SplitWords(dist.Distribution):
@@ -82,9 +85,8 @@ class SplitWords(dist.Distribution):
         cells, y, G = self.cells[name], self.y[name], self._words(name)
         rest, over, again = jax.random.split(key, 3)
         by_row, by_feature = split_counts(again, cells, jnp.ceil(y), self.A, G)
-        u = _where_real(
-            y, lambda: gammas(rest, jnp.ceil(y) - y, inner(self.A, G, cells)), jnp.zeros_like(y)
-        )
+        fresh = lambda: gammas(rest, jnp.ceil(y) - y, inner(self.A, G, cells))  # noqa: E731
+        u = _where_real(y, fresh, jnp.zeros_like(y))
         if self.B is None:
             return Parts(by_row, None, by_feature, u)
         table, parts = full_table(by_feature.T)
@@ -97,18 +99,16 @@ def _where_real(y: jax.Array, make: Any, otherwise: jax.Array) -> jax.Array:
     return jax.lax.cond(jnp.any(y != jnp.round(y)), make, lambda: otherwise)
 
 
-def _tilt_of_rows(
-    A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array
-) -> jax.Array:
+def _tilt_of_rows(A: jax.Array, G: jax.Array, data: Any, name: str, u: jax.Array) -> jax.Array:
     """sum_w u_iw g_wk."""
-    return _where_real(y, lambda: spread(cells.by_row, u, G), jnp.zeros_like(A))
+    make = lambda: spread(data.cells[name].by_row, u, G)  # noqa: E731
+    return _where_real(data.y[name], make, jnp.zeros_like(A))
 
 
-def _tilt_of_words(
-    A: jax.Array, G: jax.Array, cells: Cells, y: jax.Array, u: jax.Array
-) -> jax.Array:
+def _tilt_of_words(A: jax.Array, G: jax.Array, data: Any, name: str, u: jax.Array) -> jax.Array:
     """sum_i u_iw a_ik, clusters x features."""
-    return _where_real(y, lambda: spread(cells.by_col, u, A), jnp.zeros_like(G)).T
+    make = lambda: spread(data.cells[name].by_col, u, A)  # noqa: E731
+    return _where_real(data.y[name], make, jnp.zeros_like(G)).T
 
 
 # -- two factors ----------------------------------------------------------------------------------
@@ -118,17 +118,17 @@ def augment(p: Any, data: Any, hyper: Any) -> SplitWords:
     return SplitWords(p.A, None, {name: p.C}, data.cells, data.y)
 
 
-def conditional_A(p: Any, data: Any, hyper: Any, parts: dict[str, Parts]) -> TiltedDirichlet:
+def conditional_A(p: Any, data: Any, hyper: Any, parts: Split) -> TiltedDirichlet:
     """A_i | z, u: a tilted Dirichlet with the counts of each topic among the words of row i."""
     ((name, own),) = parts.items()
-    tilt = _tilt_of_rows(p.A, p.C.T, data.cells[name], data.y[name], own.u)
+    tilt = _tilt_of_rows(p.A, p.C.T, data, name, own.u)
     return TiltedDirichlet(hyper.a + own.by_row, tilt)
 
 
-def conditional_C(p: Any, data: Any, hyper: Any, parts: dict[str, Parts]) -> TiltedDirichlet:
+def conditional_C(p: Any, data: Any, hyper: Any, parts: Split) -> TiltedDirichlet:
     """C_k | z, u: a tilted Dirichlet with the counts of each feature in topic k."""
     ((name, own),) = parts.items()
-    tilt = _tilt_of_words(p.A, p.C.T, data.cells[name], data.y[name], own.u)
+    tilt = _tilt_of_words(p.A, p.C.T, data, name, own.u)
     return TiltedDirichlet(hyper.c + own.by_feature.T, tilt)
 
 
@@ -141,33 +141,29 @@ def augment_views(p: Any, data: Any, hyper: Any) -> SplitWords:
     return SplitWords(p.A, p.B, p.C, data.cells, data.y)
 
 
-def conditional_A_of_views(
-    p: Any, data: Any, hyper: Any, parts: dict[str, Parts]
-) -> TiltedDirichlet:
+def conditional_A_of_views(p: Any, data: Any, hyper: Any, parts: Split) -> TiltedDirichlet:
     """A_i | z, u: a tilted Dirichlet with the counts of each cluster among the words of all views."""
     concentration, tilt = jnp.full_like(p.A, hyper.a), jnp.zeros_like(p.A)
     for name, own in parts.items():
         G = (p.B[name] @ p.C[name]).T
         concentration += own.by_row
-        tilt += _tilt_of_rows(p.A, G, data.cells[name], data.y[name], own.u)
+        tilt += _tilt_of_rows(p.A, G, data, name, own.u)
     return TiltedDirichlet(concentration, tilt)
 
 
-def conditional_B(
-    p: Any, data: Any, hyper: Any, parts: dict[str, Parts], name: str
-) -> TiltedDirichlet:
+def conditional_B(p: Any, data: Any, hyper: Any, parts: Split, name: str) -> TiltedDirichlet:
     """B_tk | z, u: a tilted Dirichlet with the counts of each topic in cluster k."""
     own, C = parts[name], p.C[name]
-    U = _tilt_of_words(p.A, (p.B[name] @ C).T, data.cells[name], data.y[name], own.u)
+    U = _tilt_of_words(p.A, (p.B[name] @ C).T, data, name, own.u)
     return TiltedDirichlet(hyper.b + own.by_cluster, U @ C.T)
 
 
 def conditional_C_of_views(
-    p: Any, data: Any, hyper: Any, parts: dict[str, Parts], name: str
+    p: Any, data: Any, hyper: Any, parts: Split, name: str
 ) -> TiltedDirichlet:
     """C_tq | z, u: a tilted Dirichlet with the counts of each feature in topic q."""
     own, B = parts[name], p.B[name]
-    U = _tilt_of_words(p.A, (B @ p.C[name]).T, data.cells[name], data.y[name], own.u)
+    U = _tilt_of_words(p.A, (B @ p.C[name]).T, data, name, own.u)
     return TiltedDirichlet(hyper.c + own.by_feature.T, B.T @ U)
 
 

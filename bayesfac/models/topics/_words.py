@@ -48,9 +48,8 @@ class TableOfCounts(dist.Distribution):
         if not sample_shape:
             return draw(jax.random.split(key, len(p)), jnp.asarray(self.totals), p)
         keys = jax.random.split(key, (*sample_shape, len(p)))
-        flat = jax.vmap(lambda k: draw(k, jnp.asarray(self.totals), p))(
-            jnp.reshape(keys, (-1, len(p)))
-        )
+        each = jax.vmap(lambda k: draw(k, jnp.asarray(self.totals), p))
+        flat = each(jnp.reshape(keys, (-1, len(p))))
         return jnp.reshape(flat, (*sample_shape, *p.shape))
 
 
@@ -98,12 +97,8 @@ def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
     """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle."""
     K = p.A.shape[1]
     empty = K - len(np.unique(alike(np.asarray(p.A))))
-    notes = []
-    if empty:
-        notes.append(
-            f"{COLLAPSED}{empty} of {K} clusters have no row: another start, fewer "
-            "clusters or a smaller penalty may help"
-        )
+    advice = "another start, fewer clusters or a smaller penalty may help"
+    notes = [f"{COLLAPSED}{empty} of {K} clusters have no row: {advice}"] if empty else []
     if K > 1 and (share := explained(p, data)) < LEAST:
         notes.append(
             f"{COLLAPSED}the clusters explain {share:.1%} of what tells the rows apart: all clusters have "
@@ -177,11 +172,6 @@ def sample_view(A: jax.Array, data: Any, hyper: Any) -> None:
     ((name, m),) = data.n_features.items()
     C = sample_rows("C", "topic", hyper.n_components, m, hyper.c)
     sample_words(name, A, C.T, data)
-
-
-def predict(p: Any, query: Query | Grid) -> dist.Distribution:
-    """P(w | x)."""
-    return predict_words(p.A, p.C.T, query)
 
 
 # -- three factors --------------------------------------------------------------------------------

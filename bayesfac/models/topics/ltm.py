@@ -25,7 +25,7 @@ scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)), 
 the topics.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpyro
@@ -39,11 +39,7 @@ from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-
-
-class Params(NamedTuple):
-    A: jax.Array
-    C: jax.Array
+from bayesfac.models.topics._one_graph import Params, begin, conditional_A, settled, update
 
 
 class Hyper(NamedTuple):
@@ -60,20 +56,11 @@ class Hyper(NamedTuple):
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "concat_ltm, mggm")
-    starts.check_one_graph(data, hyper)
-    if hyper.penalty is None:
-        data = ready(data, hyper)
-        hyper = hyper._replace(penalty=starts.trust(data, hyper))
-        hyper = starts.apart(data, hyper, begin, update, objective)
-    return hyper
+    return settled(data, hyper, ready, objective)
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
     return linked(starts.scaled(data, hyper.scale), hyper.neighbours, hyper.metric)
-
-
-def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return Params(*starts.start_one_view(key, A, data, hyper))
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
@@ -84,18 +71,6 @@ def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
     return topics.misfit(p, data, hyper) + smooth.penalty(p.A, data.graphs, hyper)
 
 
-def update(p: Params, data: Views, hyper: Hyper) -> Params:
-    """EM for C, and a smoothed step for A, from the same posterior P(z|d, w)."""
-    V, C = topics.em(p, data, hyper)
-    return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
-
-
-def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
-    """A | C, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
-    words = splitting.conditional_A(p, data, hyper, parts)
-    return smooth.rows(p.A, words, data.graphs, hyper)
-
-
 def model(data: Views, hyper: Hyper) -> None:
     A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
     numpyro.factor("graph", -smooth.penalty(A, data.graphs, hyper))
@@ -103,16 +78,14 @@ def model(data: Views, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return topics.predict(p, query)
+    return topics.predict_words(p.A, p.C.T, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
     """Seven documents of five words, and their graph."""
     data = Views(topics.few_counts(key, 5))
-    hyper = prepare(
-        data,
-        Hyper(3, 0.8, neighbours=2, scale="none", start="random", divergence="kl", a=1.4, c=1.2),
-    )
+    own = Hyper(3, 0.8, neighbours=2, scale="none", start="random", divergence="kl", a=1.4, c=1.2)
+    hyper = prepare(data, own)
     return ready(data, hyper), hyper
 
 

@@ -49,9 +49,7 @@ class Hyper(NamedTuple):
     a: float = 1.0
     b: float = 1.0
     c: float = 1.0
-    scale: str | None = (
-        None  # "none" or "rows"; None: "none" for counts of views with totals of one size
-    )
+    scale: str | None = None  # "none" or "rows"; None: "none" for counts with totals of one size
     start: str = "best"  # "best", "kmeans" or "random"
 
 

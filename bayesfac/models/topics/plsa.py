@@ -84,7 +84,7 @@ def model(data: Views, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return topics.predict(p, query)
+    return topics.predict_words(p.A, p.C.T, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
