@@ -30,9 +30,8 @@ class Shared:
 
     def __sizeof__(self) -> int:
         """The bytes of the arrays, by which Dask decides."""
-        return object.__sizeof__(self) + sum(
-            np.asarray(x).nbytes for x in jax.tree.leaves(self.data)
-        )
+        arrays = map(np.asarray, jax.tree.leaves(self.data))
+        return object.__sizeof__(self) + sum(x.nbytes for x in arrays)
 
     def on_device(self) -> Any:
         """The data as JAX arrays."""
@@ -95,10 +94,8 @@ def _elsewhere(calls: Iterable[tuple], jobs: int | None) -> Iterator[Any]:
                 ledger.close(number)
                 yield result
             return
-        except (
-            TerminatedWorkerError,
-            CancelledError,
-        ) as died:  # of loky; of Dask, whose worker is gone
+        # of loky; of Dask, whose worker is gone
+        except (TerminatedWorkerError, CancelledError) as died:
             ledger.lost(died)
 
 

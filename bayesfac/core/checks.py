@@ -95,11 +95,8 @@ def one_view(data: Any, several: str) -> None:
 def counts(data: Any) -> None:
     """Check that every view has a positive cell and no negative cell."""
     not_empty(data, "count above zero")
-    nonnegative(
-        data,
-        "counts",
-        "; subtract the least value of each such feature, or see scale='unit' of mggm",
-    )
+    advice = "; subtract the least value of each such feature, or see scale='unit' of mggm"
+    nonnegative(data, "counts", advice)
 
 
 def not_empty(data: Any, what: str = "cell that is not zero") -> None:

@@ -90,11 +90,8 @@ class Checkpoint:
 
     def due(self) -> bool:
         """Whether `save_every` seconds have passed since the last save."""
-        return (
-            self.path is not None
-            and not self.idle
-            and time.monotonic() - self.last >= self.save_every
-        )
+        passed = time.monotonic() - self.last
+        return self.path is not None and not self.idle and passed >= self.save_every
 
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Replace the checkpoint file."""
@@ -105,8 +102,8 @@ class Checkpoint:
 
 def freeze(tree: Any) -> dict[str, np.ndarray]:
     """A JAX state as plain arrays, random keys as their data."""
-    leaves = jax.tree.leaves(tree)
-    return {f"leaf{i}": np.asarray(_key_data(x)) for i, x in enumerate(leaves)}
+    plain = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
+    return {f"leaf{i}": np.asarray(x) for i, x in enumerate(plain)}
 
 
 def thaw(saved: Mapping[str, np.ndarray], like: Any) -> Any:
@@ -120,7 +117,3 @@ def thaw(saved: Mapping[str, np.ndarray], like: Any) -> Any:
 
 def _is_key(leaf: Any) -> bool:
     return jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key)
-
-
-def _key_data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf

@@ -25,7 +25,10 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     query, labels, _ = card.locate(card.probe)
     row, col = np.asarray(query.row), np.asarray(query.col)
     if card.kind == "Views":
-        same = _same_view(labels["view"].to_numpy())
+        view = labels["view"].to_numpy()
+        at = np.argsort(view, kind="stable")
+        pairs = np.stack([at[:-1], at[1:]], 1)
+        same = pairs[view[pairs[:, 0]] == view[pairs[:, 1]]]  # neighbouring cells of one view
         several = getattr(hyper, "n_components", 2) > 1  # one component has one profile by design
         alike = several and len(same) > 0 and _one_profile(method, params, hyper, row, col, same)
         what = "features have the same shares in all rows" if alike else ""
@@ -71,13 +74,6 @@ def _one_profile(
     kept = (row[one] != row[two]) & (col[one] != col[two]) & (scale > 0)
     gap = (a * b - c * d)[kept] / scale[kept]
     return bool(len(gap)) and bool(np.sqrt((gap**2).mean()) < LEAST)
-
-
-def _same_view(view: np.ndarray) -> np.ndarray:
-    """Pairs of neighbouring probe cells that lie in one view."""
-    at = np.argsort(view, kind="stable")
-    pairs = np.stack([at[:-1], at[1:]], 1)
-    return pairs[view[pairs[:, 0]] == view[pairs[:, 1]]]
 
 
 def _predicted(

@@ -20,7 +20,7 @@ from bayesfac.core.method import Method, sites
 from bayesfac.inference.result import replace_sites
 from bayesfac.inference.unconstrained import supports
 
-Value = tuple[jax.Array, jax.Array]
+Value = tuple[jax.Array, jax.Array]  # a number in double precision as the sum of two in single
 Bounds = tuple[tuple[str, float, float], ...]
 
 

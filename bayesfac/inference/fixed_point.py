@@ -17,7 +17,7 @@ from bayesfac.core.precision import cast
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.extrapolation import Bounds, bounds_of, extrapolated
+from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, extrapolated
 from bayesfac.inference.result import (
     Job,
     Result,
@@ -87,7 +87,8 @@ class FixedPoint:
                 break
             folder = None if self.folder is None else f"{self.folder}/{number}"
             one = job if number == 0 else replace(job, start=None)
-            place = self._place(one, folder)
+            settings = one, folder, program
+            place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
             run = f"{job.identity} restart {number}"
             point = Checkpoint(folder, run, self.save_every, place.idle)
             start = one.start_point(key, job.method.start)
@@ -100,11 +101,6 @@ class FixedPoint:
             ends = ", ".join(f"{r.trace[-1]:.6g}" for r in results)
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
         return best
-
-    def _place(self, job: Job, folder: str | None) -> Alone:
-        if self.shares:
-            return Together(job, folder, program, "own_rows")
-        return Alone(job, folder, program)
 
     def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
@@ -142,15 +138,8 @@ class FixedPoint:
             at.converged = False
         if interrupted:
             notes.append(f"interrupted after {at.done} sweeps")
-        trace = np.asarray(at.trace)
-        return Result(
-            jax.tree.map(jnp.asarray, at.p),
-            None,
-            trace,
-            at.converged,
-            notes=notes,
-            partial=interrupted,
-        )
+        p, trace = jax.tree.map(jnp.asarray, at.p), np.asarray(at.trace)
+        return Result(p, None, trace, at.converged, notes=notes, partial=interrupted)
 
     @property
     def _length(self) -> int:
@@ -229,11 +218,6 @@ def _begin(job: Job, p: Any, point: Checkpoint, look: int) -> Descent:
     return Descent(p, [value], _halves(1.0, p)[0], look)
 
 
-Value = tuple[
-    jax.Array, jax.Array
-]  # a number in double precision as the sum of two in single precision
-
-
 def precise_objective(method: Method, hyper: Any, p: Any, data: Any) -> Value:
     """The objective in double precision, as the sum of two numbers of the working precision."""
     working = jax.dtypes.canonicalize_dtype(np.float64)
@@ -289,20 +273,17 @@ def _block(
         else:
             p, reach, new = extrapolated(sweep, objective, squares, bounds, p, data, reach)
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
-        rises += fall < -_rounding(p) * scale
+        rises += fall < -rounding * scale
         still = jnp.abs(fall) <= tol * scale * steps
         return p, reach, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
 
+    rounding = ROUNDING if _single(p) else 1e-10
     one = jnp.zeros((), int)
     room = jnp.zeros((ROOM, 2), high.dtype)
     own = own_rows.owned(p, method.own_rows, data)
     begin = (own, reach, (high, low), room, one, one, jnp.asarray(False))
     own, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
     return own_rows.whole(own, method.own_rows, data), reach, values, number, rises, still
-
-
-def _rounding(params: Any) -> float:
-    return ROUNDING if _single(params) else 1e-10
 
 
 def _single(params: Any) -> bool:

@@ -105,9 +105,7 @@ class Gibbs:
             try:
                 while done < total:
                     begun, first = time.perf_counter(), (done - self.warmup) // self.thin * each
-                    if (
-                        done < self.warmup
-                    ):  # many sweeps, of which the program keeps the last; thrown away
+                    if done < self.warmup:  # many sweeps, of which the program keeps the last
                         count, sweeps = 1, min(pace, self.warmup - done)
                     else:
                         count, sweeps = min(size, pace, self.draws - first // each), self.thin
@@ -170,9 +168,8 @@ def _check(draws: dict[str, np.ndarray], done: int, sweeps: int) -> None:
         if not np.isfinite(flat).all():
             draw, chain = np.argwhere(~np.isfinite(flat).all(-1).T)[0]
             where = f"in chain {chain}, sweep {done + (draw + 1) * sweeps}"
-            raise NumericalError(
-                f"Expected finite parameters, got NaN or infinity in {site} {where}"
-            )
+            what = f"NaN or infinity in {site} {where}"
+            raise NumericalError(f"Expected finite parameters, got {what}")
 
 
 def _block(
@@ -195,11 +192,8 @@ def _block(
     """
 
     def step(p: Any, number: jax.Array) -> Any:
-        now = fresh(data, p)
-        each = jax.vmap(
-            lambda p, walk: sweep(method, hyper, p, now, jax.random.fold_in(walk, number), over)
-        )
-        return each(p, walks)
+        now, key = fresh(data, p), lambda walk: jax.random.fold_in(walk, number)
+        return jax.vmap(lambda p, walk: sweep(method, hyper, p, now, key(walk), over))(p, walks)
 
     def log_joints(p: Any) -> jax.Array:
         now = seen(fresh(data, p))
@@ -215,8 +209,7 @@ def _block(
 
     def told(p: Any, number: jax.Array) -> dict[str, jax.Array]:
         key = lambda walk: jax.random.fold_in(jax.random.fold_in(walk, number), SPREAD)  # noqa: E731
-        each = jax.vmap(lambda p, walk: spread(method, hyper, p, data, key(walk), pairs))
-        return each(p, walks)
+        return jax.vmap(lambda p, walk: spread(method, hyper, p, data, key(walk), pairs))(p, walks)
 
     like = jax.eval_shape(lambda p: told(p, done), p)
     room = {s: jnp.zeros((len(x), size, *x.shape[1:]), x.dtype) for s, x in like.items()}

@@ -69,7 +69,8 @@ class LBFGS:
         def params(z: jax.Array) -> Any:
             return constrain(method, transforms, held | restore(z))
 
-        settings = (job, self.folder, _compiled)
+        # the compiled function holds arrays of this fit, so that no other fit could use it
+        settings = (job, self.folder, lambda function, data: jax.jit(function))
         place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         saved = point.load()
@@ -112,27 +113,18 @@ class LBFGS:
         return notes
 
 
-def _compiled(function: Callable, data: Any) -> Callable:
-    """The compiled function; it holds arrays of its fit, so that no other fit could use it."""
-    return jax.jit(function)
-
-
 def as_rows(free: dict[str, jax.Array], several: bool) -> tuple[jax.Array, Callable]:
     """Free parameters as a matrix, one row per independent problem, and the inverse function."""
     # by NumPy, for which JAX has nothing to compile
-    rows = {
-        n: np.asarray(value) if several else np.asarray(value)[None] for n, value in free.items()
-    }
+    rows = {n: np.asarray(x) if several else np.asarray(x)[None] for n, x in free.items()}
     shapes = {name: value.shape[1:] for name, value in rows.items()}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
     flat = [value.reshape(len(value), -1) for value in rows.values()]
 
     def restore(z: jax.Array) -> dict[str, jax.Array]:
         parts = jnp.split(z, np.cumsum(sizes)[:-1], axis=1)
-        back = {
-            n: jnp.reshape(part, (len(z), *shapes[n]))
-            for n, part in zip(shapes, parts, strict=True)
-        }
+        each = zip(shapes.items(), parts, strict=True)
+        back = {name: jnp.reshape(part, (len(z), *shape)) for (name, shape), part in each}
         return back if several else {name: value[0] for name, value in back.items()}
 
     return jnp.asarray(np.concatenate(flat, 1)), restore

@@ -28,9 +28,7 @@ from bayesfac.inference.unconstrained import sites_of_model
 POOL = 400  # weighted draws of the prior for every draw of the joint
 ENOUGH = 5  # effective draws of the pool for every draw of the joint
 BLOCK = 1000
-ALONE = (
-    1.25  # effective draws of the first block: a tenth of the ENOUGH / POOL * BLOCK that are needed
-)
+ALONE = 1.25  # effective draws of the first block: a tenth of the ENOUGH / POOL * BLOCK needed
 
 
 def observed(site: str) -> bool:
@@ -128,13 +126,10 @@ class Truths(NamedTuple):
 def truths(method: Method, data: Any, hyper: Any, key: jax.Array, count: int) -> Truths:
     """`count` draws of the parameters of the joint, as keys, because a draw may be large."""
 
-    @jax.jit
-    def weigh(keys: jax.Array) -> jax.Array:
-        return jax.vmap(
-            lambda k: log_weight(method, prior_draw(method, data, hyper, k), data, hyper)
-        )(keys)
+    def weigh(key: jax.Array) -> jax.Array:
+        return log_weight(method, prior_draw(method, data, hyper, key), data, hyper)
 
-    return chosen(weigh, key, count)
+    return chosen(jax.jit(jax.vmap(weigh)), key, count)
 
 
 def chosen(weigh: Callable[[jax.Array], jax.Array], key: jax.Array, count: int) -> Truths:

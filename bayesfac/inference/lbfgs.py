@@ -102,10 +102,7 @@ def _remember(
     product = _dot(step, turn)
     usable = product > 1e-10 * _dot(turn, turn)
     for kept, new in ((at.steps, step), (at.turns, turn)):
-        if len(kept) == memory:
-            oldest = kept.pop(0)
-        else:
-            oldest = np.zeros_like(at.z)
+        oldest = kept.pop(0) if len(kept) == memory else np.zeros_like(at.z)
         oldest[live] = new
         kept.append(oldest)
     weight = np.zeros(len(at.z))

@@ -108,9 +108,8 @@ class NUTS:
         stats = {"lp": log_joints(job, draws), **of_draws(seen, self.thin)}
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
         notes = [f"interrupted: {self.chains} chain(s) of {length} draws"] if partial else []
-        return Result(
-            draws=draws, trace=-stats["lp"].ravel(), stats=stats, partial=partial, notes=notes
-        )
+        trace = -stats["lp"].ravel()
+        return Result(draws=draws, trace=trace, stats=stats, partial=partial, notes=notes)
 
     def _walk(
         self, job: Job, block: Any, states: list, writer: Writer, wanted: tuple[str, ...]
@@ -162,7 +161,8 @@ class NUTS:
         values, fresh = (stacked(part, np.concatenate) for part in zip(*blocks, strict=True))
         for chain in range(self.chains if len(kept) else 0):
             now = {site: value[chain, kept] for site, value in values.items()}
-            _check_finite(now)
+            for site, value in now.items():
+                check_number(float(np.abs(value).max(initial=0)), f"draw of {site}", "in NUTS")
             writer.write(chain, first, now)
         return {n: np.concatenate([seen[n], v[:, after]], 1) for n, v in fresh.items()}
 
@@ -209,14 +209,9 @@ def transitions(method: Method, data: Any, hyper: Any, settings: Settings) -> tu
     init, step = hmc(partial(potential_energy, model, (), {}), algo="NUTS")
 
     def begin(key: jax.Array, free: dict[str, jax.Array]) -> Any:
-        return init(
-            free,
-            settings.warmup,
-            target_accept_prob=settings.target_accept,
-            max_tree_depth=settings.max_tree_depth,
-            dense_mass=[],
-            rng_key=key,
-        )
+        accept, depth = settings.target_accept, settings.max_tree_depth
+        more = {"target_accept_prob": accept, "max_tree_depth": depth, "dense_mass": []}
+        return init(free, settings.warmup, rng_key=key, **more)
 
     return begin, step, partial(constrain_fn, model, (), {}, return_deterministic=True)
 
@@ -282,11 +277,6 @@ def over_chains(function: Callable, chains: int) -> Callable:
 def stacked(trees: Sequence[Any], join: Callable) -> Any:
     """Trees of arrays as one tree of joined arrays."""
     return jax.tree.map(lambda *each: join(each), *trees)
-
-
-def _check_finite(values: dict[str, np.ndarray]) -> None:
-    for site, value in values.items():
-        check_number(float(np.abs(value).max(initial=0)), f"draw of {site}", "in NUTS")
 
 
 def _bases(method: Method, data: Any, hyper: Any, p: Any) -> dict[str, jax.Array]:

@@ -18,6 +18,8 @@ from bayesfac.core.errors import NumericalError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 
+MAPPED = 256 * 2**20  # bytes of a block of draws in `each_draw`
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -64,9 +66,8 @@ class Job:
         if not isinstance(self.start, tuple):
             return self
         if len(self.start) != chains:
-            raise ValueError(
-                f"Expected an init for each of the {chains} chains, got {len(self.start)}"
-            )
+            what = f"an init for each of the {chains} chains"
+            raise ValueError(f"Expected {what}, got {len(self.start)}")
         return replace(self, start=self.start[chain])
 
     def objective(self, p: Any, data: Any) -> jax.Array:
@@ -236,18 +237,11 @@ def _log_joint_of(method: Method, hyper: Any, data: Any) -> Any:
     return lambda draw: -method.objective(from_sites(method, draw), data, hyper)
 
 
-def each_draw(
-    function: Any,
-    draws: Mapping[str, np.ndarray],
-    data: Any,
-    *settings: Any,
-    memory: int = 256 * 2**20,
-) -> Any:
-    """f({site: value}) of every draw, with f = function(*settings, data), as arrays (chain, draw, ...). A
-    block of draws takes `memory` bytes."""
+def each_draw(function: Any, draws: Mapping[str, np.ndarray], data: Any, *settings: Any) -> Any:
+    """f({site: value}) of every draw, with f = function(*settings, data), as arrays (chain, draw, ...)."""
     chains, length = next(iter(draws.values())).shape[:2]
     one = sum(v.dtype.itemsize * int(np.prod(v.shape[2:])) for v in draws.values())
-    size = -(-length // -(-length * one // memory)) if one else length
+    size = -(-length // -(-length * one // MAPPED)) if one else length
     many = program(_mapped, data, function, *settings)
     rows = []
     for chain in range(chains):
@@ -257,9 +251,8 @@ def each_draw(
             part = {site: jax.numpy.asarray(np.asarray(v[chain, at])) for site, v in draws.items()}
             new = many(part, data)
             rows.append(jax.tree.map(lambda x, n=length - start: np.asarray(x)[:n], new))
-    return jax.tree.map(
-        lambda *x: np.concatenate(x).reshape(chains, length, *x[0].shape[1:]), *rows
-    )
+    shape = chains, length
+    return jax.tree.map(lambda *x: np.concatenate(x).reshape(*shape, *x[0].shape[1:]), *rows)
 
 
 def _mapped(function: Any, *args: Any) -> Any:

@@ -20,7 +20,7 @@ from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
-from bayesfac.inference.predictions.predict import Prediction, param_blocks
+from bayesfac.inference.predictions.predict import Prediction, means_by_draw, param_blocks
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table
@@ -221,12 +221,9 @@ def expectations(
 ) -> np.ndarray:
     """(draw, ...) expected outcomes of the cells of a query, which must be small enough for all draws."""
     blocks = param_blocks(method, draws, 1, memory // 4)
-    return np.concatenate([np.asarray(_means(method, hyper, params, query)) for params in blocks])
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _means(method: Method, hyper: Any, params: Any, query: Grid | Query) -> jax.Array:
-    return jax.lax.map(lambda p: method.predict(p, query, hyper).mean, params)
+    return np.concatenate(
+        [np.asarray(means_by_draw(method, hyper, params, query)) for params in blocks]
+    )
 
 
 def outcomes(

@@ -55,12 +55,8 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
             f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
             "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
-    return Told(
-        data,
-        Query(np.asarray(query.row), np.asarray(query.col)),
-        np.asarray(data.value, float),
-        levels,
-    )
+    cells = Query(np.asarray(query.row), np.asarray(query.col))
+    return Told(data, cells, np.asarray(data.value, float), levels)
 
 
 def refuse_entangled(method: Method, data: Any) -> None:
@@ -133,9 +129,8 @@ def log_likelihoods(
 
 def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
     """Parts of `width` cells, the last part padded with its last cell, so that one program serves all."""
-    code = np.zeros(len(cells), int)
-    if cells.levels is not None:
-        code = codes(cells.levels, cells.value)
+    scale = cells.levels
+    code = np.zeros(len(cells), int) if scale is None else codes(scale, cells.value)
     for start in range(0, len(cells), width):
         at = slice(start, min(start + width, len(cells)))
         pad = (0, width - (at.stop - at.start))
@@ -191,9 +186,7 @@ def _score(
     method: Method, hyper: Any, levels: Any, p: Any, query: Query, y: Any, code: Any
 ) -> jax.Array:
     outcome = method.predict(p, query, hyper)
-    if levels is None:
-        return outcome.log_prob(y)
-    return log_mass(outcome, levels, code)
+    return outcome.log_prob(y) if levels is None else log_mass(outcome, levels, code)
 
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:

@@ -120,7 +120,7 @@ class Prediction:
         parts = []
         for at, query in self._cells(self._width(1)):
             every = param_blocks(self.method, self.draws, len(query.row), self.memory)
-            means = [np.asarray(_means(self.method, self.hyper, p, query)) for p in every]
+            means = [np.asarray(means_by_draw(self.method, self.hyper, p, query)) for p in every]
             parts.append(np.concatenate(means)[:, : at.stop - at.start].T)
         return _joined(parts).T.reshape(chains, draws, len(self))
 
@@ -230,18 +230,17 @@ class Prediction:
         moments: dict[str, list[np.ndarray]] = {"mean": [], "score": [], "sd": [], "sd_mean": []}
         for at, query in self._cells(self._width(4 + repeat)):
             size, width = at.stop - at.start, len(query.row)
-            truth = np.pad(np.zeros(size) if value is None else value[at], (0, width - size))
+            own = np.zeros(size) if value is None else value[at]
+            truth = jnp.asarray(np.pad(own, (0, width - size)))
             key = jax.random.fold_in(jax.random.key(self.seed), at.start)
             settings = self.method, self.hyper, repeat, value is not None
             parts = []
             every = param_blocks(self.method, self.draws, width, self.memory)
             for number, params in enumerate(every):
-                own = jax.random.fold_in(key, number)
+                mine = jax.random.fold_in(key, number)
                 # in parts that XLA runs side by side; all are awaited before the next block is read
                 begun = [
-                    _predicted(
-                        *settings, some, query, jnp.asarray(truth), jax.random.fold_in(own, i)
-                    )
+                    _predicted(*settings, some, query, truth, jax.random.fold_in(mine, i))
                     for i, some in enumerate(shares(params))
                 ]
                 parts += jax.device_get(begun)
@@ -271,10 +270,8 @@ def param_blocks(
     size = int(np.clip(memory // bytes_each, 1, length))
     for chain in range(chains):
         for start in range(0, length, size):
-            part = {
-                site: np.array(value[chain, start : start + size]) for site, value in draws.items()
-            }
-            yield from_sites(method, part)
+            at = slice(start, start + size)
+            yield from_sites(method, {s: np.array(x[chain, at]) for s, x in draws.items()})
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -314,7 +311,7 @@ def _predicted(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _means(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
+def means_by_draw(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
     """(draw, cell) expected outcomes."""
     return jax.lax.map(lambda p: method.predict(p, query, hyper).mean, params)
 

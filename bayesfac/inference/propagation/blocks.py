@@ -171,9 +171,8 @@ class Plan:
                 yield place, *kept
             else:
                 missing.append(place)
-        for place, found, r_hat in calls.finished_calls(
-            (self.call(place) for place in missing), self.engine.jobs
-        ):
+        results = calls.finished_calls(map(self.call, missing), self.engine.jobs)
+        for place, found, r_hat in results:
             self.keep(place, found, r_hat)
             yield place, found, r_hat
 
@@ -195,10 +194,8 @@ class Plan:
         """Write what a block found into the folder."""
         if (path := self.path(place)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pairs = {
-                (site, part): x for site, b in found.items() for part, x in b._asdict().items()
-            }
-            arrays = {f"{part} of {site}": x for (site, part), x in pairs.items()}
+            parts = {site: belief._asdict().items() for site, belief in found.items()}
+            arrays = {f"{part} of {s}": x for s, own in parts.items() for part, x in own}
             write_arrays(path, {"run": self.job.identity, "r_hat": r_hat}, arrays)
 
     def kept(self, place: Place) -> tuple[dict[str, Belief], float] | None:

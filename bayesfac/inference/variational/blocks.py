@@ -30,9 +30,7 @@ from bayesfac.inference.standstill import probed
 from bayesfac.inference.unconstrained import supports
 
 LARGEST = 64  # numbers of a block
-STEEP = (
-    0.1  # of a standard deviation: how far from the point its minimum may seem to be, on average
-)
+STEEP = 0.1  # of a standard deviation: how far off the minimum may seem to be, on average
 SOLVERS: dict[str, Any] = {"FixedPoint": FixedPoint, "LBFGS": LBFGS}
 Tables = dict[str, jax.Array]
 
@@ -82,7 +80,7 @@ def free_sites(job: Job, p: Any) -> tuple[str, ...]:
             f"Expected sites of real numbers for guide='blocks', got {site} of {job.method.name}, whose "
             f"numbers have bounds: take {instead}",
         )
-    for names in groups(job.method, free).values():
+    for names in groups(job.method, free):
         size = sum(np.shape(sites(p)[s])[-1] for s in names)
         require(
             size <= LARGEST,
@@ -91,12 +89,12 @@ def free_sites(job: Job, p: Any) -> tuple[str, ...]:
     return free
 
 
-def groups(method: Method, free: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
+def groups(method: Method, free: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Sites that share all axes but their last."""
     found: dict[tuple[str, ...], list[str]] = {}
     for site in free:
         found.setdefault(site_dims(method, site)[:-1], []).append(site)
-    return found
+    return [tuple(names) for names in found.values()]
 
 
 def _drawn(
@@ -131,10 +129,10 @@ def _drawn(
         return jax.grad(total)(at)
 
     with sparse.use("jax"):  # the form of the loops that has second derivatives
-        roots = {names: _root(times, at, names, signs) for names in _named(method, free)}
+        roots = {names: _root(times, at, names, signs) for names in groups(method, free)}
 
         def smoothed(d: Tables) -> Tables:
-            return _by_rows(roots, d, lambda L, x: _back(L, _forth(L, x)))
+            return _by_rows(roots, d, lambda L, x: _solved(L, _solved(L, x), 1))
 
         factor = response.factor(probes, times, smoothed, probe)
         down = slope(at)
@@ -144,13 +142,9 @@ def _drawn(
     def one(key: jax.Array) -> Tables:
         keys = dict(zip(free, jax.random.split(key, len(free)), strict=True))
         z = {s: factor * jax.random.normal(keys[s], x.shape, x.dtype) for s, x in at.items()}
-        return jax.tree.map(jnp.add, at, _by_rows(roots, z, _back))
+        return jax.tree.map(jnp.add, at, _by_rows(roots, z, lambda L, x: _solved(L, x, 1)))
 
     return jax.lax.map(one, jax.random.split(noise, count)), factor, steep
-
-
-def _named(method: Method, free: tuple[str, ...]) -> list[tuple[str, ...]]:
-    return [tuple(names) for names in groups(method, free).values()]
 
 
 def _root(times: Any, at: Tables, names: tuple[str, ...], key: jax.Array) -> jax.Array:
@@ -184,9 +178,5 @@ def _by_rows(roots: Mapping[tuple[str, ...], jax.Array], d: Tables, function: An
     return found
 
 
-def _forth(L: jax.Array, x: jax.Array) -> jax.Array:
-    return solve_triangular(L, x[..., None], lower=True)[..., 0]
-
-
-def _back(L: jax.Array, x: jax.Array) -> jax.Array:
-    return solve_triangular(L, x[..., None], lower=True, trans=1)[..., 0]
+def _solved(L: jax.Array, x: jax.Array, trans: int = 0) -> jax.Array:
+    return solve_triangular(L, x[..., None], lower=True, trans=trans)[..., 0]

@@ -279,9 +279,8 @@ def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
                 block = program(_block, *known, min(BLOCK, engine.steps - len(trace)))
                 state, losses = block(*start, state)
                 trace += np.asarray(losses, np.float64).tolist()
-                check_number(
-                    trace[-1], "ELBO", f"in step {len(trace)}; try a smaller learning_rate"
-                )
+                where = f"in step {len(trace)}; try a smaller learning_rate"
+                check_number(trace[-1], "ELBO", where)
                 converged = engine.patience and settled(trace)
                 shown.update(len(losses))
                 shown.set_postfix(loss=f"{np.mean(trace[-BLOCK:]):.6g}")
@@ -339,10 +338,8 @@ def log_weight(guide: Any, fitted: Any, method: Method, hyper: Any, data: Any) -
         p = from_sites(method, values)
         transforms = supports(method, data, hyper, p)
         free = {site: transforms[site].inv(value) for site, value in values.items()}
-        volume = sum(
-            jnp.sum(transforms[site].log_abs_det_jacobian(free[site], value))
-            for site, value in values.items()
-        )
+        scale = {s: transforms[s].log_abs_det_jacobian(free[s], x) for s, x in values.items()}
+        volume = sum(jnp.sum(each) for each in scale.values())
         return volume - method.objective(p, data, hyper) - density(free)
 
     return of_draw
