@@ -16,7 +16,6 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.scaling import raw_features, rescaled
-from bayesfac.core.data.task_pieces import Piece
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning
@@ -223,16 +222,13 @@ def _with_views(card: Card, data: Tasks) -> Tasks:
         _check_features(card, data.features)
         return data
     _check_features(card, data.features | lacking)
-    pieces = {}
-    for i, (task, at) in enumerate(zip(data.tasks, data.bounds, strict=True)):
-        here = [b for b in data.blocks if b == LABELS or data.host.present[b][i]]
-        pieces[task] = Piece({b: data[b][at] for b in here}, data.labelled[at], data.rows[at])
+    pieces = data.pieces({block: data[block] for block in data.blocks})
     return Tasks.of_pieces(pieces, data.features | lacking, {})
 
 
 def _of_training(card: Card) -> dict[str, pd.Index]:
     """The columns of every block of training, before they were scaled."""
-    known = {n[8:]: index for n, index in card.coords.items() if n.startswith("feature.")}
+    known = card.features
     return known | {name: raw_features(known[name], scale) for name, scale in card.scales.items()}
 
 

@@ -41,16 +41,14 @@ def _product_dots(cells: TensorCells, table: jax.Array) -> jax.Array:
     return sparse.product_dots(cells.code, table)
 
 
-def _product_forward(cells: TensorCells, table: jax.Array) -> tuple[jax.Array, tuple]:
-    return sparse.product_dots(cells.code, table), (cells, table)
-
-
-def _product_backward(residuals: tuple, slope: jax.Array) -> tuple[None, jax.Array]:
+def _backward(residuals: tuple, slope: jax.Array) -> tuple[None, jax.Array]:
     cells, table = residuals
     return None, jnp.concatenate([sparse.spread(rows, slope, table) for rows in cells.modes])
 
 
-_product_dots.defvjp(_product_forward, _product_backward)
+_product_dots.defvjp(
+    lambda cells, table: (sparse.product_dots(cells.code, table), (cells, table)), _backward
+)
 
 
 def crossed(

@@ -74,6 +74,12 @@ class Card:
         """(rows, columns), with the columns of all views side by side."""
         return len(self.row_counts), len(self.col_counts)
 
+    @property
+    def features(self) -> dict[str, pd.Index]:
+        """{block: its columns}, of views and tasks."""
+        axes = self.coords.items()
+        return {n.removeprefix("feature."): i for n, i in axes if n.startswith("feature.")}
+
     def locate(
         self, query: Any, tables: Mapping[str, Any] | None = None
     ) -> tuple[Query, pd.DataFrame, np.ndarray]:
@@ -142,9 +148,7 @@ class Card:
             index = self.coords[f"feature.{LABELS}"]
             return _codes(index, labels["label"], "label", "a label that training knew")
         col, offset = np.full(len(labels), -1), 0
-        axes = {
-            name.removeprefix("feature."): i for name, i in self.coords.items() if name != "row"
-        }
+        axes = self.features
         unknown = sorted(set(labels["view"]) - set(axes))
         if unknown and list(axes) == ["all"]:  # views side by side, whose features have other names
             joined = labels["view"].astype(str) + ": " + labels["feature"].astype(str)
@@ -205,14 +209,19 @@ def _ratings_card(data: Ratings) -> Card:
     summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
     summary |= {"most per user": int(rows.max())}
     rng = np.random.default_rng(0)
-    seen_users, seen_items = _seen(data, rows, rng)
+    if isinstance(data, LargeRatings):
+        seen_users, seen_items = data.host.some
+    else:
+        at = _stratified(rows[data.user], min(len(data), 3 * PROBES // 5), rng)
+        seen_users, seen_items = data.user[at], data.item[at]
     users = _stratified(rows, 2 * PROBES // 5, rng)
     items = rng.integers(data.n_items, size=len(users))
     user = np.concatenate([seen_users, users])
     item = np.concatenate([seen_items, items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
-    encodings = {side: known.encoding for side, known in data.host.features.items()}
+    sides = data.host.features.items()
+    encodings = {side: known.encoding for side, known in sides}
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
     card = Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
     if isinstance(data, Relations):
@@ -224,21 +233,8 @@ def _ratings_card(data: Ratings) -> Card:
     elif zeros:  # which are observed, though not listed
         unlisted = {"user": data.n_items - rows, "item": data.n_users - cols}
         card = replace(card, elsewhere=unlisted)
-    aside = {
-        side: known.rows(np.flatnonzero(card.cells(side) == 0))
-        for side, known in data.host.features.items()
-    }
+    aside = {side: known.rows(np.flatnonzero(card.cells(side) == 0)) for side, known in sides}
     return replace(card, encodings=encodings, aside=aside)
-
-
-def _seen(
-    data: Ratings, rows: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Users and items of some observed cells."""
-    if isinstance(data, LargeRatings):
-        return data.host.some
-    at = _stratified(rows[data.user], min(len(data), 3 * PROBES // 5), rng)
-    return data.user[at], data.item[at]
 
 
 def _tensor_card(data: Tensor) -> Card:
@@ -253,13 +249,12 @@ def _tensor_card(data: Tensor) -> Card:
     some = _stratified(counts[0], 2 * PROBES // 5, rng)
     rest = [rng.integers(k, size=len(some)) for k in data.shape[1:]]
     code = np.concatenate([data.code[seen], np.stack([some, *rest], 1)])
-    probe = pd.DataFrame(
-        {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
+    labels = {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
+    probe, rest = (
+        pd.DataFrame(labels).drop_duplicates(ignore_index=True),
+        np.concatenate(counts[1:]),
     )
-    probe = probe.drop_duplicates(ignore_index=True)
-    return Card(
-        "Tensor", data.coords(), summary, None, counts[0], np.concatenate(counts[1:]), probe
-    )
+    return Card("Tensor", data.coords(), summary, None, counts[0], rest, probe)
 
 
 def _views_card(data: Views) -> Card:

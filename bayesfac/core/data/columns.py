@@ -82,22 +82,22 @@ def with_time(
     (['u', 'i', 'r'], 't')
     """
     if isinstance(columns, Mapping) and "time" in columns:
-        rest = {role: name for role, name in columns.items() if role != "time"}
-        if columns["time"] not in seen:
-            raise ValueError(f"Expected a column {columns['time']!r}, got {_some(list(seen))}")
-        return rest or None, columns["time"]
-    if isinstance(columns, Sequence) and not isinstance(columns, str) and len(columns) == 4:
-        if columns[3] not in seen:
-            raise ValueError(f"Expected a column {columns[3]!r}, got {_some(list(seen))}")
-        return columns[:3], columns[3]
-    taken = columns.values() if isinstance(columns, Mapping) else columns or ()
-    times = [name for name in seen if is_role(name, "time") and name not in taken]
-    if len(times) > 1 and columns is None:
-        what = (
-            f"The time of the ratings is left aside, as several columns may have it: {_some(times)}"
-        )
-        warnings.warn(f"{what}. columns={{'time': NAME}} chooses one", DataWarning, stacklevel=3)
-    return columns, times[0] if len(times) == 1 else None
+        rest: Any = {role: name for role, name in columns.items() if role != "time"} or None
+        time = columns["time"]
+    elif isinstance(columns, Sequence) and not isinstance(columns, str) and len(columns) == 4:
+        rest, time = columns[:3], columns[3]
+    else:
+        taken = columns.values() if isinstance(columns, Mapping) else columns or ()
+        times = [name for name in seen if is_role(name, "time") and name not in taken]
+        if len(times) > 1 and columns is None:
+            what = f"as several columns may have it: {_some(times)}. columns={{'time': NAME}} chooses one"
+            warnings.warn(
+                f"The time of the ratings is left aside, {what}", DataWarning, stacklevel=3
+            )
+        return columns, times[0] if len(times) == 1 else None
+    if time not in seen:
+        raise ValueError(f"Expected a column {time!r}, got {_some(list(seen))}")
+    return rest, time
 
 
 def is_wide(frame: pd.DataFrame) -> bool:
@@ -125,10 +125,10 @@ def _as_named(
         if extra := set(columns) - set(wanted):
             raise ValueError(f"Expected columns for some of {wanted}, got {sorted(extra)}")
         rest = [name for name in seen if name not in columns.values()]
-        names = [
-            columns[role] if role in columns else _only(rest, role, seen, wanted, where)
-            for role in wanted
-        ]
+        found = [[columns[role]] if role in columns else find(rest, (role,)) for role in wanted]
+        if None in found:
+            raise ValueError(_unknown(seen, wanted, where))
+        names = [one for chosen in found for one in chosen or ()]
     else:
         names = list(columns)
     if isinstance(columns, str) or len(names) != len(wanted):
@@ -139,19 +139,6 @@ def _as_named(
         if names.count(name) > 1 or seen.count(name) > 1:
             raise ValueError(f"Expected different columns{where}, got {name!r} twice")
     return names
-
-
-def _only(
-    rest: list[Hashable],
-    role: str,
-    seen: list[Hashable],
-    wanted: tuple[str, ...],
-    where: str,
-) -> Hashable:
-    """The one column with a usual name of this role."""
-    if (chosen := find(rest, (role,))) is None:
-        raise ValueError(_unknown(seen, wanted, where))
-    return chosen[0]
 
 
 def _unknown(seen: list[Hashable], wanted: tuple[str, ...], where: str) -> str:

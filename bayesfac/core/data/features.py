@@ -73,17 +73,15 @@ def _product(cells: Cells, value: jax.Array, B: jax.Array) -> jax.Array:
     return sparse.spread(cells.by_row, value, B)
 
 
-def _forward(cells: Cells, value: jax.Array, B: jax.Array) -> tuple[jax.Array, tuple]:
-    return sparse.spread(cells.by_row, value, B), (cells, value)
-
-
 def _backward(kept: tuple, slope: jax.Array) -> tuple[None, None, jax.Array]:
     # features are no unknowns: the gradient is in B alone, by a sorted sum in place of a scatter
     cells, value = kept
     return None, None, sparse.spread(cells.by_col, value, slope)
 
 
-_product.defvjp(_forward, _backward)
+_product.defvjp(
+    lambda cells, value, B: (sparse.spread(cells.by_row, value, B), (cells, value)), _backward
+)
 Features = Design | SparseDesign
 
 
@@ -337,9 +335,7 @@ def _expanded(
             values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
             raise TypeError(f"Expected numbers in column {column.name!r}, got {error}") from error
-        bad = ~np.isnan(values) & reading.beyond(
-            np.nan_to_num(values, posinf=np.inf, neginf=np.inf)
-        )
+        bad = ~np.isnan(values) & reading.beyond(values)
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(

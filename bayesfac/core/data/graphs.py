@@ -52,9 +52,7 @@ class Graphs:
         ends = np.r_[left, right], np.r_[right, left]  # every edge in both directions
         order = np.lexsort(ends[::-1])
         self.cells = Cells(ends[0][order], ends[1][order], (n, n))
-        self.edge = _whole(
-            np.tile(np.arange(len(union)), 2)[order]
-        )  # the edge of each entry of `cells`
+        self.edge = _whole(np.tile(np.arange(len(union)), 2)[order])  # of each entry of `cells`
         self.left, self.right = _whole(left), _whole(right)
         weight = np.zeros((len(sides), len(union)))
         for number, (name, side) in enumerate(sides.items()):
@@ -98,10 +96,8 @@ class Graphs:
 
     def components(self) -> dict[str, int]:
         """The number of connected components of every graph."""
-        return {
-            name: int(sp.csgraph.connected_components(self[name], directed=False)[0])
-            for name in self.names
-        }
+        count = sp.csgraph.connected_components
+        return {name: int(count(self[name], directed=False)[0]) for name in self.names}
 
     def __repr__(self) -> str:
         parts = []
@@ -191,16 +187,12 @@ def differences(graphs: Graphs, A: jax.Array, B: jax.Array) -> jax.Array:
     return sparse.differences(graphs.left, graphs.right, A, B)
 
 
-def _forward(graphs: Graphs, A: jax.Array, B: jax.Array) -> tuple[jax.Array, tuple]:
-    return differences(graphs, A, B), (graphs, A, B)
-
-
 def _backward(kept: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
     graphs, A, B = kept
     return None, laplacian(graphs, slope, B), laplacian(graphs, slope, A)
 
 
-differences.defvjp(_forward, _backward)
+differences.defvjp(lambda *kept: (differences(*kept), kept), _backward)
 
 
 def degrees(graphs: Graphs, weight: jax.Array) -> jax.Array:

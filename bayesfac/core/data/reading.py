@@ -221,11 +221,8 @@ def times(raw: Any) -> np.ndarray:
         raise ValueError(
             f"Expected a time (a number or an ISO date), got {plain(raw[row])!r} in row {row}"
         )
-    return (
-        column.astype("datetime64[ns]").to_numpy()
-        if column.dtype.kind == "M"
-        else column.to_numpy()
-    )
+    is_date = column.dtype.kind == "M"
+    return (column.astype("datetime64[ns]") if is_date else column).to_numpy()
 
 
 def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[Any]:
@@ -253,15 +250,20 @@ def in_double(table: Any) -> sp.csr_matrix:
     return sp.csr_matrix(table.astype(np.float64))
 
 
+def cells(frame: pd.DataFrame, what: str) -> np.ndarray:
+    """The numbers of a table, NaN where one is missing; `what` they are, after "Expected numbers"."""
+    for column, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if kind.kind not in "biuf":
+            raise TypeError(f"Expected numbers {what}, got {kind} in column {column!r}")
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
     """A table as a sparse float64 matrix, with its row and column labels."""
     rows = columns = None
     if isinstance(raw, pd.DataFrame):
         rows, columns = native(raw.index), native(raw.columns)
-        for column, kind in raw.dtypes.items():
-            if kind.kind not in "biuf":
-                raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")
-        raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
+        raw = cells(raw, f"in {what}")
     if not sp.issparse(raw):
         raw = array(raw)
         if raw.ndim != 2:

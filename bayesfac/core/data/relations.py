@@ -305,10 +305,8 @@ def _read(name: str, row: str, col: str, table: Any, duplicates: str) -> tuple[s
             return row, col, _of_frame(table, row, col, duplicates)
         return row, col, Ratings(table, duplicates=duplicates)
     except (TypeError, ValueError) as error:
-        where = (
-            f"in the matrix {name!r}: its users are labels of {row!r}, its items labels of {col!r}"
-        )
-        raise type(error)(f"{error} ({where})") from error
+        ends = f"its users are labels of {row!r}, its items labels of {col!r}"
+        raise type(error)(f"{error} (in the matrix {name!r}: {ends})") from error
 
 
 def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratings:
@@ -329,14 +327,10 @@ def _of_frame(frame: pd.DataFrame, row: str, col: str, duplicates: str) -> Ratin
             f"Expected columns {row!r}, {col!r} and one of values, or a wide table of numbers with {row} "
             f"labels as a named index, got columns {seen}"
         )
-    for column, kind in zip(seen, frame.dtypes, strict=True):
-        if kind.kind not in "biuf":
-            raise TypeError(f"Expected numbers as values, got {kind} in column {column!r}")
-    table = frame.to_numpy(np.float64, na_value=np.nan)
+    table = reading.cells(frame, "as values")
     at, to = np.nonzero(~np.isnan(table))
     labels = frame.index[at], pd.Index(seen)[to]
-    yes_or_no = all(kind.kind == "b" for kind in frame.dtypes)
-    levels = BINARY if yes_or_no else None
+    levels = BINARY if all(kind.kind == "b" for kind in frame.dtypes) else None
     return Ratings(*labels, table[at, to], duplicates=duplicates, levels=levels)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data.task_pieces import CONSTANT, LABELS, Piece
+from bayesfac.core.data.task_pieces import CONSTANT
 from bayesfac.core.data.tasks import Tasks
 
 SPREAD = 1e-6  # a spread below this share of the mean is the rounding of a constant column
@@ -91,12 +91,7 @@ def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
     for name, scale in scales.items():
         tables[name] = _applied(tables[name], _rows(data, name), scale)
         features[name] = _columns(features[name], scale)
-    pieces = {}
-    for i, (task, at) in enumerate(zip(data.tasks, data.bounds, strict=True)):
-        here = [b for b in tables if b == LABELS or data.host.present[b][i]]
-        pieces[task] = Piece({b: tables[b][at] for b in here}, data.labelled[at], data.rows[at])
-    names = {c: [data.tasks[i] for i in own] for c, own in data.clusters.items()}
-    made = Tasks.of_pieces(pieces, features, names)
+    made = Tasks.of_pieces(data.pieces(tables), features, data.tasks_of_clusters())
     made.host = replace(made.host, scales=scales, name=data.name)
     return made
 
@@ -133,9 +128,8 @@ def _applied(table: sp.csr_matrix, rows: np.ndarray, scale: Scale) -> sp.csr_mat
     if len(dense := np.flatnonzero(scale.centre)):
         whole = table[:, dense].toarray()
         whole[rows] -= scale.centre[dense]
-        place = sp.csr_matrix(
-            (np.ones(len(dense)), (range(len(dense)), dense)), (len(dense), table.shape[1])
-        )
+        ones, number = np.ones(len(dense)), range(len(dense))
+        place = sp.csr_matrix((ones, (number, dense)), (len(dense), table.shape[1]))
         table = table @ sp.diags((scale.centre == 0).astype(float)) + sp.csr_matrix(whole) @ place
     table = sp.csr_matrix(table @ sp.diags(factor))
     wide = [table]

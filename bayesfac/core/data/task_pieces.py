@@ -104,13 +104,10 @@ def _told_apart(pieces: dict[Any, Piece]) -> dict[Any, Piece]:
     every = rows[0].append(rows[1:])
     if every.is_unique and every.dtype.kind in "iu":
         return pieces
-    counted = {name: isinstance(piece.rows, pd.RangeIndex) for name, piece in pieces.items()}
-    return {
-        name: piece._replace(rows=pd.Index([f"{name}:{i}" for i in piece.rows]))
-        if counted[name]
-        else piece
-        for name, piece in pieces.items()
-    }
+    for name, piece in pieces.items():
+        if isinstance(piece.rows, pd.RangeIndex):
+            pieces[name] = piece._replace(rows=pd.Index([f"{name}:{i}" for i in piece.rows]))
+    return pieces
 
 
 def _views(data: Any) -> Views:
@@ -176,20 +173,15 @@ def _answers(
 def _table(raw: Any, rows: pd.Index, what: str) -> sp.coo_matrix:
     """Labels as numbers, possibly NaN, with every cell stored at most once."""
     if isinstance(raw, pd.DataFrame):
-        for column, kind in zip(raw.columns, raw.dtypes, strict=True):
-            if kind.kind not in "biuf":
-                raise TypeError(f"Expected numbers in {what}, got {kind} in column {column!r}")
-        if (
-            len(raw) == len(rows)
-            and not reading.same_labels(raw.index, rows)
-            and _named(raw.index, rows)
-        ):
+        cells = reading.cells(raw, f"in {what}")
+        others = len(raw) == len(rows) and not reading.same_labels(raw.index, rows)
+        if others and _named(raw.index, rows):
             row = int(np.argmax(reading.positions_of(rows, raw.index) != np.arange(len(rows))))
             raise ValueError(
                 f"Expected {what} in the order of the views' rows: {reading.plain(rows[row])!r} in row "
                 f"{row}, got {reading.plain(raw.index[row])!r}"
             )
-        raw = raw.to_numpy(dtype=np.float64, na_value=np.nan)
+        raw = cells
     if reading.is_named(raw):
         raise TypeError(f"Expected {what} as one matrix for all rows, got {type(raw).__name__}")
     try:

@@ -122,6 +122,18 @@ class Tasks(Container):
         self._build(pieces, features, clusters_by_position(clusters, list(pieces)))
         return self
 
+    def pieces(self, tables: Mapping[str, sp.csr_matrix]) -> dict[Any, Piece]:
+        """{task: its rows of these tables}, without the views that the task lacks."""
+        found, present = {}, self.host.present
+        for i, (task, at) in enumerate(zip(self.tasks, self.bounds, strict=True)):
+            own = {b: table[at] for b, table in tables.items() if b not in present or present[b][i]}
+            found[task] = Piece(own, self.labelled[at], self.rows[at])
+        return found
+
+    def tasks_of_clusters(self) -> dict[str, list[Any]]:
+        """{cluster: its tasks}."""
+        return {name: [self.tasks[i] for i in own] for name, own in self.clusters.items()}
+
     @property
     def names(self) -> tuple[str, ...]:
         """The views, sorted by name."""
@@ -321,11 +333,9 @@ class Tasks(Container):
                 pieces[name] = Piece({b: tables[b][at] for b in here}, known[at], self.rows[at])
         if not pieces:
             raise ValueError("Expected at least one row, got none")
-        kept = {
-            c: [self.tasks[i] for i in own if self.tasks[i] in pieces]
-            for c, own in self.clusters.items()
-        }
-        return self._with(pieces, {c: tasks for c, tasks in kept.items() if tasks})
+        clusters = self.tasks_of_clusters().items()
+        kept = {name: [task for task in own if task in pieces] for name, own in clusters}
+        return self._with(pieces, {name: tasks for name, tasks in kept.items() if tasks})
 
     def _with(self, pieces: Mapping[Any, Piece], clusters: Mapping[str, list[Any]]) -> "Tasks":
         """These pieces, with the columns, their scales and the name of these data."""
@@ -348,12 +358,9 @@ class Tasks(Container):
         features = {"all": pd.Index(names)}
         if LABELS in self.blocks:
             blocks[LABELS], features[LABELS] = self[LABELS], self.labels
-        pieces = {}
-        for name, at in zip(self.tasks, self.bounds, strict=True):
-            own = {block: table[at] for block, table in blocks.items()}
-            pieces[name] = Piece(own, self.labelled[at], self.rows[at])
-        clusters = {c: [self.tasks[i] for i in own] for c, own in self.clusters.items()}
-        return Tasks.of_pieces(pieces, features, clusters).named(self.name)
+        return Tasks.of_pieces(self.pieces(blocks), features, self.tasks_of_clusters()).named(
+            self.name
+        )
 
     def _complete(self) -> None:
         for view, present in self.host.present.items():

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data import reading
+from bayesfac.core.data import reading, triplets
 from bayesfac.core.data.cells import Container, TensorCells, query_of
 from bayesfac.core.data.columns import is_role
 
@@ -289,17 +289,14 @@ def _distinct(
     if len(first) == len(code):
         return code, value
     if policy == "error":
-        again = np.ones(len(code), bool)
-        again[first] = False
-        row = int(np.flatnonzero(again)[0])
+        row = int(np.argmax(first[which.ravel()] < np.arange(len(code))))
         at = zip(axes.items(), code[row], strict=True)
         what = ", ".join(f"{mode} {reading.plain(index[c])!r}" for (mode, index), c in at)
         raise ValueError(
             f"Expected one value for each cell, got a second in row {row} ({what}; the first is row "
             f"{int(first[which.ravel()[row]])}); duplicates='mean' averages them"
         )
-    mean = np.bincount(which.ravel(), value) / np.bincount(which.ravel())
-    keep = np.sort(first)
+    mean, keep = triplets.means(which.ravel(), value, None), np.sort(first)
     return code[keep], mean[which.ravel()[keep]]
 
 

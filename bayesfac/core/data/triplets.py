@@ -61,11 +61,7 @@ def _wide_triplets(frame: pd.DataFrame) -> tuple:
         raise ValueError(
             "Expected users as rows and items as columns, got items as rows: bf.Ratings(frame.T)"
         )
-    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
-        if kind.kind not in "biuf":
-            raise TypeError(f"Expected numbers as ratings, got {kind} in column {name!r}")
-    cells = frame.to_numpy(dtype=np.float64, na_value=np.nan)
-    user, item, value, *_ = _matrix_triplets(cells)
+    user, item, value, *_ = _matrix_triplets(reading.cells(frame, "as ratings"))
     user_code, users = reading.labels(frame.index, "user")
     item_code, items = reading.labels(frame.columns, "item")
     return user_code[user], item_code[item], value, users, items, None
@@ -111,9 +107,7 @@ def distinct(
     if len(first) == len(cell):
         return np.arange(len(cell)), value
     if policy == "error":
-        again = np.ones(len(cell), bool)
-        again[first] = False
-        row = int(np.flatnonzero(again)[0])
+        row = int(np.argmax(first[which] < np.arange(len(cell))))
         earlier = int(first[which[row]])
         raise ValueError(second(row, earlier, users[user[row]], items[item[row]]))
     mean, keep = means(which, value, levels), np.sort(first)

@@ -247,6 +247,6 @@ def _column_labels(card: Card) -> dict[str, np.ndarray]:
     if card.kind != "Views":
         axis = "item" if card.kind == "Ratings" else f"feature.{LABELS}"
         return {COLUMNS[card.kind][1]: card.coords[axis].to_numpy()}
-    axes = {name.removeprefix("feature."): i for name, i in card.coords.items() if name != "row"}
+    axes = card.features
     view = np.repeat(list(axes), [len(index) for index in axes.values()])
     return {"view": view, "feature": np.concatenate([i.to_numpy() for i in axes.values()])}

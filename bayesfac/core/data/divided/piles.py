@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from bayesfac.core.data import reading, triplets
 from bayesfac.core.data.cells import CHUNK, Rows, chunks_of
 from bayesfac.core.data.divided.large import LargeFrame, LargeRatings, Summary
-from bayesfac.core.data.divided.shares import SIDES, Divided, Share, dealt, devices, placed
+from bayesfac.core.data.divided.shares import SIDES, Divided, Share, dealt, devices, longer, placed
 from bayesfac.core.data.ratings import Frame, Ratings
 from bayesfac.core.errors import BayesfacError
 
@@ -94,11 +94,8 @@ class Pile:
         layout: Any = None, None
         if chunks is not None:
             chunk, row = chunks_of(self.ptr)
-            more = chunks - len(row)
-            layout = (
-                np.pad(chunk, ((0, more), (0, 0)), constant_values=-1).astype(np.int32),
-                np.pad(row, (0, more), constant_values=len(self.own) - 1).astype(np.int32),
-            )
+            both = longer(chunk, chunks, -1), longer(row, chunks, len(self.own) - 1)
+            layout = [part.astype(np.int32) for part in both]
         rows = Rows(self.ptr.astype(np.int32), self.index, order[: len(self.index)], *layout)
         own = np.maximum(self.own, 0).astype(np.int32)
         return Share(ptr.astype(np.int32), rows, own, place, side)
