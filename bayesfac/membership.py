@@ -86,14 +86,8 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     own = read(mean)
     for A in aligned:
         votes[row, read(A, own)] += 1
-    table = pd.DataFrame(
-        {
-            "cluster": own,
-            "probability": mean[row, own],
-            "agreement": votes[row, own] / len(aligned),
-        },
-        index,
-    )
+    shares = {"probability": mean[row, own], "agreement": votes[row, own] / len(aligned)}
+    table = pd.DataFrame({"cluster": own, **shares}, index)
     table.attrs["note"] = note
     return table
 
@@ -149,10 +143,8 @@ def _clustering(method: Method) -> Permutation | None:
     """The permutation of the columns of A, if A is rows x clusters."""
     if "A" not in method.dims or site_dims(method, "A")[:1] != ("row",):
         return None
-    for free in gauge_of(method, ("A",)):
-        if isinstance(free, Permutation) and free.axes.get("A") == 1:
-            return free
-    return None
+    permutations = (free for free in gauge_of(method, ("A",)) if isinstance(free, Permutation))
+    return next((free for free in permutations if free.axes.get("A") == 1), None)
 
 
 def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
@@ -219,12 +211,9 @@ def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
 def _has_columns_of_tasks(method: Method) -> bool:
     """Whether rows of tasks have features F, explained by B block by block, that only a relabelling moves."""
     rows_and_blocks = {"F": ("row", "component"), "B": ("feature.{key}", "component")}
-    relabelled = [
-        g for g in gauge_of(method, ("F",)) if isinstance(g, Permutation) and "F" in g.axes
-    ]
-    return (
-        method.data is Tasks and rows_and_blocks.items() <= method.dims.items() and any(relabelled)
-    )
+    if method.data is not Tasks or not rows_and_blocks.items() <= method.dims.items():
+        return False
+    return any(isinstance(g, Permutation) and "F" in g.axes for g in gauge_of(method, ("F",)))
 
 
 def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np.ndarray, str]:
@@ -242,9 +231,8 @@ def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np
     left = np.median(aligned.residual)
     note = f"Matching the clusters of {A.shape[0] * A.shape[1]} draws left {left:.3f} of their size (median)."
     if aligned.ambiguous:
-        note += (
-            f" {len(aligned.notes)} pair(s) of clusters are hard to tell apart: {aligned.notes[0]}"
-        )
+        pairs = f"{len(aligned.notes)} pair(s) of clusters are hard to tell apart"
+        note += f" {pairs}: {aligned.notes[0]}"
     return A.reshape(-1, *A.shape[2:]), note
 
 

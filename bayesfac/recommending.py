@@ -163,9 +163,8 @@ def similar(
     few = {site: v[:, :: _step(v.shape[:2], draws)] for site, v in fit._as_draws().items()}
     grid, tables = Grid(row, np.arange(len(known["item"]))), []
     blocks = param_blocks(fit.method, few, 1, MEMORY // 4)
-    found = np.concatenate(
-        [np.asarray(_alike(fit.method, fit.hyper, p, grid, asked)) for p in blocks]
-    )
+    parts = [np.asarray(_alike(fit.method, fit.hyper, p, grid, asked)) for p in blocks]
+    found = np.concatenate(parts)
     for number, own in enumerate(asked):
         each, shut = found[:, number], np.arange(found.shape[2]) == own
         best = top(each.mean(0)[None], n, shut[None])[0]
@@ -225,9 +224,8 @@ def _samples(
             key = jax.random.fold_in(jax.random.key(seed), int(at[0]))
             values = outcomes(*run, grid, key)
         elif rows[at[0]] < 0 and (prior := _of_prior(fit, draws, seed)):
-            values = expectations(
-                fit.method, fit.hyper, prior, Grid(np.zeros(1, int), every), memory
-            )
+            one = Grid(np.zeros(1, int), every)
+            values = expectations(fit.method, fit.hyper, prior, one, memory)
         shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
         values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
         own = rows[at[: shape[1]]]
@@ -257,9 +255,8 @@ def _of_prior(
         return None
     items, value = card.coords["item"], card.levels[0] if card.levels else card.summary["mean"]
     # the second user has no ratings, so that nothing but the prior decides its row
-    two = (
-        Ratings([0, 1], [items[0]] * 2, [value] * 2, levels=card.levels).on(items, "item").take([0])
-    )
+    two = Ratings([0, 1], [items[0]] * 2, [value] * 2, levels=card.levels)
+    two = two.on(items, "item").take([0])
     held = {site: np.asarray(draws[site]) for site in draws}
     key = jax.random.fold_in(jax.random.key(seed), len(items))
     found = new_rows.drawn(method, fit.hyper, method.ready(two, fit.hyper), held, "user", key)
@@ -309,9 +306,8 @@ def _membership(
     above, equal = (largest > least).sum(-1, keepdims=True), (open_ == least).sum(-1, keepdims=True)
     chosen, bound = open_[:, own, item], least[:, own, 0]
     tied = ((n - above) / equal)[:, own, 0]
-    return np.where(chosen > bound, 1.0, np.where(chosen == bound, np.minimum(tied, 1), 0.0)).mean(
-        0
-    )
+    share = np.where(chosen == bound, np.minimum(tied, 1), 0.0)
+    return np.where(chosen > bound, 1.0, share).mean(0)
 
 
 # -- labels ---------------------------------------------------------------------------------------
@@ -354,12 +350,9 @@ def _warn_of_unseen(fit: "Fit", labels: pd.Index, rows: np.ndarray) -> None:
 def _near(known: pd.Index, lost: Any) -> str:
     """The known labels most alike to a label, as the end of a message."""
     found = difflib.get_close_matches(str(lost), [str(label) for label in known], 3, 0.7)
-    first = known[:3].tolist()
-    return (
-        f"; did you mean {' or '.join(map(repr, found))}?"
-        if found
-        else f", where labels are like {first}"
-    )
+    if found:
+        return f"; did you mean {' or '.join(map(repr, found))}?"
+    return f", where labels are like {known[:3].tolist()}"
 
 
 def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:

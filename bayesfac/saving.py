@@ -32,6 +32,28 @@ if TYPE_CHECKING:
 
 FORMAT = "bayesfac fit 1"
 OF_ALL = ("diverging", "tree_depth", "reached_max_tree_depth")  # statistics that count every draw
+CARD = """# {title}
+
+| | |
+|---|---|
+{facts}
+
+## Notes of the fit
+
+{remarks}
+
+## Use
+
+```python
+import bayesfac as bf
+
+fit = bf.load("THIS_FOLDER")
+print(fit.diagnostics())  # what it may be used for
+```
+
+A user, item or row without training data is predicted from the prior and flagged.
+The folder holds labels and counts of the training data, but not the data themselves.
+"""
 
 
 def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | None = None) -> Path:
@@ -42,9 +64,8 @@ def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | N
     if fit.is_point and (thin > 1 or dtype):
         raise ValueError("Expected draws for thin= and dtype=, got a point fit, which is small")
     target = Path(path)
-    if target.exists() and not (
-        target.is_dir() and (not any(target.iterdir()) or _is_ours(target))
-    ):
+    empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not empty and not _is_ours(target):
         raise FileExistsError(
             f"Expected {target} to be free or a saved fit, got something else there"
         )
@@ -83,9 +104,8 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
         for site in fit.draws:
             place = folder / "draws" / f"{site}.npy"
             whole = thin == 1 and dtype is None
-            if whole and isinstance(
-                fit.draws, StoredDraws
-            ):  # never mapped: pages would count as memory
+            if whole and isinstance(fit.draws, StoredDraws):
+                # never mapped: pages would count as memory
                 shutil.copyfile(fit.draws.path(site), place)
             else:
                 with open(place, "wb") as file:
@@ -144,12 +164,11 @@ def _reduced(thin: int, dtype: str | None) -> list[str]:
 
 def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
     """A page in Markdown on what a saved fit is, for whoever finds the folder."""
-    kind = "one point estimate" if fit.is_point else "draws from a posterior"
     notes = [*fit.result.notes, *_reduced(thin, dtype)]
     info = fit.info.get("versions", {})
     facts = {
         "method": f"{fit.name}: {fit.method.paper} ({fit.method.cite})",
-        "what": kind,
+        "what": "one point estimate" if fit.is_point else "draws from a posterior",
         "engine": f"{type(fit.engine).__name__}, seed {fit.seed}, {fit.seconds:.0f} s",
         "settings": ", ".join(f"{k}={v}" for k, v in fit.hyper._asdict().items() if v is not None),
         "data": fit.data.name or fit.data.kind,
@@ -157,33 +176,10 @@ def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in info.items()),
     }
     lines = [f"| {what} | {str(text).replace('|', '/')} |" for what, text in facts.items() if text]
-    remarks = [f"- {note}" for note in notes] or ["- none"]
-    return "\n".join(
-        [f"# {fit.name} on {fit.data.name or fit.data.kind}", "", "| | |", "|---|---|", *lines, ""]
-        + [
-            "## Notes of the fit",
-            "",
-            *remarks,
-            "",
-            "## Use",
-            "",
-            "```python",
-            "import bayesfac as bf",
-        ]
-        + [
-            "",
-            'fit = bf.load("THIS_FOLDER")',
-            "print(fit.diagnostics())  # what it may be used for",
-        ]
-        + [
-            "```",
-            "",
-            "A user, item or row without training data is predicted from the prior and flagged. ",
-        ]
-        + [
-            "The folder holds labels and counts of the training data, but not the data themselves.",
-            "",
-        ]
+    return CARD.format(
+        title=f"{fit.name} on {fit.data.name or fit.data.kind}",
+        facts="\n".join(lines),
+        remarks="\n".join(f"- {note}" for note in notes or ["none"]),
     )
 
 
@@ -244,9 +240,7 @@ def _seal(header: dict[str, Any]) -> str:
 
 def _is_ours(folder: Path) -> bool:
     place = folder / "header.json"
-    return place.is_file() and FORMAT.rsplit(" ", 1)[0] in place.read_text(
-        encoding="utf-8", errors="replace"
-    )
+    return place.is_file() and FORMAT.rsplit(" ", 1)[0] in place.read_text("utf-8", "replace")
 
 
 def _plain_setting(value: Any) -> Any:

@@ -13,27 +13,19 @@ True
 import jax
 
 from bayesfac.core.method import Method
-from bayesfac.testing.invariance import check_backends as check_backends
-from bayesfac.testing.invariance import check_gauge as check_gauge
-from bayesfac.testing.invariance import check_mask as check_mask
-from bayesfac.testing.invariance import check_relabelling as check_relabelling
-from bayesfac.testing.predictions import check_fold_in as check_fold_in
-from bayesfac.testing.predictions import check_observed as check_observed
-from bayesfac.testing.predictions import check_predict as check_predict
-from bayesfac.testing.predictions import check_unseen as check_unseen
-from bayesfac.testing.sampler import check_conditionals as check_conditionals
-from bayesfac.testing.sampler import check_moves as check_moves
-from bayesfac.testing.solver import check_descent as check_descent
-from bayesfac.testing.solver import check_map as check_map
-from bayesfac.testing.solver import check_optimum as check_optimum
-from bayesfac.testing.solver import check_tree as check_tree
-from bayesfac.testing.tools import CHECKS as CHECKS
-from bayesfac.testing.twins import check_joint as check_joint
-from bayesfac.testing.twins import check_prior as check_prior
-from bayesfac.testing.twins import check_sites as check_sites
-from bayesfac.testing.twins import check_slopes as check_slopes
-from bayesfac.testing.twins import check_structure as check_structure
-from bayesfac.testing.variational import check_variational as check_variational
+from bayesfac.testing.invariance import check_backends, check_gauge, check_mask, check_relabelling
+from bayesfac.testing.predictions import check_fold_in, check_observed, check_predict, check_unseen
+from bayesfac.testing.sampler import check_conditionals, check_moves
+from bayesfac.testing.solver import check_descent, check_map, check_optimum, check_tree
+from bayesfac.testing.tools import CHECKS
+from bayesfac.testing.twins import (
+    check_joint,
+    check_prior,
+    check_sites,
+    check_slopes,
+    check_structure,
+)
+from bayesfac.testing.variational import check_variational
 
 __all__ = [
     "CHECKS",

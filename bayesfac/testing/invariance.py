@@ -134,24 +134,17 @@ def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
 
 def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
     """The data with the order[k]-th user, item, row or feature in place k."""
+
+    def recoded(table: Any) -> np.ndarray:
+        ends = enumerate((table.row, table.col))
+        return np.stack([np.argsort(orders[kind])[table.code[:, at]] for at, kind in ends], 1)
+
     if isinstance(data, Ratings):
         user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
-        if isinstance(data, Relations):
+        if isinstance(data, Relations | Counts):
             moved_to = user[data.user], item[data.item], data.value
             part = data._part(*moved_to, data.users, data.items, slice(None))
-            return relinked(
-                part,
-                lambda t: np.stack(
-                    [
-                        np.argsort(orders[kind])[t.code[:, at]]
-                        for at, kind in enumerate((t.row, t.col))
-                    ],
-                    1,
-                ),
-            )
-        if isinstance(data, Counts):
-            moved_to = user[data.user], item[data.item], data.value
-            return data._part(*moved_to, data.users, data.items, slice(None))
+            return relinked(part, recoded) if isinstance(part, Relations) else part
         cells = (data.value, (user[data.user], item[data.item]))
         tables: dict[str, Any] = {}
         for side, known in data.host.features.items():
@@ -159,9 +152,8 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
             tables[f"{side}_features"] = raw[orders[side]][:, orders[f"{side}_feature"]]
         return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels, **tables)
     if isinstance(data, Tensor):
-        code = np.stack(
-            [np.argsort(orders[m])[data.code[:, i]] for i, m in enumerate(data.modes)], 1
-        )
+        modes = enumerate(data.modes)
+        code = np.stack([np.argsort(orders[mode])[data.code[:, m]] for m, mode in modes], 1)
         tensor = object.__new__(Tensor)
         tensor._fill(code, data.value, data.axes)
         return tensor
@@ -229,13 +221,11 @@ def check_gauge(method: Method, key: jax.Array) -> str | None:
     for axis, found in free_axes(method, case.data, flat).items():
         rolled = {site: jnp.roll(flat[site], (1,) * len(at), at) for site, at in found.items()}
         if declared.isdisjoint(found):
-            before, after = (
-                case.objective(at, case.data)[0] for at in (p, replace_sites(p, rolled))
-            )
-            message = (
-                f"the objective stays the same when {axis}s change places: gauge does not say so"
-            )
-            require(not jnp.abs(after - before) <= 1e-9 * (1 + jnp.abs(before)), message)
+            both = p, replace_sites(p, rolled)
+            before, after = (case.objective(at, case.data)[0] for at in both)
+            changed = not jnp.abs(after - before) <= 1e-9 * (1 + jnp.abs(before))
+            what = f"the objective stays the same when {axis}s change places"
+            require(changed, f"{what}: gauge does not say so")
     return None if gauge else "the method declares no gauge"
 
 

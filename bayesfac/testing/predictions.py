@@ -20,13 +20,7 @@ from bayesfac.inference.predictions.predict import simulated
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import Example, example, listed, require, same
 
-STEPS = (
-    -2.0,
-    -0.5,
-    0.0,
-    1.0,
-    3.0,
-)  # standard deviations from the mean: where two laws are compared
+STEPS = (-2.0, -0.5, 0.0, 1.0, 3.0)  # sds from the mean, where two laws are compared
 OUTCOMES = 4000
 
 

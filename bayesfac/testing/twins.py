@@ -9,14 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-from bayesfac.core.method import (
-    Method,
-    from_sites,
-    gauge_of,
-    moved_sites,
-    site_dims,
-    sites,
-)
+from bayesfac.core.method import Method, from_sites, gauge_of, moved_sites, site_dims, sites
 from bayesfac.inference import LBFGS, FixedPoint
 from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, same, within
 
@@ -60,12 +53,9 @@ def check_sites(method: Method, key: jax.Array) -> str | None:
         free.update(numpyro.handlers.trace(seeded).get_trace(data, hyper))
 
     jax.eval_shape(trace, key)  # names and shapes; nothing is sampled
-    sampled = {
-        name: site
-        for name, site in free.items()
-        if site["type"] == "sample"
-        and not isinstance(site["fn"], dist.Unit)  # Unit: a factor of the joint
-    }
+    sampled = {name: site for name, site in free.items() if site["type"] == "sample"}
+    # Unit: a factor of the joint
+    sampled = {n: site for n, site in sampled.items() if not isinstance(site["fn"], dist.Unit)}
     latent = {name: jnp.shape(s["value"]) for name, s in sampled.items() if not s["is_observed"]}
     mine = {name: jnp.shape(value) for name, value in p.items()}
     require(latent == mine, f"the model samples {latent}, Params has {mine}")

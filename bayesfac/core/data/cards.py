@@ -250,11 +250,9 @@ def _tensor_card(data: Tensor) -> Card:
     rest = [rng.integers(k, size=len(some)) for k in data.shape[1:]]
     code = np.concatenate([data.code[seen], np.stack([some, *rest], 1)])
     labels = {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
-    probe, rest = (
-        pd.DataFrame(labels).drop_duplicates(ignore_index=True),
-        np.concatenate(counts[1:]),
-    )
-    return Card("Tensor", data.coords(), summary, None, counts[0], rest, probe)
+    probe = pd.DataFrame(labels).drop_duplicates(ignore_index=True)
+    others = np.concatenate(counts[1:])
+    return Card("Tensor", data.coords(), summary, None, counts[0], others, probe)
 
 
 def _views_card(data: Views) -> Card:
