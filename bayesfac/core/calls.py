@@ -100,7 +100,6 @@ def _elsewhere(calls: Iterable[tuple], jobs: int | None) -> Iterator[Any]:
 
 
 def _run(number: int, exact: bool, function: Callable, *arguments: Any) -> tuple[int, Any]:
-    """One call, in a worker."""
     with jax.enable_x64(exact):
         return number, function(*map(_opened, arguments))
 

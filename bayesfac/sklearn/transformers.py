@@ -96,9 +96,8 @@ class NewRows(Rows):
         """The factors of these rows, fitted with all other parameters fixed. For a point fit only."""
         check_is_fitted(self)
         data = self._data(X, reset=False)
-        assert (
-            self.fit_.params is not None
-        )  # `params` of draws raises an error that says what to do
+        # `params` of draws raises an error that says what to do
+        assert self.fit_.params is not None
         return table_of(self.fit_.fold_in(data), factor(self.fit_, self.axes[0]), self.axes[0])
 
 

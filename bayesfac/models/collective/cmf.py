@@ -330,7 +330,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Relations, Hyper]:
-    """Seven users, five items, three levels of four tags of users, three words of items."""
     data = few_relations(key)
     h = Hyper(2, probit=("tags",), alpha_shape=2.0, beta0=2.0, rate=1.2, scales="joint")
     return data, prepare(data, h)

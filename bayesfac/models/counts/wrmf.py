@@ -52,9 +52,7 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 50  # at most: lambda switches off components that are not above the noise
     alpha: float | None = None  # None: by how few pairs are listed
-    noise: float | None = (
-        None  # None: the standard deviation of the preferences, by confidence; at least .1
-    )
+    noise: float | None = None  # None: the sd of the preferences, by confidence; at least .1
     scale_user: float | None = None  # None: lambda is half the largest singular value of noise
     scale_item: float | None = None
 
@@ -145,7 +143,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Counts, Hyper]:
-    """Seven users, five items, every other pair counted."""
     data = Counts(np.asarray(jax.random.poisson(key, 0.8, (7, 5))))
     hyper = prepare(data, Hyper(2, alpha=0.7, noise=0.6, scale_user=0.8, scale_item=0.9))
     return ready(data, hyper), hyper

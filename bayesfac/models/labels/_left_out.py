@@ -16,9 +16,7 @@ from bayesfac.core.laws import labels
 
 MOST = 2000  # largest decomposition; with more rows and features, so many random rows choose
 GRID = 10.0 ** np.arange(-4, 4.01, 0.5)  # penalties, in units of the mean of s^2
-CONSTANT = (
-    10.0  # the constant feature: so large beside the others that its coefficient is hardly shrunk
-)
+CONSTANT = 10.0  # so large beside the other features that its coefficient is hardly shrunk
 
 
 class LeftOut:

@@ -87,11 +87,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     lam = penalty / hyper.weight
     seen, away = rows.U.T @ rows.Y, rows(rows.Y, lam) - rows.centre
     V = np.linalg.eigh(seen.T @ ((rows.s2 / (rows.s2 + rows.share * lam))[:, None] * seen))[1]
-    sizes = (
-        {-(-labels.count(data) * k // 4) for k in (1, 2, 3, 4)}
-        if hyper.n_components is None
-        else {hyper.n_components}
-    )
+    sizes = {hyper.n_components or -(-labels.count(data) * k // 4) for k in (1, 2, 3, 4)}
     scores = {d: rows.centre + away @ V[:, L - d :] @ V[:, L - d :].T for d in sorted(sizes)}
     best = min(scores, key=lambda d: rows.error(scores[d]))
     hyper = hyper._replace(penalty=penalty, n_components=best)
@@ -189,7 +185,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows, two of them without labels; two directions of three labels."""
     data = frames.few_rows(key)
     return data, prepare(data, Hyper(2, 0.8, 0.6, 1.5))
 

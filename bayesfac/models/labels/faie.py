@@ -82,9 +82,8 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     given = [name for name in ("alpha", "penalty") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
     hyper = hyper._replace(binary=data.binary)
-    if None in (hyper.n_components, hyper.alpha, hyper.penalty) or (
-        hyper.cut is None and hyper.binary
-    ):
+    open_cut = hyper.cut is None and hyper.binary
+    if open_cut or None in (hyper.n_components, hyper.alpha, hyper.penalty):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
@@ -106,11 +105,9 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
         some = {-(-labels.count(data) * k // 4) for k in (2, 3, 4)}
         sizes = sorted({max(1, min(d, len(strength))) for d in some})
         each = [hyper._replace(n_components=d) for d in sizes]
-        scores = [
-            without_own_row(rows, middle(alphas(strength, rows, h)), middle(penalties), h)
-            for h in each
-        ]
-        hyper = each[int(np.argmin([rows.error(score) for score in scores]))]
+        usual = [(middle(alphas(strength, rows, h)), middle(penalties), h) for h in each]
+        errors = [rows.error(without_own_row(rows, *settings)) for settings in usual]
+        hyper = each[int(np.argmin(errors))]
     tried = [(a, c) for a in alphas(strength, rows, hyper) for c in penalties]
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
@@ -224,7 +221,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows; codes of two numbers for three labels."""
     data = frames.few_rows(key, every=True)
     return data, prepare(data, Hyper(2, 0.7, 0.6, 0.8, 0.1))
 

@@ -201,7 +201,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows, two of them without labels."""
     data = answers.one_view(key)
     return data, prepare(data, Hyper(2, 1, 0.3, 0.5, 0.6, 0.2, 0.4))
 

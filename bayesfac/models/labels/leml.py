@@ -106,7 +106,6 @@ def scores(A: jax.Array, p: Params, data: Tasks, hyper: Hyper) -> embedding.Scor
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """H, then W."""
     return update_W(update_H(p, data, hyper), data, hyper)
 
 
@@ -152,7 +151,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows, two of them without labels and one with a label unknown."""
     data = labels.one_view(key, gaps=True)
     return data, prepare(data, Hyper(2, 0.6, "logistic"))
 

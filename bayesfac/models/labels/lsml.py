@@ -182,7 +182,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows, two of them without labels; two directions of three labels."""
     data = frames.few_rows(key)
     return data, prepare(data, Hyper(2, 0.6, 0.2, 0.7))
 

@@ -72,9 +72,7 @@ class Hyper(NamedTuple):
     vote: str = "soft"  # "hard": sign(x U V'), as in the thesis; "soft": its probability
     tree_seed: int = 0
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = (
-        None  # predict labels with a larger share of the votes; None: by rows held out
-    )
+    cut: float | None = None  # predict labels with a larger share of votes; None: by rows held out
     binary: bool = True  # labels are 0 and 1
 
 
@@ -95,7 +93,6 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
-    """Candidates of the penalty."""
     return [] if hyper.penalty is not None or chosen else [{"penalty": one} for one in PENALTIES]
 
 
@@ -174,7 +171,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tree, Hyper]:
-    """Nine rows, two of them without labels, in a tree of two levels."""
     data = labels.one_view(key)
     hyper = prepare(data, Hyper(2, 0.4, threshold=0.1, depth=2, minimum=2, neighbours=3))
     return grow(data, hyper), hyper

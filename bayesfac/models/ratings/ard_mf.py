@@ -374,7 +374,6 @@ def in_use(p: Params, by_user: np.ndarray, by_item: np.ndarray, hyper: Hyper) ->
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
     settings = Hyper(2, 2.0, 1.2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, scales="joint")
     return data, prepare(data, settings)

@@ -127,7 +127,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, scale=0.9, scale_bias=0.7))
 

@@ -91,7 +91,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, likes and dislikes."""
     data = few_ratings(key, levels=2)
     return data, prepare(data, Hyper(2, penalty=0.7))
 

@@ -221,7 +221,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
     return data, prepare(
         data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")

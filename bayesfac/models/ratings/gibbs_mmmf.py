@@ -240,9 +240,8 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     kg, ku = jax.random.split(key)
     g = augment(p, data, hyper).sample(kg)
     centred = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
-    tau = (
-        p.theta.shape[1] / hyper.scale_theta**2
-    )  # precision of the mean threshold; its prior mean is 0
+    # precision of the mean threshold; its prior mean is 0
+    tau = p.theta.shape[1] / hyper.scale_theta**2
     both = with_level(CONDITIONALS["U"](centred, data, hyper, g), tau).sample(ku)
     return p._replace(U=both[:, :-1], theta=centred.theta + both[:, -1:])
 
@@ -326,7 +325,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
     return data, prepare(
         data, Hyper(2, cost=0.4, scale_theta=1.5, beta0=2.0, rate=1.2, scales="joint")

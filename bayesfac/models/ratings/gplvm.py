@@ -374,7 +374,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users and five items; about three in four cells are observed."""
     data = few_ratings(key)
     hyper = Hyper(2, 2, length=1.0, alpha_shape=3.0, alpha_rate=1.0, shape=3.0, rate=1.0)
     return data, prepare(data, hyper._replace(scales="joint"))

@@ -40,9 +40,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: Any = (
-        None  # a number, or one for each stage; None: one for all, chosen by held-out ratings
-    )
+    penalty: Any = None  # a number, or one for each stage; None: one for all, by held-out ratings
     loss: str = "smooth_hinge"
     cut: float = 0.0
     levels: tuple[float, ...] | None = None  # None: those of the data
@@ -122,7 +120,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels: three stages."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, penalty=(0.7, 1.1, 0.9)))
 

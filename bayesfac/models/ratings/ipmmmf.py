@@ -304,7 +304,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels, at most three features."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(3, cost=0.8, alpha=2.0, scale_item=1.0, scale_theta=2.0))
 

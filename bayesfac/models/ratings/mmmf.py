@@ -101,7 +101,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, penalty=0.7, scale_theta=2.0))
 

@@ -61,12 +61,8 @@ class Hyper(NamedTuple):
     thresholds: str = "shared"  # or "user"
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
-    tau_shape: float = (
-        1.0  # tau ~ Gamma(tau_shape, tau_rate), tau_bias ~ Gamma(tau_shape, bias_rate)
-    )
-    tau_rate: float | None = (
-        None  # None: 1 / (4 sqrt(K)); a score has the units of the latent normal
-    )
+    tau_shape: float = 1.0  # of the gamma laws of tau, with tau_rate, and tau_bias, with bias_rate
+    tau_rate: float | None = None  # None: 1 / (4 sqrt(K)), in the units of the latent normal
     bias_rate: float = 0.1
     beta0: float = 0.01  # mu has ten times the standard deviation of a row
     scales: str = "estimated"  # or "joint": what a point fit does with the priors

@@ -27,7 +27,6 @@ CELLS = 5000  # whose scores a probe sums
 
 
 def weigh(block: str, hyper: Any) -> float:
-    """The weight of a block."""
     return hyper.weight**2 if block == LABELS else 1.0
 
 
@@ -128,7 +127,6 @@ def law(parts: tuple[Belief, ...]) -> Parts:
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    """The laws of all sites."""
     return {"F": law(q.F)} | {f"B.{b}": law((own,)) for b, own in q.B.items()}
 
 

@@ -321,19 +321,16 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
     for k in range(1, L + 1):
         rows = {"R": 1} if k == 1 else {f"S.{k}": 2}
         top = {"common": 0} if shared else dict.fromkeys(spaces, 1)
-        symmetries.append(
-            Permutation(rows | ({f"S.{k + 1}": 1} if k < L else top), f"row cluster {k}")
-        )
+        above = {f"S.{k + 1}": 1} if k < L else top
+        symmetries.append(Permutation(rows | above, f"row cluster {k}"))
     columns = {b: {f"C.{b}": 1} if L == 1 else {f"D.{b}.{L}": 1} for b in blocks}
     top = {"common": 1} if shared else dict.fromkeys(spaces, 2)
     merged = {site: axis for part in columns.values() for site, axis in part.items()}
     symmetries.append(Permutation(merged | top, "column cluster"))
     for b in blocks:
         for k in range(1, L):
-            low = {f"C.{b}": 1} if k == 1 else {f"D.{b}.{k}": 1}
-            symmetries.append(
-                Permutation(low | {f"D.{b}.{k + 1}": 0}, f"column cluster {k} of {b}")
-            )
+            both = {f"C.{b}" if k == 1 else f"D.{b}.{k}": 1, f"D.{b}.{k + 1}": 0}
+            symmetries.append(Permutation(both, f"column cluster {k} of {b}"))
     return tuple(symmetries)
 
 

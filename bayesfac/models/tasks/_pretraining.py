@@ -15,10 +15,8 @@ from bayesfac.models.tasks._layer_sweeps import repeat, sweep
 from bayesfac.models.tasks._layers import Error, Params, depth
 from bayesfac.models.tasks._singular import leading
 
-LEAST, SMALL = (
-    0.02,
-    1e-3,
-)  # where a start by labels would have zeros, which multiplicative steps never leave
+# where a start by labels would have zeros, which multiplicative steps never leave
+LEAST, SMALL = 0.02, 1e-3
 
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
@@ -30,9 +28,8 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
     for number, sizes in enumerate(hyper.layers, 1):
         key, sub = jax.random.split(key)
         first = hyper.start if number == 1 or hyper.start != "labels" else "plsa"
-        own = hyper._replace(
-            layers=(sizes,), start=first, shared=hyper.shared and number == depth(hyper)
-        )
+        shared = hyper.shared and number == depth(hyper)
+        own = hyper._replace(layers=(sizes,), start=first, shared=shared)
         p = trained(sub, data, own, error)
         if number < depth(hyper):
             p = unit_columns(p, error)
@@ -88,10 +85,8 @@ def balanced(R: jax.Array, C: dict[str, jax.Array], M: dict[str, jax.Array], hyp
     """The start with R, C and M multiplied to one size."""
     shares = [sum(jnp.sum(x) for x in jax.tree.leaves(part)) for part in (R, C, M)]
     size = jnp.prod(jnp.stack(shares) ** (1 / 3))
-    R, C, M = (
-        jax.tree.map(lambda x, t=t: x * (size / t), part)
-        for part, t in zip((R, C, M), shares, strict=True)
-    )
+    parts = zip((R, C, M), shares, strict=True)
+    R, C, M = (jax.tree.map(lambda x, t=t: x * (size / t), part) for part, t in parts)
     common = jnp.asarray(sum(jnp.mean(m, 0) for m in M.values())) / len(M) if hyper.shared else None
     return Params(R, {}, C, {}, None if hyper.shared else M, common)
 

@@ -222,7 +222,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows in two tasks, two views of which the second task has one."""
     data = labels.few_tasks(key)
     return data, prepare(data, Hyper(3, 0.8, 0.5, beta=0.3, smooth=0.1))
 

@@ -61,9 +61,7 @@ WEIGHTS = (0.3, 30.0)  # of a label beside a scaled feature: candidates
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = (
-        None  # [p, q], from the data upwards; None: labels + 150, at most two thirds of the features
-    )
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], upwards; None: labels + 150 at most
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False
@@ -78,7 +76,6 @@ class Hyper(NamedTuple):
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Pre-training, layer by layer."""
     return pretraining.pretrain(key, data, hyper, steps(hyper)._replace(descend=None))
 
 
@@ -131,11 +128,8 @@ def descend(
     H: jax.Array, num: jax.Array, grams: list[jax.Array], spans: list[slice], hyper: Hyper
 ) -> jax.Array:
     """Every entry of R or C at its minimum, in turn; the rows spans[g] share the matrix grams[g]."""
-    prior = hyper.shape, hyper.rate
-    parts = [
-        nonnegative.descend(H[at], num[at], gram, *prior)
-        for at, gram in zip(spans, grams, strict=True)
-    ]
+    prior, groups = (hyper.shape, hyper.rate), zip(spans, grams, strict=True)
+    parts = [nonnegative.descend(H[at], num[at], gram, *prior) for at, gram in groups]
     return jnp.concatenate(parts)
 
 
@@ -157,7 +151,6 @@ SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels, de
 
 
 def steps(hyper: Hyper) -> layers.Error:
-    """The updates that the settings ask for."""
     return SQUARED._replace(descend=None) if hyper.multiplicative else SQUARED
 
 
@@ -179,13 +172,11 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(
-        layers.score(p, query, hyper), hyper.binary, 0.5 / hyper.weight, hyper.cut
-    )
+    score = layers.score(p, query, hyper)
+    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight, hyper.cut)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows in two tasks, two views of which the second task has one, two layers."""
     return layers.example(key, Hyper)
 
 

@@ -57,9 +57,7 @@ WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = (
-        None  # [p, q], from the data upwards; None: labels + 150, at most two thirds of the features
-    )
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], upwards; None: labels + 150 at most
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False
@@ -74,7 +72,6 @@ class Hyper(NamedTuple):
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Pre-training, layer by layer."""
     return pretraining.pretrain(key, data, hyper, DIVERGENCE)
 
 
@@ -119,10 +116,8 @@ def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper
 
 def gap(M: dict[str, jax.Array]) -> Any:
     """sum_j D(M_ij || M_iY), entry by entry."""
-    own = M[LABELS]
-    return sum(
-        m * (safe_log(m) - safe_log(own)) - m + own for block, m in M.items() if block != LABELS
-    )
+    own, views = M[LABELS], [m for block, m in M.items() if block != LABELS]
+    return sum(m * (safe_log(m) - safe_log(own)) - m + own for m in views)
 
 
 def of_view(
@@ -170,15 +165,13 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    score = layers.score(
-        p, query, hyper
-    )  # the variance of y where w y is Poisson with mean w score
+    score = layers.score(p, query, hyper)
+    # of y, where w y is Poisson with mean w score
     variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
     return labels.of_labels(score, hyper.binary, variance, hyper.cut)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows in two tasks, two views of which the second task has one, two layers."""
     return layers.example(key, Hyper)
 
 

@@ -213,7 +213,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    """Nine rows in two tasks, two views of which the second task has one."""
     data = labels.few_tasks(key)
     return data, prepare(data, Hyper(3, 0.8, 0.6, alpha=(0.4, 0.6), ridge=0.3))
 

@@ -58,7 +58,6 @@ def misfit(q: Any, data: Tensor, hyper: Any) -> jax.Array:
 
 
 def noise(q: Any, hyper: Any) -> jax.Array | float:
-    """E alpha."""
     return hyper.alpha if q.alpha is None else beliefs.gamma(q.alpha).mean
 
 
@@ -101,7 +100,6 @@ def expected(q: Any, data: Tensor, hyper: Any) -> jax.Array:
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    """The laws of all sites."""
     found: dict[str, dist.Distribution] = {}
     for m in q.U:
         found |= {f"U.{m}": beliefs.normal(q.U[m]), f"mu.{m}": beliefs.normal(q.mu[m])}

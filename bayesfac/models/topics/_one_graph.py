@@ -21,7 +21,6 @@ class Params(NamedTuple):
 def settled(
     data: Views, hyper: Any, ready: Callable[..., Views], objective: Callable[..., Any]
 ) -> Any:
-    """The settings after their checks, with the penalty."""
     starts.check_one_graph(data, hyper)
     if hyper.penalty is None:
         data = ready(data, hyper)

@@ -140,7 +140,6 @@ def fold_in(p: Any, data: Any, hyper: Any, step: Callable[..., Any] | None = Non
 
 
 def fold_in_views(p: Any, data: Any, hyper: Any) -> Any:
-    """`fold_in` for several views."""
     return fold_in(p, data, hyper, em_of_views)
 
 

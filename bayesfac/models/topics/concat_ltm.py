@@ -78,7 +78,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven rows, two views of counts, one graph."""
     x = topics.few_counts(key, 9)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     own = Hyper(3, 0.8, neighbours=2, scale="none", start="random", divergence="kl", a=1.4, c=1.2)

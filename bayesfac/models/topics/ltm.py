@@ -82,7 +82,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven documents of five words, and their graph."""
     data = Views(topics.few_counts(key, 5))
     own = Hyper(3, 0.8, neighbours=2, scale="none", start="random", divergence="kl", a=1.4, c=1.2)
     hyper = prepare(data, own)

@@ -169,7 +169,6 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven rows, two views of counts, one graph for each view."""
     x = topics.few_counts(key, 9)
     hyper = Hyper(
         3, 2, 0.8, 0.5, divergence="kl", neighbours=2, joint=False, scale="none", start="random",
