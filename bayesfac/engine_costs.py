@@ -11,6 +11,7 @@ from bayesfac.inference import ENGINES
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.variational.vb import FEW
 from bayesfac.inference.work import SECONDS, work
+from bayesfac.listing import Listing
 
 FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
 QUICK_SWEEPS = 110  # of Quick: usually 80, and what it keeps of 60 of them costs as much as 30 more
@@ -33,7 +34,7 @@ GIVES = {
 }
 
 
-class Costs(pd.DataFrame):
+class Costs(Listing):
     """A table of engines that prints whole."""
 
     @property
@@ -47,10 +48,6 @@ class Costs(pd.DataFrame):
             said = f"; {row['advice']}" if row["advice"] else ""
             lines.append(f"{name:12}{_short(row['seconds']):>9}  {row['gives']}{said}")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        with pd.option_context("display.max_colwidth", None):
-            return str(pd.DataFrame(self).to_html())
 
 
 def engines(method: str, data: Any, **hyper: Any) -> Costs:

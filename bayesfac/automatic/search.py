@@ -61,10 +61,9 @@ class Search:
                 found[repr(one)] = one, from_json(read(path))
         self.tried |= found
         shown.update(len(found))
-        calls = (
-            (run, one, self.shared, self.weights, self.seed, self._path(one))
-            for one in self._in_time([one for one in wave if repr(one) not in found])
-        )
+        missing = self._in_time([one for one in wave if repr(one) not in found])
+        own = self.shared, self.weights, self.seed
+        calls = ((run, one, *own, self._path(one)) for one in missing)
         try:
             for one, result in finished_calls(calls, self.jobs):
                 self.tried[repr(one)] = found[repr(one)] = one, result

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -77,10 +77,8 @@ def _abandoned(path: Path) -> bool:
         return False
     mine = _read(aside) == seen
     if not mine:  # another process had taken the lock over since it was read
-        try:
+        with suppress(FileExistsError):
             os.link(aside, path)
-        except FileExistsError:
-            pass
     os.unlink(aside)
     return mine
 

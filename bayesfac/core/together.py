@@ -26,9 +26,7 @@ LOST = (
 
 # XLA may compute arrays as long as the ratings before they are needed, so that two of them are held at once;
 # this order of its work holds one. Only CPUs know the option.
-IN_LITTLE_MEMORY: dict[str, str | bool] = {
-    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
-}
+IN_LITTLE_MEMORY: Any = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 
 class Alone:
@@ -111,17 +109,13 @@ class Together(Alone):
             found = _called(whole, to_all(p, mesh), data, *(to_all(x, mesh) for x in more))
             return jax.tree.map(np.asarray, found)
 
-        same = PartitionSpec()
-        own = PartitionSpec(AXIS)
-        whole = jax.jit(
-            lambda p, data, *more: jax.shard_map(
-                body,
-                mesh=mesh,
-                in_specs=(same, own, *[same] * len(more)),
-                out_specs=same,
-                check_vma=False,
-            )(p, data, *more)
-        )
+        @jax.jit
+        def whole(p: Any, data: Any, *more: Any) -> Any:
+            same = PartitionSpec()
+            own = (same, PartitionSpec(AXIS), *[same] * len(more))
+            divided = jax.shard_map(body, mesh=mesh, in_specs=own, out_specs=same, check_vma=False)
+            return divided(p, data, *more)
+
         return called, data
 
     def _check(self, done: int) -> None:

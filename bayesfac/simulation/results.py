@@ -144,9 +144,8 @@ class Calibration:
                 seen = uniformity.below(self.ranks[name].to_numpy(), self.draws) / total - at
                 out = (seen < low - 1e-12) | (seen > high + 1e-12)
                 axis.fill_between(at, low, high, color="#d9e6f2", step="mid")
-                axis.step(
-                    at, seen, where="mid", color=arviz_versions.COLOURS[1 if out.any() else 0]
-                )
+                colour = arviz_versions.COLOURS[1 if out.any() else 0]
+                axis.step(at, seen, where="mid", color=colour)
                 axis.set_title(short(name))
                 axis.set_xlim(0, 1)
             figure.supxlabel("rank of the true value among the draws, as a share")

@@ -136,12 +136,12 @@ def quick(job: Job, engine: Quick, length: Length) -> Posterior:
 def starts(job: Job) -> Callable[[jax.Array], Any]:
     """key -> the method's own start, in the numbers that a start outside of a program has."""
     like = job.method.init(jax.random.key(0), job.data, job.hyper)
-    return lambda key: alike(job.method.init(key, job.data, job.hyper), like)
 
+    def start(key: jax.Array) -> Any:
+        fresh = job.method.init(key, job.data, job.hyper)
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), fresh, like)
 
-def alike(p: Any, like: Any) -> Any:
-    """Params in the types of numbers of others."""
-    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), p, like)
+    return start
 
 
 def kept(

@@ -70,9 +70,8 @@ class Cells(RegressorMixin, Estimator):
     def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
         """{name of the column: its labels}; the columns of an array are mode_1, mode_2, ..."""
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
-        validate_data(
-            self, X if frame is X else frame.to_numpy(), reset=reset, skip_check_array=True
-        )
+        checked = X if frame is X else frame.to_numpy()
+        validate_data(self, checked, reset=reset, skip_check_array=True)
         named = frame is X and all(isinstance(name, str) for name in frame.columns)
         return {
             str(name) if named else f"mode_{number}": frame.iloc[:, number - 1].to_numpy()

@@ -164,9 +164,8 @@ class UnsurePoisson(dist.Distribution):
     @property
     def _size(self) -> jax.Array:
         """The shape of the Gamma law of the rate; 1 where the rate is known."""
-        return jnp.where(
-            self.spread > 0, self.rate**2 / jnp.where(self.spread > 0, self.spread, 1), 1
-        )
+        unsure = self.spread > 0
+        return jnp.where(unsure, self.rate**2 / jnp.where(unsure, self.spread, 1), 1)
 
     def log_prob(self, value: Any) -> jax.Array:
         y, m, r = value, self.rate, self._size

@@ -44,10 +44,8 @@ class MatrixNormal(dist.Distribution):
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         away = value - self.centre
-        if self.rows.ndim == 1:
-            right = away / self.rows[:, None]
-        else:
-            right = jnp.linalg.solve(self.rows, away)
+        flat = self.rows.ndim == 1
+        right = away / self.rows[:, None] if flat else jnp.linalg.solve(self.rows, away)
         square = jnp.sum(right * jnp.linalg.solve(self.columns, away.T).T)
         return -0.5 * (square + self._logdet() + value.size * jnp.log(2 * jnp.pi))
 

@@ -200,16 +200,14 @@ def objective(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
         elif p.cuts is not None:
             t = p.cuts[m.name]
             fit += cuts.energy(t) - jnp.sum(cuts.log_levels(t, x, coded(data, m)))
-    return fit + sum(
-        wishart.normal_wishart_energy(p.U[kind], p.mu[kind], p.Lambda[kind], hyper) for kind in p.U
-    )
+    rows = ((p.U[kind], p.mu[kind], p.Lambda[kind]) for kind in p.U)
+    return fit + sum(wishart.normal_wishart_energy(*own, hyper) for own in rows)
 
 
 # -- blocks given z, the latent normals of all cells of probit matrices, matrix by matrix ------------
 def augment(p: Params, data: Relations, hyper: Hyper) -> Between:
-    parts = [
-        jnp.stack([x, *cuts.limits(p.cuts[m.name], code)]) for m, x, code in probits(p, data, hyper)
-    ]
+    levelled = probits(p, data, hyper)
+    parts = [jnp.stack([x, *cuts.limits(p.cuts[m.name], code)]) for m, x, code in levelled]
     return Between(*jnp.concatenate([jnp.zeros((3, 0), p.mu["user"].dtype), *parts], 1))
 
 

@@ -73,9 +73,8 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
             f"Expected whole numbers for hpf, got {value:g} (user {user!r}, item {item!r}); round the "
             "counts, or see wrmf"
         )
-    checks.positive(
-        hyper, *(name for name in ("rate_user", "rate_item") if getattr(hyper, name) is not None)
-    )
+    given = (name for name in ("rate_user", "rate_item") if getattr(hyper, name) is not None)
+    checks.positive(hyper, *given)
     size = hyper.n_components * hyper.shape_user * hyper.shape_item
     both = size / data.mean if data.mean else 1.0  # b' d'
     user = both / hyper.rate_item if hyper.rate_item else both**0.5

@@ -68,9 +68,8 @@ def level(x: sp.csr_matrix, row: np.ndarray, node: np.ndarray, nodes: int) -> Le
     """The items (row, node) with the features x."""
     d = x.shape[1]
     part = sp.coo_matrix(x[row])
-    wide = sp.csr_matrix(
-        (part.data, (part.row, part.col + d * node[part.row])), (len(row), d * nodes)
-    )
+    place = part.row, part.col + d * node[part.row]
+    wide = sp.csr_matrix((part.data, place), (len(row), d * nodes))
     wide.sort_indices()
     cells = wide.tocoo()
     count = np.bincount(node, minlength=nodes)

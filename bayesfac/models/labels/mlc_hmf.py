@@ -150,9 +150,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:
     """Labels that no row has, and nodes without factors: the signs of rounding errors are no votes."""
-    scores = [
-        level.scores(level.codes(p.U[depth]), p.V[depth]) for depth, level in data.nodes.items()
-    ]
+    levels = data.nodes.items()
+    scores = [level.scores(level.codes(p.U[depth]), p.V[depth]) for depth, level in levels]
     lost = sum(int(jnp.sum(jnp.max(jnp.abs(z), (1, 2)) < nodes.FAINT)) for z in scores)
     told, total = labels.remarks(p, data, hyper), sum(map(len, scores))
     if lost:
@@ -165,9 +164,8 @@ def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
     depths = [name.removeprefix("U.") for name in names if name.startswith("U.")]
-    return tuple(
-        Rotation((f"U.{k}", f"V.{k}"), {f"U.{k}": 2, f"V.{k}": 2}, each=True) for k in depths
-    )
+    pairs = ((f"U.{k}", f"V.{k}") for k in depths)
+    return tuple(Rotation(pair, dict.fromkeys(pair, 2), each=True) for pair in pairs)
 
 
 def example(key: jax.Array) -> tuple[Tree, Hyper]:

@@ -222,9 +222,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     data = few_ratings(key)
-    return data, prepare(
-        data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
-    )
+    hyper = Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
+    return data, prepare(data, hyper)
 
 
 # fmt: off

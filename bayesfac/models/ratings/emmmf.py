@@ -122,9 +122,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     probs, chosen = jax.lax.map(member, p)
     values = jnp.asarray(hyper.levels, p.U.dtype)
     # levels need not be evenly spaced: the mean is that of their values, not of their numbers
-    place = jnp.interp(
-        jnp.mean(values[chosen], 0), values, jnp.arange(len(values), dtype=values.dtype)
-    )
+    number = jnp.arange(len(values), dtype=values.dtype)
+    place = jnp.interp(jnp.mean(values[chosen], 0), values, number)
     return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), jnp.rint(place).astype(chosen.dtype))
 
 

@@ -326,9 +326,8 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     data = few_ratings(key, levels=4)
-    return data, prepare(
-        data, Hyper(2, cost=0.4, scale_theta=1.5, beta0=2.0, rate=1.2, scales="joint")
-    )
+    hyper = Hyper(2, cost=0.4, scale_theta=1.5, beta0=2.0, rate=1.2, scales="joint")
+    return data, prepare(data, hyper)
 
 
 # fmt: off

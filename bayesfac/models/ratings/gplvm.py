@@ -194,9 +194,8 @@ def energies(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.A
 def bends(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:
     """The Gauss-Newton matrices of the energies, items x K x K."""
     J = slopes(X, hyper)
-    return jnp.eye(X.shape[1], dtype=X.dtype) + alpha * jnp.einsum(
-        "jmk,jmn,jnl->jkl", J, given.square, J
-    )
+    bend = jnp.einsum("jmk,jmn,jnl->jkl", J, given.square, J)
+    return jnp.eye(X.shape[1], dtype=X.dtype) + alpha * bend
 
 
 def nearer(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:

@@ -102,9 +102,8 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
     at_right = jnp.take_along_axis(theta, jnp.minimum(right, R - 1), 1)
     between = at_left + (r - left) / jnp.maximum(right - left, 1) * (at_right - at_left)
     filled = jnp.where(right == R, at_left + (r - left), between)
-    filled = jnp.where(
-        left < 0, jnp.where(right == R, r - (R - 1) / 2, at_right - (right - r)), filled
-    )
+    below = jnp.where(right == R, r - (R - 1) / 2, at_right - (right - r))
+    filled = jnp.where(left < 0, below, filled)
     a, b = left[:, :-1], right[:, 1:]  # used levels on both sides of each threshold
     n_a, n_b = (jnp.take_along_axis(count, jnp.clip(i, 0, R - 1), 1) for i in (a, b))
     theta_a, theta_b = at_left[:, :-1], at_right[:, 1:]

@@ -284,9 +284,8 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 def example(key: jax.Array) -> tuple[Tensor, Hyper]:
     data = few_cells(key)
-    return data, prepare(
-        data, Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
-    )
+    hyper = Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
+    return data, prepare(data, hyper)
 
 
 # fmt: off

@@ -268,9 +268,8 @@ def start_rows(key: jax.Array, views: Views, hyper: Any) -> jax.Array:
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
     x = _features(views)
     if hyper.start == "spectral":
-        near = neighbours(
-            side_by_side(views), min(hyper.neighbours, views.n_rows - 1), hyper.metric
-        )
+        count = min(hyper.neighbours, views.n_rows - 1)
+        near = neighbours(side_by_side(views), count, hyper.metric)
         assert views.graphs is not None  # `linked` has added them
         graphs = [near] + [views.graphs[name] for name in views.graphs.names]
         rng = np.random.default_rng(seed)
