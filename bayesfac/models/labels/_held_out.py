@@ -40,11 +40,8 @@ def settled(data: Tasks, hyper: Any, bend: float) -> Any:
 def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
     (view,), at = data.names, np.flatnonzero(data.labelled)
     rng = np.random.default_rng(0)
-    at = (
-        rng.permutation(at)[: 2 * MOST]
-        if min(len(at), data.n_features[view]) > MOST
-        else rng.permutation(at)
-    )
+    many = min(len(at), data.n_features[view]) > MOST
+    at = rng.permutation(at)[: 2 * MOST if many else None]
     X, Y = sp.csr_matrix(data[view])[at], data[LABELS][at].toarray()
     known = ~np.isnan(Y)
     Y, number = np.where(known, Y, 0), np.arange(len(at)) % min(FOLDS, len(at))

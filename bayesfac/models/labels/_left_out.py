@@ -11,12 +11,18 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 
 MOST = 2000  # largest decomposition; with more rows and features, so many random rows choose
 GRID = 10.0 ** np.arange(-4, 4.01, 0.5)  # penalties, in units of the mean of s^2
 CONSTANT = 10.0  # so large beside the other features that its coefficient is hardly shrunk
+
+
+def ready(data: Tasks, hyper: Any) -> Tasks:
+    """The data with features scaled, and a constant feature, unless the settings say otherwise."""
+    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 class LeftOut:

@@ -39,7 +39,6 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
-from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -49,7 +48,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-from bayesfac.models.labels._left_out import CONSTANT, LeftOut, settled_cut
+from bayesfac.models.labels._left_out import LeftOut, ready, settled_cut
 
 
 class Params(NamedTuple):
@@ -138,10 +137,6 @@ def without_own_row(rows: LeftOut, alpha: float, penalty: float, hyper: Hyper) -
         gain += alpha * rows.share * of_features.T @ (share[:, None] * of_features)
         C = span @ np.linalg.eigh(gain)[1][:, -hyper.n_components :]
     return rows(C, penalty) @ (keep * C.T @ rows.Y)
-
-
-def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled

@@ -50,7 +50,6 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks, events
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
@@ -61,7 +60,7 @@ from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
-from bayesfac.models.labels._left_out import CONSTANT
+from bayesfac.models.labels._left_out import ready
 
 BETAS = (0.1, 1.0)  # candidates
 PASSES, FIRST = 1, 10  # over the entries of Z in a sweep and at the start
@@ -109,10 +108,6 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
     """Candidates of beta, the weight of the absolute values of Z."""
     return [] if hyper.beta is not None or chosen else [{"beta": one} for one in BETAS]
-
-
-def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled

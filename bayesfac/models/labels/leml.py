@@ -37,7 +37,6 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
@@ -45,7 +44,7 @@ from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels._held_out import settled
-from bayesfac.models.labels._left_out import CONSTANT
+from bayesfac.models.labels._left_out import ready
 
 LEAST = math.log(labels.CERTAIN / (1 - labels.CERTAIN))  # odds below every cut
 
@@ -80,10 +79,6 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if hyper.penalty is None or (hyper.cut is None and hyper.binary):
         return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
-
-
-def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled

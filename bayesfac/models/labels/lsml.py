@@ -47,7 +47,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled, varying
+from bayesfac.core.data.scaling import varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -57,7 +57,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-from bayesfac.models.labels._left_out import CONSTANT, LeftOut, settled_cut
+from bayesfac.models.labels._left_out import LeftOut, ready, settled_cut
 
 
 class Params(NamedTuple):
@@ -113,10 +113,6 @@ def without_own_row(rows: LeftOut, a: float, b: float, r: int) -> np.ndarray:
     seen = rows.U.T @ rows.Y
     Q = np.linalg.eigh(seen.T @ ((rows.s2 / both)[:, None] * seen))[1][:, -r:]
     return strong + (weak - strong) @ Q @ Q.T
-
-
-def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 @doubled

@@ -9,6 +9,7 @@ which is above the expected norm: so the ELBO is a lower bound. In q, `F` is a t
 part of the rows, in their order.
 """
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
@@ -30,11 +31,6 @@ def weigh(block: str, hyper: Any) -> float:
     return hyper.weight**2 if block == LABELS else 1.0
 
 
-def shared(mean: jax.Array, cov: jax.Array) -> Belief:
-    """Rows with one covariance."""
-    return {"mean": mean, "cov": cov}
-
-
 def means(q: Any) -> jax.Array:
     """The means of all rows of F."""
     return jnp.concatenate([part["mean"] for part in q.F])
@@ -54,8 +50,8 @@ def scatter(own: Belief) -> jax.Array:
 def begin(p: Any, data: Tasks, hyper: Any) -> Any:
     """The laws after a sweep from a point, which has no variance."""
     none = jnp.zeros((p.F.shape[1],) * 2, p.F.dtype)
-    F = tuple(shared(p.F[at], none) for _, at, _ in data.parts())
-    B = {b: shared(table, none) for b, table in p.B.items()}
+    F = tuple({"mean": p.F[at], "cov": none} for _, at, _ in data.parts())
+    B = {b: {"mean": table, "cov": none} for b, table in p.B.items()}
     return update(p._replace(F=F, B=B, D=None), data, hyper)
 
 
@@ -71,14 +67,14 @@ def update(q: Any, data: Tasks, hyper: Any) -> Any:
     F = []
     for i, at, blocks in data.parts():
         cov = inverse(2 * (sum(gram[b] for b in blocks) + jnp.diag(D[i])))
-        F.append(shared(2 * shift[at] @ cov, cov))
+        F.append({"mean": 2 * shift[at] @ cov, "cov": cov})
     q = q._replace(F=tuple(F))
     B = {}
     for b in data.blocks:
         ridge = hyper.beta * jnp.eye(len(gram[b]), dtype=gram[b].dtype)
         cov = inverse(2 * w[b] * (seen(q, data, b) + ridge))
         observed = tables.transposed(data.cells[b], data.y[b], data.seen(b, means(q)))
-        B[b] = shared(2 * w[b] * observed @ cov, cov)
+        B[b] = {"mean": 2 * w[b] * observed @ cov, "cov": cov}
     return q._replace(B=B)
 
 
@@ -117,12 +113,10 @@ class Parts(SharedRows):
 
 def law(parts: tuple[Belief, ...]) -> Parts:
     """The law of rows in parts, one below the other."""
-    ends = [0]
-    for part in parts:
-        ends.append(ends[-1] + len(part["mean"]))
+    ends = list(accumulate((len(part["mean"]) for part in parts), initial=0))
     precision = jnp.stack([inverse(part["cov"]) for part in parts])
     shift = [part["mean"] @ P for part, P in zip(parts, precision, strict=True)]
-    spans = tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+    spans = tuple(slice(a, b) for a, b in pairwise(ends))
     return Parts(jnp.concatenate(shift), precision, spans)
 
 
@@ -155,11 +149,8 @@ def widened(key: jax.Array, q: Any, data: Tasks, hyper: Any) -> tuple[Any, jax.A
         U, V = means(q), q.B[LABELS]["mean"]
         size = min(CELLS, 10 * len(U))
         i, j = (jax.random.randint(k, (size,), 0, len(x)) for k, x in ((a, U), (b, V)))
-        part = jnp.repeat(
-            jnp.arange(len(q.F)),
-            jnp.array([len(p["mean"]) for p in q.F]),
-            total_repeat_length=len(U),
-        )
+        sizes = jnp.array([len(p["mean"]) for p in q.F])
+        part = jnp.repeat(jnp.arange(len(q.F)), sizes, total_repeat_length=len(U))
         variance = jnp.stack([jnp.sum(V @ p["cov"] * V, 1) for p in q.F])[part[i], j]
         variance += jnp.sum(U @ q.B[LABELS]["cov"] * U, 1)[i]
         signs = response.signs(c, variance)
