@@ -297,9 +297,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
         return mean, at
 
-    def known(x: jax.Array, theta: jax.Array) -> Levels:
-        return likelihood(x, theta, hyper).levels()
-
+    known = lambda x, theta: likelihood(x, theta, hyper).levels()  # noqa: E731
     return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 

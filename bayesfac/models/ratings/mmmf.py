@@ -90,13 +90,8 @@ def model(data: Ratings, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors."""
     K = hyper.n_components
-
-    def x(cells: Query | Grid) -> tuple:
-        return margins.products(p.U, p.V, cells, hyper.penalty)
-
-    def known(x: jax.Array, theta: jax.Array) -> Levels:
-        return likelihood(x, theta, hyper).levels()
-
+    x = lambda cells: margins.products(p.U, p.V, cells, hyper.penalty)  # noqa: E731
+    known = lambda x, theta: likelihood(x, theta, hyper).levels()  # noqa: E731
     return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 

@@ -160,10 +160,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-
-    def x(cells: Query | Grid) -> tuple:
-        return products(*machine.extended(p, cells))
-
+    x = lambda cells: products(*machine.extended(p, cells))  # noqa: E731
     return cuts.predicted(p, query, hyper, x, hyper.n_components + 2)
 
 

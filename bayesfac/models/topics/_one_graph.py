@@ -1,9 +1,8 @@
 """What `ltm` and `concat_ltm` share: the topics of one view whose rows are neighbours in one graph."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpyro.distributions as dist
 
 from bayesfac.core.data.views import Views
@@ -11,11 +10,7 @@ from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-
-
-class Params(NamedTuple):
-    A: jax.Array
-    C: jax.Array
+from bayesfac.models.topics._words import Params
 
 
 def settled(
@@ -25,12 +20,8 @@ def settled(
     if hyper.penalty is None:
         data = ready(data, hyper)
         hyper = hyper._replace(penalty=starts.trust(data, hyper))
-        hyper = starts.apart(data, hyper, begin, update, objective)
+        hyper = starts.apart(data, hyper, starts.start_one_view, update, objective)
     return hyper
-
-
-def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Any) -> Params:
-    return Params(*starts.start_one_view(key, A, data, hyper))
 
 
 def update(p: Params, data: Views, hyper: Any) -> Params:

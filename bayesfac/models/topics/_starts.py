@@ -30,7 +30,7 @@ from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_ro
 from bayesfac.core.data.graphs import Graphs, neighbours
 from bayesfac.core.data.views import Views, side_by_side
 from bayesfac.models.topics._graph_smoothing import DIVERGENCES, best_weights
-from bayesfac.models.topics._words import near_uniform
+from bayesfac.models.topics._words import Params, near_uniform
 
 SCALES = ("none", "rows", "minmax", "unit", "complement")
 WITHOUT_GRAPHS = (None, "none", "rows")  # scales of a row alone, so that new rows can be scaled
@@ -299,12 +299,10 @@ def start_words(
     return B, jnp.asarray((1 - UNSURE) * C + UNSURE / m, A.dtype)
 
 
-def start_one_view(
-    key: jax.Array, A: jax.Array, data: Views, hyper: Any
-) -> tuple[jax.Array, jax.Array]:
+def start_one_view(key: jax.Array, A: jax.Array, data: Views, hyper: Any) -> Params:
     """The starting values of A and C of a single view, whose topics are the clusters."""
     (name,) = data.names
-    return A, start_words(key, A, data[name], hyper.n_components, hyper.start)[1]
+    return Params(A, start_words(key, A, data[name], hyper.n_components, hyper.start)[1])
 
 
 def start_views(key: jax.Array, A: jax.Array, data: Views, hyper: Any) -> tuple[Any, Any, Any]:

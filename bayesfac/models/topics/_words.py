@@ -1,7 +1,7 @@
 """What topic models share: words from two factors (A C) of one view, or three (A B_t C_t) of several."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +147,13 @@ TRAITS_OF_GRAPHS = {
     "no_fold_in": "a row depends on its neighbours, and features are scaled over all rows"
 }
 
+
 # -- two factors ----------------------------------------------------------------------------------
+class Params(NamedTuple):
+    A: jax.Array
+    C: jax.Array
+
+
 DIMS = {"A": ("row", "topic"), "C": ("topic", "feature")}
 GAUGE = (Permutation({"A": 1, "C": 0}, "topic"),)
 

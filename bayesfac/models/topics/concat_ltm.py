@@ -35,7 +35,8 @@ from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-from bayesfac.models.topics._one_graph import Params, begin, conditional_A, settled, update
+from bayesfac.models.topics._one_graph import conditional_A, settled, update
+from bayesfac.models.topics._words import Params
 
 
 class Hyper(NamedTuple):
@@ -60,7 +61,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return starts.chosen(key, data, hyper, begin, update, objective)
+    return starts.chosen(key, data, hyper, starts.start_one_view, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:

@@ -32,11 +32,7 @@ from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-
-
-class Params(NamedTuple):
-    A: jax.Array
-    C: jax.Array
+from bayesfac.models.topics._words import Params
 
 
 class Hyper(NamedTuple):
@@ -60,12 +56,8 @@ def ready(data: Views, hyper: Hyper) -> Views:
     return starts.scaled(data, hyper.scale)
 
 
-def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return Params(*starts.start_one_view(key, A, data, hyper))
-
-
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return starts.chosen(key, data, hyper, begin, update, objective)
+    return starts.chosen(key, data, hyper, starts.start_one_view, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
