@@ -11,6 +11,8 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.report.diagnostics.held_out import score
 
+WORDS = bf.Views({"word": np.random.default_rng(0).poisson(3, (12, 8))})
+
 
 @pytest.fixture(autouse=True)
 def closed():
@@ -36,8 +38,7 @@ def draws(parts):
 
 @pytest.fixture(scope="module")
 def topics():
-    counts = np.random.default_rng(0).poisson(3, (12, 8))
-    return bf.fit("plsa", bf.Views({"word": counts}), n_components=3, progress=False)
+    return bf.fit("plsa", WORDS, n_components=3, progress=False)
 
 
 def test_a_figure_stays_with_pyplot_so_that_a_notebook_shows_it(point):
@@ -114,7 +115,7 @@ def test_clusters_are_counted(topics):
 
 def test_what_cannot_be_shown_is_refused(topics, point, draws):
     with pytest.raises(BayesfacError, match="counts, which have no intervals"):
-        topics.plot.coverage(bf.Views({"word": np.ones((12, 8))}))
+        topics.plot.coverage(WORDS)
     with pytest.raises(BayesfacError, match="counts, which have no intervals"):
         topics.plot.point_beside(draws)
     with pytest.raises(BayesfacError, match="puts rows into clusters"):

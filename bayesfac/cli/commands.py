@@ -1,13 +1,12 @@
 """The functions behind the commands; each takes parsed arguments and returns an exit code."""
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from bayesfac.cli import arguments, processes, tables
+from bayesfac.cli import arguments, outputs, processes, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +24,7 @@ def methods(args: argparse.Namespace) -> int:
     import bayesfac as bf
 
     table = bf.methods()
-    print(_markdown(table) if args.markdown else repr(table))
+    print(outputs.markdown(table) if args.markdown else repr(table))
     return DONE
 
 
@@ -33,16 +32,16 @@ def demo(args: argparse.Namespace) -> int:
     """Fit a point and a posterior, write an HTML report."""
     import bayesfac as bf
 
-    _writable(args.out)
+    outputs.writable(args.out)
     train, test = bf.split.holdout(bf.datasets.load("uneven-ratings"), 0.2, seed=args.seed)
     warmup, sweeps = (100, 100) if args.fast else (300, 700)
     engine = bf.Gibbs(warmup=warmup, draws=sweeps, chains=4)
     common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 4}
-    _tell(args, f"{train}\nfitting bpmf as a point (FixedPoint)")
+    outputs.tell(args, f"{train}\nfitting bpmf as a point (FixedPoint)")
     point = bf.fit("bpmf", train, **common)
-    _tell(args, f"fitting bpmf as draws of a short run ({bf.Quick()})")
+    outputs.tell(args, f"fitting bpmf as draws of a short run ({bf.Quick()})")
     quick = bf.fit("bpmf", train, bf.Quick(), **common)
-    _tell(args, f"fitting bpmf as draws ({engine})")
+    outputs.tell(args, f"fitting bpmf as draws ({engine})")
     draws = bf.fit("bpmf", train, engine, init=point, **common)
     comparison = bf.compare({"point": point, "Quick": quick, "Gibbs": draws}, test)
     comparison.to_html(args.out)
@@ -76,14 +75,14 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     if args.matrix and method.data.__name__ != "Relations":
         raise ValueError(f"Expected a method of several matrices for --matrix, got {method.name}")
     engine = arguments.engine(args, method.solver)
-    out = _new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
+    out = outputs.new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
     if args.large:
         options: dict[str, Any] = _named(args, "levels", "duplicates", "bad")
         data = bf.datasets.read_large(args.data, columns=_columns(args), **options)
     else:
         data = _data(args.data, method.data.__name__.lower(), args)
-    _tell(args, f"{data}")
+    outputs.tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
     return out, bf.fit(method, data, engine, **options)
 
@@ -93,10 +92,10 @@ def auto(args: argparse.Namespace) -> int:
     import bayesfac as bf
     from bayesfac.datasets.registry import RECORDS
 
-    out = _new_folder(args.out or "auto")
+    out = outputs.new_folder(args.out or "auto")
     made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
     data = _data(args.data, args.kind or made, args)
-    _tell(args, f"{data}")
+    outputs.tell(args, f"{data}")
     options = {"folder": args.keep, "methods": args.methods, "components": args.components}
     options |= {"seed": args.seed, "jobs": args.jobs, "progress": not args.quiet}
     result = bf.auto(data, args.seconds, **options)
@@ -115,7 +114,7 @@ def worker(args: argparse.Namespace) -> int:
     """Run cells of a cross-validation that several machines share."""
     from bayesfac.evaluation.shared_runs import work
 
-    ran, every = work(Path(args.folder), args.jobs, lambda text: _tell(args, text))
+    ran, every = work(Path(args.folder), args.jobs, lambda text: outputs.tell(args, text))
     print(f"{every} cells are finished; {ran} of them were not when this worker began")
     return DONE
 
@@ -124,7 +123,7 @@ def compare(args: argparse.Namespace) -> int:
     """Compare saved fits on held-out data."""
     import bayesfac as bf
 
-    _writable(args.html)
+    outputs.writable(args.html)
     named = dict(args.fits)
     if len(named) < len(args.fits):
         raise ValueError(
@@ -138,7 +137,7 @@ def compare(args: argparse.Namespace) -> int:
     train = _data(args.train, kind, args, ids) if args.train else None
     comparison = bf.compare(fits, test, train=train)
     print(comparison)
-    _to_html(comparison, args.html)
+    outputs.to_html(comparison, args.html)
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
 
 
@@ -147,13 +146,13 @@ def predict(args: argparse.Namespace) -> int:
     import bayesfac as bf
     from bayesfac.datasets import read_pairs
 
-    _table_file(args.out)
+    outputs.table_file(args.out)
     loaded = bf.load(args.folder)
     if loaded.data.kind != "Ratings":
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
     prediction = loaded.predict(read_pairs(args.data, _named(args, "user", "item")))
-    _write(prediction.frame(args.level), args.out)
-    _tell(args, f"{prediction}", sys.stderr)
+    outputs.write(prediction.frame(args.level), args.out)
+    outputs.tell(args, f"{prediction}", sys.stderr)
     return DONE
 
 
@@ -163,13 +162,13 @@ def recommend(args: argparse.Namespace) -> int:
 
     if not args.exclude:
         _without_file(args, "--exclude FILE beside --{}, got none")
-    _table_file(args.out)
+    outputs.table_file(args.out)
     loaded = bf.load(args.folder)
     args.levels = args.levels or loaded.data.levels
     exclude = _data(args.exclude, "ratings", args) if args.exclude else None
     table = loaded.recommend(args.users, args.n, exclude=exclude, by=args.by, seed=args.seed)
-    _write(table, args.out)
-    _tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
+    outputs.write(table, args.out)
+    outputs.tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
     return DONE
 
 
@@ -177,11 +176,11 @@ def report(args: argparse.Namespace) -> int:
     """Diagnose a saved fit."""
     import bayesfac as bf
 
-    _writable(args.html)
+    outputs.writable(args.html)
     loaded = bf.load(args.folder)
     diagnostics = loaded.diagnostics()
     print(f"{loaded}\n{diagnostics}")
-    _to_html(loaded, args.html)
+    outputs.to_html(loaded, args.html)
     return _verdict(args, diagnostics)
 
 
@@ -194,14 +193,14 @@ def sbc(args: argparse.Namespace) -> int:
     from bayesfac.core.files import atomic
     from bayesfac.core.method import REGISTRY, lookup
 
-    _writable(args.json)
+    outputs.writable(args.json)
     chosen = list(REGISTRY.values()) if args.method == "all" else [lookup(args.method)]
     found = []
     for method in chosen:
         engine = arguments.sampler(args.engine, method.engines)
         if args.method == "all" and engine not in method.engines:
             why = f"skipped, because the method has no conditionals for {engine}\n"
-            _tell(args, f"{method.name}: {why}")
+            outputs.tell(args, f"{method.name}: {why}")
             continue
         options = {"replications": args.replications, "seed": args.seed, **dict(args.settings)}
         options |= {"hyper": dict(args.hyper), "progress": not args.quiet}
@@ -344,63 +343,3 @@ def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
 
 def _verdict(args: argparse.Namespace, *diagnostics: Any) -> int:
     return FAILED if args.strict and not all(one.ok for one in diagnostics) else DONE
-
-
-def _new_folder(path: str) -> Path:
-    """Refuse a folder that exists before any computation."""
-    if (out := Path(path)).exists():
-        raise FileExistsError(f"Expected a new folder as --out, got {out}, which exists already")
-    return out
-
-
-def _writable(path: str | None) -> None:
-    """Refuse a path that cannot be written before any computation."""
-    if path and Path(path).is_dir():
-        raise IsADirectoryError(f"Expected the name of a file to write, got the folder {path}")
-    if path and not os.access(Path(path).resolve().parent, os.W_OK):
-        raise FileNotFoundError(
-            f"Expected a writable folder for {path}, got one that is missing or read-only"
-        )
-
-
-def _table_file(path: str | None) -> None:
-    """Refuse a path that cannot be written, and names that promise another kind of file."""
-    _writable(path)
-    if path and not path.endswith((".csv", ".parquet")):
-        raise ValueError(f"Expected the name of a .csv or .parquet file as --out, got {path}")
-
-
-def _write(table: "pd.DataFrame", path: str | None) -> None:
-    """Write a table as CSV or Parquet, after the name of the file; print it as CSV without a path."""
-    from bayesfac.core.files import atomic
-
-    if path is None:
-        print(table.to_csv(index=False), end="")
-        return
-    with atomic(path) as part:
-        if Path(path).suffix == ".parquet":
-            table.to_parquet(part, index=False)
-        else:
-            table.to_csv(part, index=False)
-    print(f"{len(table)} rows in {path}")
-
-
-def _tell(args: argparse.Namespace, text: str, file: TextIO | None = None) -> None:
-    """Print a remark; beside a table to standard error, so that it does not stand in the table."""
-    if not args.quiet:
-        print(text, file=file, flush=True)
-
-
-def _to_html(result: Any, path: str | None) -> None:
-    if path:
-        result.to_html(path)
-        print(f"report: {path}")
-
-
-def _markdown(table: "pd.DataFrame") -> str:
-    """The table as Markdown, the index first and as code."""
-    head = [str(table.index.name), *map(str, table.columns)]
-    rows = [[f"`{row[0]}`", *map(str, row[1:])] for row in table.itertuples()]
-    cells = [[cell.replace("|", r"\|") for cell in row] for row in [head, *rows]]
-    lines = [cells[0], ["---"] * len(head), *cells[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

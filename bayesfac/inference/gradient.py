@@ -67,7 +67,8 @@ class LBFGS:
         z, restore = as_rows(free, several=method.terms is not None)
 
         def params(z: jax.Array) -> Any:
-            return constrain(method, transforms, held | restore(z))
+            known = {site: jnp.asarray(value) for site, value in held.items()}
+            return constrain(method, transforms, known | restore(z))
 
         # the compiled function holds arrays of this fit, so that no other fit could use it
         settings = (job, self.folder, lambda function, data: jax.jit(function))

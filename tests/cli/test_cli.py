@@ -12,7 +12,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import datasets
-from bayesfac.cli import arguments, commands, main, options, texts
+from bayesfac.cli import arguments, commands, main, options, outputs, texts
 from bayesfac.core.method import REGISTRY
 
 COMMANDS = [
@@ -123,7 +123,7 @@ def test_methods_as_text_and_as_markdown(capsys):
 
 def test_a_bar_in_a_cell_does_not_break_the_markdown():
     table = pd.DataFrame({"what": ["p(x|y)"]}, index=pd.Index(["m"], name="method"))
-    assert commands._markdown(table).splitlines()[2] == r"| `m` | p(x\|y) |"
+    assert outputs.markdown(table).splitlines()[2] == r"| `m` | p(x\|y) |"
 
 
 def test_data_list_and_fetch(capsys):

@@ -308,7 +308,7 @@ def test_wide_rows_of_few_counts_stay_rows_about_their_means(factor):
 
 @pytest.mark.parametrize(("alike", "doubted"), [(0.2, False), (50.0, True)])
 def test_a_large_factor_of_standard_deviations_is_doubted(alike, doubted):
-    """Of topics that are nearly the same: it is 1.4 times too large there, by long runs of Gibbs."""
+    """Of topics that are nearly the same, where VB is too wide beside long runs of Gibbs."""
     rng = np.random.default_rng(0)
     P = rng.dirichlet([alike] * 3, 40) @ rng.dirichlet([alike] * 25, 3)
     words = bf.Views(np.array([rng.multinomial(80, p) for p in P]).astype(float))

@@ -8,6 +8,7 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 
 NEAR = 1e-4  # relative: features that were written to a file and read again are the same
+LABELLED = "other counts of the same rows are known by labels, bf.Views(..., rows=labels)"
 NEW = "fit.fold_in(data).predict(data) predicts new rows from their features"
 
 
@@ -38,8 +39,10 @@ def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views)
     away = (np.abs(now - then) > NEAR * (size + np.abs(then))).all((0, 1))
     if away.any():
         row = plain(query.rows[int(np.argmax(away))])
+        thinned = "" if isinstance(query, Tasks) else f"; {LABELLED}"
         raise ValueError(
-            f"Expected the rows of training, got other features in row {row!r} than training had there: {NEW}"
+            f"Expected the rows of training, got other features in row {row!r} than training had there: "
+            f"{NEW}{thinned}"
         )
 
 

@@ -122,13 +122,16 @@ class Tasks(Container):
         self._build(pieces, features, clusters_by_position(clusters, list(pieces)))
         return self
 
-    def pieces(self, tables: Mapping[str, sp.csr_matrix]) -> dict[Any, Piece]:
-        """{task: its rows of these tables}, without the views that the task lacks."""
-        found, present = {}, self.host.present
+    def pieces(
+        self, tables: Mapping[str, sp.csr_matrix], wanted: Any = None, known: Any = None
+    ) -> dict[Any, Piece]:
+        """{task: its `wanted` rows of these tables, with labels if `known`}, without views that it lacks."""
+        found, present, labelled = {}, self.host.present, self.labelled if known is None else known
         for i, (task, at) in enumerate(zip(self.tasks, self.bounds, strict=True)):
-            own = {b: table[at] for b, table in tables.items() if b not in present or present[b][i]}
-            found[task] = Piece(own, self.labelled[at], self.rows[at])
-        return found
+            here = at if wanted is None else wanted[self.task[wanted] == i]
+            own = {b: t[here] for b, t in tables.items() if b not in present or present[b][i]}
+            found[task] = Piece(own, labelled[here], self.rows[here])
+        return {task: piece for task, piece in found.items() if len(piece.rows)}
 
     def tasks_of_clusters(self) -> dict[str, list[Any]]:
         """{cluster: its tasks}."""
@@ -323,18 +326,11 @@ class Tasks(Container):
             raise ValueError(
                 f"Expected `labelled` as a mask over {self.n_rows} rows, got {mask.dtype} of {mask.shape}"
             )
-        known = self.labelled & mask
-        tables = {block: self[block] for block in self.blocks}
-        pieces = {}
-        for i, name in enumerate(self.tasks):
-            at = wanted[self.task[wanted] == i]
-            if len(at):
-                here = [b for b in tables if b == LABELS or self.host.present[b][i]]
-                pieces[name] = Piece({b: tables[b][at] for b in here}, known[at], self.rows[at])
+        pieces = self.pieces({b: self[b] for b in self.blocks}, wanted, self.labelled & mask)
         if not pieces:
             raise ValueError("Expected at least one row, got none")
-        clusters = self.tasks_of_clusters().items()
-        kept = {name: [task for task in own if task in pieces] for name, own in clusters}
+        named = self.tasks_of_clusters()
+        kept = {name: [task for task in named[name] if task in pieces] for name in named}
         return self._with(pieces, {name: tasks for name, tasks in kept.items() if tasks})
 
     def _with(self, pieces: Mapping[Any, Piece], clusters: Mapping[str, list[Any]]) -> "Tasks":
@@ -353,14 +349,12 @@ class Tasks(Container):
         """One view, "all", with the features of all views, labelled "view: feature". Every task must have
         every view: a missing view is not a view of zeros."""
         self._complete()
-        names = [f"{v}: {label}" for v in self.names for label in self.host.features[v]]
-        blocks = {"all": sp.hstack([self[v] for v in self.names]).tocsr()}
-        features = {"all": pd.Index(names)}
+        names = pd.Index([f"{v}: {one}" for v in self.names for one in self.host.features[v]])
+        blocks, features = {"all": sp.hstack([self[v] for v in self.names]).tocsr()}, {"all": names}
         if LABELS in self.blocks:
             blocks[LABELS], features[LABELS] = self[LABELS], self.labels
-        return Tasks.of_pieces(self.pieces(blocks), features, self.tasks_of_clusters()).named(
-            self.name
-        )
+        made = Tasks.of_pieces(self.pieces(blocks), features, self.tasks_of_clusters())
+        return made.named(self.name)
 
     def _complete(self) -> None:
         for view, present in self.host.present.items():
@@ -381,8 +375,8 @@ class Tasks(Container):
 
     def hide(self, views: bool = True) -> "Tasks":
         """The same shapes without values, which the model then samples; `views=False` hides labels only."""
-        kept = None if views else {name: self.y[name] for name in self.names}
-        return Tasks.tree_unflatten(self.host, (self.cells, kept))
+        y = None if views else {name: self.y[name] for name in self.names}
+        return Tasks.tree_unflatten(self.host, (self.cells, y))
 
     def fill(self, draw: Mapping[str, Any]) -> "Tasks":
         """The same data with the values that the model drew at the sites `view.NAME`."""

@@ -1,7 +1,6 @@
 """The guides of SVI: laws of all unconstrained numbers, which begin about the start point."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -121,12 +120,19 @@ def curvature(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
         return jax.jacrev(jax.jacrev(f))(x)
 
 
+class Laplace(autoguide.AutoLaplaceApproximation):  # type: ignore[misc]  # of any type to mypy
+    """NumPyro's guide, with `curvature` for its Hessian."""
+
+    def __init__(self, model: Callable[..., Any], **how: Any) -> None:
+        super().__init__(model, hessian_fn=curvature, **how)
+
+
 GUIDES: dict[str, Callable[..., Any]] = {
     "normal": autoguide.AutoDiagonalNormal,
     "rows": Rows,
     "multivariate": autoguide.AutoMultivariateNormal,
     "lowrank": autoguide.AutoLowRankMultivariateNormal,
-    "laplace": partial(autoguide.AutoLaplaceApproximation, hessian_fn=curvature),
+    "laplace": Laplace,
     "flow": Flow,
     "delta": autoguide.AutoDelta,
 }

@@ -56,7 +56,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import biases
-from bayesfac.core.laws.normal_wishart import mode, settled
+from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
@@ -349,13 +349,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
     law = dist.Gamma(hyper.shape, hyper.rate).expand((n_groups(hyper),)).to_event(1)
     precision = numpyro.sample("precision", law)
     alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
-    scale = precision[groups(hyper)] ** -0.5
+    own = precision[groups(hyper)]
     with numpyro.plate("item", data.n_items):
         law = dist.Normal(0, 1).expand((hyper.n_components,)).to_event(1)
         X = numpyro.sample("X", law)
         bias = numpyro.sample("bias_item", dist.Normal(0, precision[-1] ** -0.5))
     with numpyro.plate("user", data.n_users):
-        W = numpyro.sample("W", dist.Normal(jnp.zeros_like(scale), scale).to_event(1))
+        W = numpyro.sample("W", normal_rows(jnp.zeros_like(own), jnp.diag(own)))
     mean = hyper.offset + bias[data.cells.col] + inner(W, features(X, hyper), data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import bayesfac as bf
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings import gplvm
 
@@ -54,3 +55,18 @@ def test_a_new_item_has_the_moments_of_its_prior():
     draws = gplvm.features(jax.random.normal(jax.random.key(0), (200_000, 2)), h)
     np.testing.assert_allclose(draws.mean(0), mean, atol=0.012)
     np.testing.assert_allclose(np.cov(draws.T), cov, atol=0.02)
+
+
+def test_gradients_descend_where_the_scales_are_held():
+    ratings = bf.datasets.make_gaussian(30, 20, 2, seed=0)[0]
+    fit = bf.fit("gplvm", ratings, bf.LBFGS(), n_components=2, progress=False)
+    assert fit.trace[-1] < fit.trace[0]
+    start = METHOD.start(jax.random.key(0), ratings, fit.hyper)
+    np.testing.assert_allclose(fit.params.precision, start.precision, rtol=1e-6)
+
+
+def test_nuts_samples_functions_by_their_standard_normals():
+    ratings = bf.datasets.make_gaussian(8, 6, 2, seed=0)[0]
+    fit = bf.fit("gplvm", ratings, bf.NUTS(20, 20, 1), n_components=2, progress=False)
+    assert fit.draws["W"].shape[1:] == (20, 8, len(gplvm.groups(fit.hyper)))
+    assert len(np.unique(fit.draws["W"][0, :, 0, 0])) > 1
