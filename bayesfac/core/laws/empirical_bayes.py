@@ -110,14 +110,14 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
 
     def judged(start: tuple) -> jax.Array:
-        kept = jnp.where(away, 0.0, 1.0)
-        return _losses(problem, swept(problem, own, *start, kept), kept)
+        kept, (sides, draws) = jnp.where(away, 0.0, 1.0), start
+        return _losses(problem, swept(problem, own, sides, draws, draws + SWEEPS, kept), kept)
 
     def ended(start: tuple) -> tuple[jax.Array, End]:
         end = swept(problem, own, *start)
         return _bound(problem, end), end
 
-    losses = jax.lax.map(judged, (begun, draws, draws + SWEEPS))
+    losses = jax.lax.map(judged, (begun, draws))
     sums = jnp.sum(losses, -1, where=away)
     share, least = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
     each = jnp.arange(len(starts))

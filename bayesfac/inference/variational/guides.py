@@ -120,7 +120,7 @@ def curvature(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
         return jax.jacrev(jax.jacrev(f))(x)
 
 
-class Laplace(autoguide.AutoLaplaceApproximation):  # type: ignore[misc]  # of any type to mypy
+class Laplace(autoguide.AutoLaplaceApproximation):
     """NumPyro's guide, with `curvature` for its Hessian."""
 
     def __init__(self, model: Callable[..., Any], **how: Any) -> None:

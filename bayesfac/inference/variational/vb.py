@@ -84,7 +84,8 @@ class VB:
         draws, factor = many(found.params, jax.random.fold_in(job.key, 1), job.data)
         share = float(factor)
         notes = [SADDLE] if np.isnan(share) else response.told(share, "in the fitted law")
-        if self.widen and job.method.variational.widened is None:
+        law: Any = job.method.variational
+        if self.widen and law.widened is None:
             notes = [AS_FITTED.format(job.method.name)]
         kept = {site: np.asarray(x)[None] for site, x in draws.items()}
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])

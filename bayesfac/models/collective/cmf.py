@@ -150,8 +150,8 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
             parts.append(law(own[m.name], x[at], variance[at]))
         new, target, weight, fit, loss = zip(*parts, strict=True)
         own = {m.name: law for m, law in zip(matrices(hyper), new, strict=True)}
-        target, weight, loss = (jnp.concatenate(each) for each in (target, weight, loss))
-        return bayes.Seen(own, target, weight, sum(fit), loss)
+        t, w, lost = (jnp.concatenate(each) for each in (target, weight, loss))
+        return bayes.Seen(own, t, w, sum(fit), lost)
 
     problem = bayes.Problem(data.links, (None,) * len(p.U), hyper, observe)
     sides, own = bayes.estimated(starts(p, data, hyper), problem, first)

@@ -74,8 +74,8 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
     embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
     never = tuple(np.flatnonzero(~data.had).tolist())
-    seen = {"gaps": not data.known.all(), "never": never, "binary": data.binary}
-    hyper = hyper._replace(n_components=K, **seen)
+    hyper = hyper._replace(n_components=K, never=never)
+    hyper = hyper._replace(gaps=not data.known.all(), binary=data.binary)
     if hyper.penalty is None or (hyper.cut is None and hyper.binary):
         return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
     return hyper._replace(cut=labels.checked_cut(hyper.cut))

@@ -17,7 +17,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
@@ -166,7 +166,7 @@ def prior_predictive(
 
 def _check_counts(method: Method, data: Any) -> None:
     """Refuse views of pseudo-counts: the model draws whole words, which such features never are."""
-    if not isinstance(data, Views) or isinstance(data, Tasks):
+    if not isinstance(data, Views):
         return
     for name in data.names:
         values = data[name].data
