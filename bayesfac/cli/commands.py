@@ -160,12 +160,12 @@ def recommend(args: argparse.Namespace) -> int:
     """Recommend items with a saved fit."""
     import bayesfac as bf
 
-    if not args.exclude:
-        _without_file(args, "--exclude FILE beside --{}, got none")
+    roles = _named(args, "user", "item")
+    if roles and not args.exclude:
+        raise ValueError(f"Expected --exclude FILE beside --{next(iter(roles))}, got none")
     outputs.table_file(args.out)
     loaded = bf.load(args.folder)
-    args.levels = args.levels or loaded.data.levels
-    exclude = _data(args.exclude, "ratings", args) if args.exclude else None
+    exclude = tables.pairs(args.exclude, roles) if args.exclude else None
     table = loaded.recommend(args.users, args.n, exclude=exclude, by=args.by, seed=args.seed)
     outputs.write(table, args.out)
     outputs.tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
@@ -303,20 +303,15 @@ def _data(
             raise TypeError(
                 f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
             )
-        _without_file(args, f"a file for --{{}}, got the data set {name!r}")
+        for option, usual in FOR_FILES.items():
+            if getattr(args, option) != usual:
+                raise ValueError(f"Expected a file for --{option}, got the data set {name!r}")
         found = datasets.load(name, progress=not args.quiet)
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
     options = _named(args, "levels", "decimal", "duplicates", "bad")
     return datasets.read(name, kind, columns=_columns(args), ids=ids, **options)
-
-
-def _without_file(args: argparse.Namespace, message: str) -> None:
-    """Refuse options of which only a file has use."""
-    for option, usual in FOR_FILES.items():
-        if getattr(args, option) != usual:
-            raise ValueError("Expected " + message.format(option))
 
 
 def _columns(args: argparse.Namespace) -> Any:

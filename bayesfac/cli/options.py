@@ -178,7 +178,7 @@ def _recommend_options(parser: Parser) -> None:
     _choice(parser, "--by", ["mean", "lower", "draw", "in_top"], ways)
     parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
     _out(parser, *TABLE)
-    _table_options(parser)
+    _roles(parser, "user", "item")
     _seed(parser)
 
 

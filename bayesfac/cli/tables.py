@@ -16,6 +16,18 @@ def check_kind(kind: str, args: argparse.Namespace) -> None:
         raise ValueError(f"Expected --levels for ratings, got it for {kind}")
 
 
+def pairs(name: str, roles: dict[str, str]) -> Any:
+    """The users and items of a data set, or of a file, whose columns have the names of the roles."""
+    from bayesfac import datasets
+    from bayesfac.datasets.registry import RECORDS
+
+    if name in RECORDS or Path(name).suffix == ".npz":
+        if roles:
+            raise ValueError(f"Expected a table for --{next(iter(roles))}, got {name!r}")
+        return datasets.load(name) if name in RECORDS else datasets.read(name)
+    return datasets.read_pairs(name, roles)
+
+
 def tensor(name: str, args: argparse.Namespace) -> Any:
     """Read a CSV file with a header: a column for each mode, and one of values."""
     from bayesfac.core.data.tensor import Tensor

@@ -1,5 +1,6 @@
 """The command: what it prints where, its exit codes, and one clear line for every mistake."""
 
+import io
 import re
 import subprocess
 import sys
@@ -256,6 +257,11 @@ def test_predict_and_recommend_write_what_the_library_says(capsys, saved, here):
     train = datasets.read(saved / "train.csv", levels=5)
     direct = bf.load(saved / "draws").recommend(["u1", "NA"], 3, exclude=train)
     pd.testing.assert_frame_equal(pd.read_parquet("top.parquet"), direct, check_dtype=False)
+    pairs = train.frame()[["item", "user"]].rename(columns={"item": "film"})
+    pairs.to_csv("pairs.csv", index=False)
+    code, out, _ = run(capsys, *top, "--exclude", "pairs.csv", "--item", "film")
+    assert code == 0
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["mean"], direct["mean"], rtol=1e-5)
 
 
 def test_report_and_its_verdict(capsys, saved, here):

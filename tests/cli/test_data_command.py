@@ -27,5 +27,5 @@ def test_options_of_files_are_refused_for_data_by_name(capsys, tmp_path, monkeyp
 
 
 def test_options_of_files_are_refused_where_recommend_reads_none(capsys):
-    message = refused(capsys, "recommend", "draws", "--bad", "skip")
-    assert message.startswith("Expected --exclude FILE beside --bad, got none")
+    message = refused(capsys, "recommend", "draws", "--user", "who")
+    assert message.startswith("Expected --exclude FILE beside --user, got none")
