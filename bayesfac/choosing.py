@@ -41,7 +41,8 @@ ROW_SWEEPS = 60  # of a method's own update for the cut, at most
 BLOCK, STILL = 10, 1e-4  # the sweeps end when a block lowers the objective by less than this share
 ITERATIONS = 60  # of L-BFGS for each candidate
 TIE = 1e-3  # weight of the log score beside an absolute error
-ALIKE = 1e-5  # relative difference of the scores of two settings that leave no factors
+# the scores of two settings that leave no factors differ by such a share, or by those of so many cells
+ALIKE, CELLS = 1e-5, 3
 
 
 @dataclass
@@ -76,7 +77,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
             )
         parts = parts or holdout(data, SHARE, seed=seed)
         search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
-        best = climb(len(candidates), search.score)
+        best = climb(len(candidates), search.score, CELLS / len(parts[1]))
         values = search.refined(best)
         found.hyper |= values
         found.values |= values
@@ -212,11 +213,12 @@ def swept_by_blocks(method: Method, hyper: Any, values: dict[str, Any], p: Any, 
     return jax.lax.while_loop(moving, block, (0, p, nothing, nothing))[1]
 
 
-def climb(n: int, score: Callable[[int, bool], float]) -> int:
+def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0) -> int:
     """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
 
     `further` says that the number before was scored just now: the search goes on in the same direction.
-    Settings so strong that they leave no factors have equal scores: downwards, the search crosses them.
+    Settings so strong that they leave no factors have equal scores, or scores that differ by `same` at most:
+    downwards, the search crosses them.
 
     >>> climb(7, lambda number, further: (number - 5) ** 2)
     5
@@ -230,11 +232,11 @@ def climb(n: int, score: Callable[[int, bool], float]) -> int:
         while 0 <= at + step < n:
             scores[at + step] = score(at + step, step > 0)
             gain = scores[at] - scores[at + step]
-            alike = step < 0 and abs(gain) <= ALIKE * abs(scores[at])
+            alike = step < 0 and abs(gain) <= max(same, ALIKE * abs(scores[at]))
             if not (gain > 0 or alike):
                 break
             at += step
-        if at != middle:
+        if scores[middle] - scores[at] > same:
             break
     return min(scores, key=lambda number: (scores[number], -number))
 

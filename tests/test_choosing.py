@@ -39,6 +39,12 @@ def test_the_climb_crosses_settings_so_strong_that_they_score_alike():
     scores = [0.9, 0.3, 0.5, 1.0, 1.0, 1.0, 1.0]
     assert climb(7, lambda number, further: scores[number]) == 1
     assert climb(7, lambda number, further: [0.9, 0.95, 0.98, 1.0, 0.8, 0.7, 0.9][number]) == 5
+    # one cell of 500 tells two of them apart
+    scores = [0.9, 0.3, 0.415, 0.411, 0.415, 0.415, 0.415]
+    assert climb(7, lambda number, further: scores[number]) == 3
+    assert climb(7, lambda number, further: scores[number], 3 / 500) == 1
+    scores[4] = 0.409
+    assert climb(7, lambda number, further: scores[number], 3 / 500) == 1
 
 
 def test_the_chosen_penalty_is_shown_and_reproduces_the_fit(ratings):
