@@ -128,13 +128,20 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
 
 
-@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds.
+    """The start of a point fit, by one program for all costs, which are tried one after the other."""
+    numbers = {name: jnp.asarray(getattr(hyper, name), data.y.dtype) for name in ("cost", "rate")}
+    return started(key, data, hyper._replace(cost=None, rate=None), numbers)
+
+
+@compiled_for(2, once=True)
+def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]) -> Params:
+    """mu and Lambda by empirical Bayes, which the solver then holds, and rows for them.
 
     The normal law is about the middles of the levels. The hinges of a u.v at a distance d from the middle of
     its level are near C d^2/2 where middles are 2 apart: so C stands for the precision alpha.
     """
+    hyper = hyper._replace(**numbers)
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return sharpened(p, data, hyper)
