@@ -55,7 +55,6 @@ def told(factor: float, beside: str) -> list[str]:
     if abs(factor - 1) < SEEN:
         return []
     change = f"{abs(factor - 1):.1%} {'wider' if factor > 1 else 'narrower'}"
-    doubt = "; so large a factor may itself be too large: compare with bf.Gibbs()" * (
-        factor > LARGE
-    )
-    return [f"standard deviations of rows are {change} than {beside}, by linear response{doubt}"]
+    told = f"standard deviations of rows are {change} than {beside}, by linear response"
+    doubt = "so large a factor may itself be too large: compare with bf.Gibbs()"
+    return [f"{told}; {doubt}" if factor > LARGE else told]

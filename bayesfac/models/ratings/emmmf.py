@@ -108,8 +108,13 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
         K = hyper.n_components
-        x = lambda cells: margins.products(p.U, p.V, cells, hyper.penalty)  # noqa: E731
-        known = lambda x, theta: margins.Margins(hyper.levels, x, theta, hyper.loss).levels()  # noqa: E731
+
+        def x(cells: Query | Grid) -> tuple:
+            return margins.products(p.U, p.V, cells, hyper.penalty)
+
+        def known(x: jax.Array, theta: jax.Array) -> Levels:
+            return margins.Margins(hyper.levels, x, theta, hyper.loss).levels()
+
         levels = margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
         return levels.probs, levels.choice
 

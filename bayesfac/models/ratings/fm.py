@@ -74,7 +74,7 @@ class Hyper(NamedTuple):
     implicit: bool = False  # which items a user rated, and which users an item, as features
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
     alpha_rate: float | None = None  # None: the variance of the ratings
-    tau_shape: float = 1.0  # of the gamma laws of tau, with tau_rate, and tau_bias, with bias_rate
+    tau_shape: float = 1.0  # tau ~ Gamma(shape, tau_rate), tau_bias ~ Gamma(shape, bias_rate)
     tau_rate: float | None = None  # None: a quarter of the ratings' standard deviation / sqrt(K)
     bias_rate: float | None = None  # None: a tenth of the ratings' variance
     beta0: float = 0.01  # mu has ten times the standard deviation of a row

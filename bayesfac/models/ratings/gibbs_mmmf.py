@@ -321,8 +321,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from N(mu, Lambda^-1)."""
     K = hyper.n_components
-    x = lambda cells: products(p.U, p.V, cells, *wishart.new_rows(p, cells))  # noqa: E731
-    known = lambda x, theta: likelihood(x, theta, hyper).levels()  # noqa: E731
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(p.U, p.V, cells, *wishart.new_rows(p, cells))
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
     return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 

@@ -297,7 +297,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
         return mean, at
 
-    known = lambda x, theta: likelihood(x, theta, hyper).levels()  # noqa: E731
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
     return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 

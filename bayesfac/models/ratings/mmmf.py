@@ -90,8 +90,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; new users and items are draws from their priors."""
     K = hyper.n_components
-    x = lambda cells: margins.products(p.U, p.V, cells, hyper.penalty)  # noqa: E731
-    known = lambda x, theta: likelihood(x, theta, hyper).levels()  # noqa: E731
+
+    def x(cells: Query | Grid) -> tuple:
+        return margins.products(p.U, p.V, cells, hyper.penalty)
+
+    def known(x: jax.Array, theta: jax.Array) -> Levels:
+        return likelihood(x, theta, hyper).levels()
+
     return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
 
 

@@ -61,7 +61,7 @@ class Hyper(NamedTuple):
     thresholds: str = "shared"  # or "user"
     scale_shift: float = 0.5  # sd of a user's first threshold about the population's first
     scale_gap: float = 0.3  # sd of the logarithm of each gap
-    tau_shape: float = 1.0  # of the gamma laws of tau, with tau_rate, and tau_bias, with bias_rate
+    tau_shape: float = 1.0  # tau ~ Gamma(shape, tau_rate), tau_bias ~ Gamma(shape, bias_rate)
     tau_rate: float | None = None  # None: 1 / (4 sqrt(K)), in the units of the latent normal
     bias_rate: float = 0.1
     beta0: float = 0.01  # mu has ten times the standard deviation of a row
@@ -160,7 +160,10 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-    x = lambda cells: products(*machine.extended(p, cells))  # noqa: E731
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(*machine.extended(p, cells))
+
     return cuts.predicted(p, query, hyper, x, hyper.n_components + 2)
 
 

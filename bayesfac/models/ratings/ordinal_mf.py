@@ -210,7 +210,10 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
-    x = lambda cells: products(p.U, p.V, cells, *wishart.new_rows(p, cells))  # noqa: E731
+
+    def x(cells: Query | Grid) -> tuple:
+        return products(p.U, p.V, cells, *wishart.new_rows(p, cells))
+
     return cuts.predicted(p, query, hyper, x, hyper.n_components)
 
 

@@ -65,7 +65,7 @@ class Hyper(NamedTuple):
     scale_item: float | None = None
     scale_bias: float | None = None  # None: half a standard deviation of the ratings
     offset: float | None = None  # None: the mean rating
-    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): of B and C, relative to their rows
+    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): precision of B, C over that of rows
     ridge_rate: float = 0.1
 
 

@@ -61,7 +61,7 @@ WEIGHTS = (0.3, 30.0)  # of a label beside a scaled feature: candidates
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], upwards; None: labels + 150 at most
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data up; None: by labels
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False

@@ -57,7 +57,7 @@ WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
 
 
 class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], upwards; None: labels + 150 at most
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data up; None: by labels
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False
@@ -166,7 +166,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(p, query, hyper)
-    # of y, where w y is Poisson with mean w score
+    # the variance of y, where w y is Poisson with mean w score
     variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
     return labels.of_labels(score, hyper.binary, variance, hyper.cut)
 

@@ -65,6 +65,16 @@ def check_one_graph(data: Views, hyper: Any) -> None:
     check(data, hyper)
 
 
+def settled(data: Views, hyper: Any, ready: Any, update: Any, objective: Any) -> Any:
+    """The settings of a method with one graph, with a penalty if they have none."""
+    check_one_graph(data, hyper)
+    if hyper.penalty is not None:
+        return hyper
+    data = ready(data, hyper)
+    hyper = hyper._replace(penalty=trust(data, hyper))
+    return apart(data, hyper, start_one_view, update, objective)
+
+
 def natural_scale(data: Views, hyper: Any) -> str:
     """Check the data and settings of a model without graphs; return its scale, chosen where it is None."""
     checks.counts(data)

@@ -22,7 +22,7 @@ the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A
 the topics.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpyro
@@ -35,7 +35,6 @@ from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-from bayesfac.models.topics._one_graph import conditional_A, settled, update
 from bayesfac.models.topics._words import Params
 
 
@@ -52,7 +51,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
-    return settled(data, hyper, ready, objective)
+    return starts.settled(data, hyper, ready, update, objective)
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
@@ -66,6 +65,18 @@ def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
     return topics.misfit(p, data, hyper) + smooth.penalty(p.A, data.graphs, hyper)
+
+
+def update(p: Params, data: Views, hyper: Hyper) -> Params:
+    """EM for C, and a smoothed step for A, from the same posterior P(z|d, w)."""
+    V, C = topics.em(p, data, hyper)
+    return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
+
+
+def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
+    """A | C, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    words = splitting.conditional_A(p, data, hyper, parts)
+    return smooth.rows(p.A, words, data.graphs, hyper)
 
 
 def model(data: Views, hyper: Hyper) -> None:
