@@ -101,14 +101,14 @@ def _where_real(y: jax.Array, make: Any, otherwise: jax.Array) -> jax.Array:
 
 def _tilt_of_rows(A: jax.Array, G: jax.Array, data: Any, name: str, u: jax.Array) -> jax.Array:
     """sum_w u_iw g_wk."""
-    make = lambda: spread(data.cells[name].by_row, u, G)  # noqa: E731
-    return _where_real(data.y[name], make, jnp.zeros_like(A))
+    rows = data.cells[name].by_row
+    return _where_real(data.y[name], lambda: spread(rows, u, G), jnp.zeros_like(A))
 
 
 def _tilt_of_words(A: jax.Array, G: jax.Array, data: Any, name: str, u: jax.Array) -> jax.Array:
     """sum_i u_iw a_ik, clusters x features."""
-    make = lambda: spread(data.cells[name].by_col, u, A)  # noqa: E731
-    return _where_real(data.y[name], make, jnp.zeros_like(G)).T
+    columns = data.cells[name].by_col
+    return _where_real(data.y[name], lambda: spread(columns, u, A), jnp.zeros_like(G)).T
 
 
 # -- two factors ----------------------------------------------------------------------------------
