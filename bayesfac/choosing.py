@@ -33,7 +33,6 @@ from bayesfac.split import holdout
 
 SHARE = 0.1  # of the training data, held out
 LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
-SWEEPS = 20  # of a method's own update for each candidate
 ROWS = 1 / 3  # of the labelled rows of every task lose their labels, to choose a cut
 TIMES = 3  # such thirds, drawn one by one: the cut is that of all their scores
 LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance
@@ -336,7 +335,7 @@ def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any])
     """Params after a few sweeps of the method's own update, with `values` in the place of settings."""
     update, hyper = method.update, hyper._replace(**values)
     assert update is not None  # `Search` looked
-    return jax.lax.fori_loop(0, SWEEPS, lambda _, p: update(p, data, hyper), p)
+    return jax.lax.fori_loop(0, method.choice_sweeps, lambda _, p: update(p, data, hyper), p)
 
 
 def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:

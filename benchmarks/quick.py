@@ -89,8 +89,9 @@ def problem(part: str, seed: int, quick: bool) -> tuple[str, Numbers, Any, Any, 
         train, test, truth = levelled(
             (40, 30) if quick else (400, 300), 0.3 if quick else 0.1, seed
         )
-        method = "ordinal_mf" if part == "levels" else "urp"
-        return method, {"n_components": 3}, train, test, truth
+        flat = {"pull": 0.0, "eta": 1.3, "alpha": 2.0}  # a prior without preferences
+        method, own = ("ordinal_mf", {}) if part == "levels" else ("urp", flat)
+        return method, {"n_components": 3, **own}, train, test, truth
     if part == "tensor":
         shape, density = ((15, 12, 6), 0.3) if quick else ((60, 50, 20), 0.1)
         data, _ = bf.datasets.make_tensor(shape, 3, density=density, seed=seed)

@@ -163,7 +163,7 @@ PAIRS = {
     ),
     "urp": Pair(
         "urp", "12 x 8 made ratings on 3 levels, 90 %", lambda: ratings(12, 8, 1, 12, 0.9, 0.3, 3),
-        {"n_components": 2, "alpha": 1.5, "eta": 1.5},
+        {"n_components": 2, "alpha": 1.5, "eta": 1.5, "pull": 0.0},
     ),
     "hpf-rank-1": Pair(
         "hpf", "8 x 6 made counts, mean 3", lambda: counts(8, 6, 1, 13, 3.0),

@@ -42,6 +42,11 @@ PRINTED_3_19 = {
     "iPMMMF": (0.4031, 0.4089),
 }
 LEVELS = (1, 2, 3, 4, 5)
+FLAT = {
+    "pull": 0.0,
+    "eta": 1.3,
+    "alpha": 2.0,
+}  # URP as in the paper: nothing pulls the attitudes' tables
 Numbers = dict[str, Any]
 
 
@@ -208,7 +213,12 @@ def methods_3_19(args: Any, chosen: dict[str, tuple[int, float]]) -> Numbers:
         "E-MMMF": ("emmmf", engine, mmmf | {"members": 5}, said),
         "Gibbs MMMF": ("gibbs_mmmf", gibbs, {"n_components": small, "cost": 0.3}, said),
         "HMF": ("hmf", engine, hmf, said),
-        "URP": ("urp", bf.FixedPoint(100, tol=1e-5), {"n_components": min(10, args.d)}, said),
+        "URP": (
+            "urp",
+            bf.FixedPoint(100, tol=1e-5),
+            {"n_components": min(10, args.d), **FLAT},
+            said,
+        ),
         "GP-LVM": ("gplvm", bf.FixedPoint(10), {"n_components": min(10, args.d)}, nearest),
         "Attitude": ("attitude", engine, {"n_components": min(5, args.d), "scale": 0.2}, said),
         "iPMMMF": ("ipmmmf", bf.FixedPoint(20), {"n_components": small, "scale_item": 0.3}, said),

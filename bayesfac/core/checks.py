@@ -36,17 +36,18 @@ def whole(name: str, value: Any, limit: float, of: str) -> None:
         raise ValueError(f"Expected {name} between 1 and {limit} ({of}), got {value!r}")
 
 
-def positive(hyper: Any, *names: str, infinite: bool = False) -> None:
-    """Check that each setting is a number above 0, and finite unless `infinite`."""
+def positive(hyper: Any, *names: str, infinite: bool = False, zero: bool = False) -> None:
+    """Check that each setting is a number above 0, or 0 with `zero`, and finite unless `infinite`."""
     for name in names:
         value = getattr(hyper, name)
         try:
-            valid = (math.isfinite(value) or infinite) and value > 0
+            valid = (math.isfinite(value) or infinite) and (value >= 0 if zero else value > 0)
         except TypeError:
             valid = False
         if not valid:
             kind = "a number" if infinite else "a finite number"
-            raise ValueError(f"Expected {name} to be {kind} above 0, got {value!r}")
+            where = "of at least 0" if zero else "above 0"
+            raise ValueError(f"Expected {name} to be {kind} {where}, got {value!r}")
 
 
 def one_of(hyper: Any, name: str, known: tuple[str, ...]) -> None:

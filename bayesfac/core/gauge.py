@@ -10,9 +10,11 @@ from bayesfac.core.method import Method, Permutation, Rotation, from_sites, gaug
 
 
 def random_copy(key: jax.Array, method: Method, params: Any) -> Any:
-    """The parameters moved by a random element of every symmetry that the method's gauge declares."""
+    """The parameters moved by a random element of every exact symmetry that the method's gauge declares."""
     flat = sites(params)
     for number, symmetry in enumerate(gauge_of(method, flat)):
+        if isinstance(symmetry, Permutation) and not symmetry.exact:
+            continue
         move = random_move(jax.random.fold_in(key, number), symmetry, flat)
         flat = moved(symmetry, flat, *move)
     return from_sites(method, flat)

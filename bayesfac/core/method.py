@@ -55,7 +55,8 @@ class Permutation:
 
     The sites of `signed` may also change sign together, component by component. `forms` are K x K sites
     that are relabelled along both axes. With `modes`, groups of sites, each component may change its sign
-    in an even number of groups: so do products of rows of several modes.
+    in an even number of groups: so do products of rows of several modes. Without `exact`, the prior tells the
+    components apart, but too weakly to keep their order alike in all chains: the joint changes.
     """
 
     axes: Mapping[str, int]
@@ -63,6 +64,7 @@ class Permutation:
     signed: tuple[str, ...] = ()
     forms: tuple[str, ...] = ()
     modes: tuple[tuple[str, ...], ...] = ()
+    exact: bool = True
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -160,6 +162,7 @@ class Method:
                                       complete these settings too, for callers that choose nothing. `Laws`
                                       are candidates that the log score decides. `ready` must not depend on
                                       candidates that are numbers above 0: one program is compiled for all
+    choice_sweeps                     how many sweeps of `update` each candidate gets
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy
@@ -197,6 +200,7 @@ class Method:
     start: Callable[..., Any] | None = None
     held: Callable[..., tuple[str, ...]] = lambda hyper: ()
     choices: Callable[..., Any] | None = None
+    choice_sweeps: int = 20
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
     in_use: Callable[..., int] | None = None

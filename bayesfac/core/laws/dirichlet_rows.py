@@ -3,10 +3,10 @@
 Cells have probabilities P_c = sum_z prod of one share from each table (P(w|x) = sum_z A_xz C_zw), and weights
 n_c. With z of each cell at its best given the laws of the tables, its shares are those of products of
 
-    exp E log A,   so that   ELBO = sum_c n_c log P_c(exp E log) + sum (a - 1) E log A + entropies,
-    conc = a + the expected counts of z.
+    exp E log A,   so that   ELBO = sum_c n_c log P_c(exp E log) + log prior(exp E log) + entropies,
+    conc = 1 + the slopes of both terms in E log A.
 
-The expected counts are exp E log A times the slopes of sum_c n_c log P_c there.
+The slopes of the first term are the expected counts of z; those of a Dirichlet prior are its a - 1.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,14 @@ PROBED = 5000  # cells whose probabilities a probe sums
 
 def record(
     seen: Callable[[Any, Any], tuple[jax.Array, jax.Array]],
-    priors: Callable[[Any], dict[str, float]],
+    log_prior: Callable[[Any, Any], jax.Array],
 ) -> Variational:
     """The record of a method all of whose sites are Dirichlet rows.
 
-    seen(p, data)   the probabilities P_c of the cells at these tables, and their weights n_c
-    priors(hyper)   {field: concentration}
+    seen(p, data)            the probabilities P_c of the cells at these tables, and their weights n_c
+    log_prior(logs, hyper)   the log density of tables with these logarithms, up to a constant; `flat` is that
+                             of Dirichlet rows. If it is not linear in the logarithms, it must be convex, so
+                             that its value at their expectations is a lower bound
     """
 
     def likelihood(p: Any, data: Any) -> jax.Array:
@@ -42,27 +44,32 @@ def record(
     def given(p: Any, data: Any, hyper: Any) -> Any:
         """The laws given z, whose shares are products of the tables p."""
         counts = jax.tree.map(jnp.multiply, p, jax.grad(likelihood)(p, data))
-        own = priors(hyper)
-
-        def law(field: str, table: Any) -> Any:
-            return jax.tree.map(lambda count: {"conc": own[field] + count}, table)
-
-        return p._replace(**{field: law(field, x) for field, x in counts._asdict().items()})
+        own = jax.grad(log_prior)(jax.tree.map(safe_log, p), hyper)
+        return jax.tree.map(lambda n, a: {"conc": 1 + n + a}, counts, own)
 
     def update(q: Any, data: Any, hyper: Any) -> Any:
         return given(each(q, typical), data, hyper)
 
     def expected(q: Any, data: Any, hyper: Any) -> jax.Array:
-        fit = likelihood(each(q, typical), data)
-        for field, logs in each(q, beliefs.expected_log)._asdict().items():
-            fit += (priors(hyper)[field] - 1) * sum(map(jnp.sum, jax.tree.leaves(logs)))
-        return fit
+        return likelihood(each(q, typical), data) + log_prior(each(q, beliefs.expected_log), hyper)
 
     def widened(key: jax.Array, q: Any, data: Any, hyper: Any) -> tuple[Any, jax.Array]:
-        factor = respond(key, q, data, seen)
+        factor = respond(key, q, data, seen, lambda logs: log_prior(logs, hyper))
         return each(q, lambda belief: flatter(belief, factor)), factor
 
     return Variational(given, update, expected, laws, widened, below=True)
+
+
+def flat(concentrations: Callable[[Any], dict[str, float]]) -> Callable[[Any, Any], jax.Array]:
+    """The `log_prior` of Dirichlet rows, from {field: concentration}."""
+
+    def log_prior(logs: Any, hyper: Any) -> jax.Array:
+        total = jnp.zeros(())
+        for name, a in concentrations(hyper).items():
+            total += (a - 1) * sum(map(jnp.sum, jax.tree.leaves(getattr(logs, name))))
+        return total
+
+    return log_prior
 
 
 def each(q: Any, function: Callable[[beliefs.Belief], Any]) -> Any:
@@ -100,17 +107,19 @@ def flatter(belief: beliefs.Belief, factor: jax.Array) -> beliefs.Belief:
     return {"conc": belief["conc"] * wide / total}
 
 
-def respond(key: jax.Array, q: Any, data: Any, seen: Callable) -> jax.Array:
+def respond(
+    key: jax.Array, q: Any, data: Any, seen: Callable, log_prior: Callable[[Any], jax.Array]
+) -> jax.Array:
     """The factor of sds by linear response, for the logarithms of the cells' probabilities.
 
     The moments are m = E log A. A row has the covariance V = diag psi'(conc) - psi'(sum conc) under q; that
-    of all rows together is (V^-1 - the second derivatives of sum n log P in m)^-1.
+    of all rows together is (V^-1 - the second derivatives of sum n log P + log prior in m)^-1.
     """
     logs = each(q, beliefs.expected_log)
 
     def total(logs: Any) -> jax.Array:
         P, weight = seen(jax.tree.map(jnp.exp, logs), data)
-        return jnp.sum(weight * safe_log(P))
+        return jnp.sum(weight * safe_log(P)) + log_prior(logs)
 
     def uncertain(d: Any) -> Any:
         """d without rows that have one share, which is 1."""

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln, logsumexp
 from numpyro.distributions import constraints
 
 from bayesfac.core.kernels.simplex import shift, tilted_rows
@@ -47,3 +48,64 @@ class TiltedDirichlet(dist.Distribution):
             return tilted_rows(key, self.concentration, self.tilt)
         rows = jax.vmap(self.sample)(jax.random.split(key, math.prod(sample_shape)))
         return rows.reshape(*sample_shape, *self.tilt.shape)
+
+
+class MixedDirichlet(dist.Distribution):
+    """Tables with rows that sum to one: a mixture, each part of which has independent Dirichlet rows.
+
+    `log_weight` has an entry for each part, up to a constant, and `concentration` a table for each.
+
+    Examples
+    --------
+    >>> parts = jnp.array([[[9.0, 1.0], [9.0, 1.0]], [[1.0, 9.0], [1.0, 9.0]]])  # both rows, or neither
+    >>> law = MixedDirichlet(jnp.zeros(2), parts)
+    >>> seen = law.given(jnp.array([[5.0, 0.0], [0.0, 0.0]]))
+    >>> bool(seen.mean[1, 0] > 0.8)
+    True
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.independent(constraints.simplex, 1)
+    pytree_data_fields = ("log_weight", "concentration")
+
+    def __init__(self, log_weight: jax.Array, concentration: jax.Array) -> None:
+        self.log_weight = jax.nn.log_softmax(log_weight)
+        self.concentration = concentration
+        super().__init__(log_weight.shape[:-1], concentration.shape[-2:])
+
+    @property
+    def mean(self) -> jax.Array:
+        rows = self.concentration / jnp.sum(self.concentration, -1, keepdims=True)
+        return jnp.einsum("...l,...lkr->...kr", jnp.exp(self.log_weight), rows)
+
+    @property
+    def normalisers(self) -> jax.Array:
+        """The logarithm of the constant of each part."""
+        a = self.concentration
+        return jnp.sum(gammaln(jnp.sum(a, -1)) - jnp.sum(gammaln(a), -1), -1)
+
+    def of_logs(self, logs: jax.Array) -> jax.Array:
+        """The log density of tables with these logarithms, without the largest constant, which would cancel
+        digits: a convex function."""
+        constant = self.normalisers - jnp.max(self.normalisers, -1, keepdims=True)
+        fit = jnp.einsum("...lkr,...kr->...l", self.concentration - 1, logs)
+        return logsumexp(self.log_weight + constant + fit, -1)
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return self.of_logs(safe_log(value)) + jnp.max(self.normalisers, -1)
+
+    def given(self, counts: jax.Array) -> "MixedDirichlet":
+        """The law after multinomial counts, tables x rows x columns, were seen."""
+        old, new = self.concentration, self.concentration + counts[..., None, :, :]
+        rows = jnp.sum(gammaln(new) - gammaln(old), -1)
+        rows += gammaln(jnp.sum(old, -1)) - gammaln(jnp.sum(new, -1))
+        return MixedDirichlet(self.log_weight + jnp.sum(rows, -1), new)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        of_part, of_rows = jax.random.split(key)
+        shape = (*sample_shape, *self.batch_shape)
+        part = jax.random.categorical(of_part, self.log_weight, shape=shape)
+        tables = jnp.broadcast_to(self.concentration, (*shape, *self.concentration.shape[-3:]))
+        a = jnp.take_along_axis(tables, part[..., None, None, None], -3)
+        rows = a.reshape(-1, a.shape[-1])
+        return tilted_rows(of_rows, rows, jnp.zeros_like(rows)).reshape(*shape, *a.shape[-2:])

@@ -3,37 +3,52 @@ r"""User rating profiles (URP): every user a mixture of attitudes, by EM.
 Marlin, "Modeling User Rating Profiles for Collaborative Filtering", NIPS 2003.
 
     P(y_ij = r) = sum_k A_ik B_jkr
-    J(A, B) = - sum_ij log P(y_ij) - (alpha - 1) sum log A - (eta - 1) sum log B
+    J(A, B) = - sum_ij log P(y_ij) - (alpha - 1) sum log A - sum_j log p(B_j)
 
     paper      here     shape
     theta_i    A        users x K           probabilities of a user's attitudes, sum to one
     beta_v^z   B        items x K x R       probabilities of an item's levels given an attitude, sum to one
     z          z        cells               the attitude behind a rating; only Gibbs draws z
-    alpha      alpha    one number for all attitudes, fixed; eta is ours (1 in the paper)
+    alpha      alpha    one number for all attitudes, fixed
+
+The paper has no prior of B: what one attitude learns of an item helps no other, and regularised biases
+predict better. Here attitudes are more or less generous and items better or worse, as biases are:
+
+    B_jk ~ Dirichlet(eta + pull share(h_k + q_j)),   share(t)_r proportional to base_r exp(t x_r)
+    q_j ~ N(0, quality^2), on a grid of numbers, and summed out of p(B_j)
+
+    x_r the levels, with mean 0 and sd 1 under `base`, the shares of levels in the data
+    h_k `habit` times the (k - 1/2)/K quantile of the standard normal law
+    pull how many ratings the prior of a row of B_j is worth; with 0 and eta = 1 B has no prior
 
 Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.VB` does so here, with laws of B
 too (`core/laws/dirichlet_rows.py`). The solver finds the mode of the NumPyro model's joint by exact EM, from
 the posterior A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the
-least expected absolute error. Gauge: the order of the attitudes.
-
-The groups are what the model is for: it predicts worse than regularised biases on MovieLens-100K (figures in
-docs/ratings.md), as nothing that one attitude learns of an item helps the others.
+least expected absolute error. Gauge: the order of the attitudes, exactly where `habit` or `pull` is 0; else
+the prior prefers one order, but may prefer it little.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax.scipy.special import ndtri
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import dirichlet_rows
+from bayesfac.core.laws.dirichlet_rows import record
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
+from bayesfac.core.laws.simplex import MixedDirichlet
 from bayesfac.core.math import inner, normalise, safe_log
 from bayesfac.core.method import Method, Permutation, register
+
+GRID = np.linspace(-2.5, 2.5, 15)  # qualities of items, in standard deviations
+MIDDLE = {"habit": 1.5, "pull": 10.0}  # the middle of candidates
 
 
 class Params(NamedTuple):
@@ -43,23 +58,54 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 5
-    alpha: float = 2.0
-    eta: float = 1.3
+    alpha: float = 1.5
+    eta: float = 1.0
+    pull: float | None = None  # None, as of habit: chosen by held-out ratings, or as in MIDDLE
+    habit: float | None = None
+    quality: float = 0.4
+    base: tuple[float, ...] | None = None  # None: shares of the levels in the data
     levels: tuple[float, ...] | None = None  # None: those of the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = levelled(data, hyper, "urp")
+    count = 1 + np.bincount(np.searchsorted(hyper.levels, data.value), minlength=len(hyper.levels))
+    hyper = checks.filled(hyper, base=tuple((count / count.sum()).tolist()), **MIDDLE)
     checks.at_least_one(hyper, "alpha", "eta")
+    checks.positive(hyper, "pull", "habit", "quality", zero=True)
+    if len(hyper.base) != len(hyper.levels) or not min(hyper.base) > 0:
+        raise ValueError(
+            f"Expected base as {len(hyper.levels)} numbers above 0, one for each level, got {hyper.base}"
+        )
     return hyper
 
 
+def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of the habit, then of the pull."""
+    for name, middle in MIDDLE.items():
+        if getattr(hyper, name) is None and name not in chosen:
+            return [{name: middle * 3.0**step} for step in range(-3, 4)]
+    return []
+
+
+def tables(hyper: Hyper) -> MixedDirichlet:
+    """The prior of an item's table B_j, with a part for each quality on the grid."""
+    base, levels = np.array(hyper.base), np.array(hyper.levels)
+    x = levels - base @ levels
+    x /= np.sqrt(base @ x**2)
+    habit = ndtri((np.arange(hyper.n_components) + 0.5) / hyper.n_components)
+    tilt = hyper.habit * habit + hyper.quality * GRID[:, None]
+    share = jax.nn.softmax(np.log(base) + tilt[..., None] * x, -1)
+    return MixedDirichlet(jnp.asarray(-(GRID**2) / 2), hyper.eta + hyper.pull * share)
+
+
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Random rows near the uniform, different enough to break the symmetry of the attitudes."""
+    """Random rows near the means of the prior, different enough to break the symmetry of the attitudes."""
     ka, kb = jax.random.split(key)
     K, R = hyper.n_components, len(hyper.levels)
     A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_users,))
-    return Params(A, jax.random.dirichlet(kb, jnp.full(R, 5.0), (data.n_items, K)))
+    near = 1 + 4 * R * tables(hyper).mean
+    return Params(A, jax.random.dirichlet(kb, near, (data.n_items, K)))
 
 
 def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> jax.Array:
@@ -78,19 +124,24 @@ def log_likelihood(p: Params, data: Ratings) -> jax.Array:
     return jnp.sum(safe_log(seen(p, data)[0]))
 
 
+def log_prior(logs: Params, hyper: Hyper) -> jax.Array:
+    """log p(A, B) up to a constant, as a function of log A and log B."""
+    return (hyper.alpha - 1) * jnp.sum(logs.A) + jnp.sum(tables(hyper).of_logs(logs.B))
+
+
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    prior = (hyper.alpha - 1) * jnp.sum(safe_log(p.A)) + (hyper.eta - 1) * jnp.sum(safe_log(p.B))
-    return -log_likelihood(p, data) - prior
+    return -log_likelihood(p, data) - log_prior(jax.tree.map(safe_log, p), hyper)
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """One EM iteration: both blocks from the same posterior of z.
+    """One EM iteration: both blocks from the same posterior of z, and of the items' qualities.
 
-    The expected counts sum_j A_ik B_jkr / P(y_ij = r) are the parameters times the log likelihood's slopes.
+    The expected counts sum_j A_ik B_jkr / P(y_ij = r) are the parameters times the slopes of the log
+    likelihood. To them come the slopes of the log prior in log A and log B.
     """
     counts = jax.tree.map(jnp.multiply, p, jax.grad(log_likelihood)(p, data))
-    A = normalise(hyper.alpha - 1 + counts.A, p.A)
-    return Params(A, normalise(hyper.eta - 1 + counts.B, p.B))
+    prior = jax.grad(log_prior)(jax.tree.map(safe_log, p), hyper)
+    return jax.tree.map(lambda n, a, old: normalise(n + a, old), counts, prior, p)
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
@@ -105,30 +156,31 @@ def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.
 
 
 def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
-    """B_jk | z, y: a Dirichlet with the counts of each level that attitude k gave item j."""
-    return dist.Dirichlet(jnp.full_like(p.B, hyper.eta).at[data.cells.col, z, codes(data)].add(1))
+    """B_j | z, y: the prior with the counts of each level that each attitude gave item j."""
+    counts = jnp.zeros_like(p.B).at[data.cells.col, z, codes(data)].add(1)
+    return tables(hyper).given(counts)
 
 
-VARIATIONAL = dirichlet_rows.record(seen, lambda hyper: {"A": hyper.alpha, "B": hyper.eta})
+VARIATIONAL = record(seen, log_prior)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
-    (n, m), K, R = data.shape, hyper.n_components, len(hyper.levels)
+    (n, m), K = data.shape, hyper.n_components
     with numpyro.plate("user", n):
         A = numpyro.sample("A", dist.Dirichlet(jnp.full(K, hyper.alpha)))
-    with numpyro.plate("item", m, dim=-2), numpyro.plate("attitude", K, dim=-1):
-        B = numpyro.sample("B", dist.Dirichlet(jnp.full(R, hyper.eta)))
+    with numpyro.plate("item", m):
+        B = numpyro.sample("B", tables(hyper))
     score = safe_log(probabilities(A, B, data.cells)).T
     with numpyro.plate("cell", score.shape[0]):
         numpyro.sample("rating", Levels(hyper.levels, score), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; a user or item without training data has the prior mean, which is uniform."""
+    """The levels; a user or item without training data has the mean of the prior."""
     A, B = p
     if isinstance(query, Query):
         A = jnp.concatenate([A, jnp.full_like(A[:1], 1 / A.shape[-1])])
-        B = jnp.concatenate([B, jnp.full_like(B[:1], 1 / B.shape[-1])])
+        B = jnp.concatenate([B, tables(hyper).mean[None].astype(B.dtype)])
         # codes of new labels are -1, or less where features were given, which urp does not read
         row, col = jnp.asarray(query.row), jnp.asarray(query.col)
         query = Query(jnp.where(row < 0, len(A) - 1, row), jnp.where(col < 0, len(B) - 1, col))
@@ -138,16 +190,16 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     """Seven users, five items, four levels; concentrations above 1 keep the mode off the boundary."""
     data = few_ratings(key, levels=4)
-    return data, prepare(data, Hyper(3, alpha=1.4, eta=1.2))
+    return data, prepare(data, Hyper(3, alpha=1.4, eta=1.2, pull=4.0))
 
 
 # fmt: off
 METHOD = register(Method(
     name="urp", cite="marlin2003urp", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare,
+    update=update, prepare=prepare, choices=choices, choice_sweeps=80,
     conditionals={"A": conditional_A, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
-    gauge=(Permutation({"A": 1, "B": 1}, "attitude"),),
+    gauge=(Permutation({"A": 1, "B": 1}, "attitude", exact=False),),
     dims={"A": ("user", "attitude"), "B": ("item", "attitude", "level")},
 ))
 # fmt: on

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.views import Views
-from bayesfac.core.laws import dirichlet_rows
+from bayesfac.core.laws.dirichlet_rows import flat, record
 from bayesfac.core.math import inner
 
 
@@ -23,7 +23,5 @@ def words_of_views(p: Any, data: Views) -> tuple[jax.Array, jax.Array]:
     return jnp.concatenate(found), jnp.concatenate([data.y[name] for name, _ in views])
 
 
-ONE_VIEW = dirichlet_rows.record(words, lambda hyper: {"A": hyper.a, "C": hyper.c})
-VIEWS = dirichlet_rows.record(
-    words_of_views, lambda hyper: {"A": hyper.a, "B": hyper.b, "C": hyper.c}
-)
+ONE_VIEW = record(words, flat(lambda hyper: {"A": hyper.a, "C": hyper.c}))
+VIEWS = record(words_of_views, flat(lambda hyper: {"A": hyper.a, "B": hyper.b, "C": hyper.c}))

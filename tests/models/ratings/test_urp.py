@@ -1,15 +1,18 @@
 """URP: one EM step by loops, what Gibbs and EM share, and what the paper promises."""
 
 from itertools import permutations
+from statistics import NormalDist
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import dirichlet
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings.urp import GRID, tables
 
 URP = REGISTRY["urp"]
 
@@ -22,10 +25,38 @@ def case():
     return data, h, p, np.array(p.A), np.array(p.B), cells
 
 
+def concentrations(h):
+    """The prior's concentrations, for each quality on the grid: qualities x K x R."""
+    K, levels, base = h.n_components, np.array(h.levels), np.array(h.base)
+    mean = (base * levels).sum()
+    x = (levels - mean) / (base * (levels - mean) ** 2).sum() ** 0.5
+    found = np.zeros((len(GRID), K, len(levels)))
+    for number, t in enumerate(GRID):
+        for k in range(K):
+            tilt = h.habit * NormalDist().inv_cdf((k + 0.5) / K) + h.quality * t
+            share = base * np.exp(tilt * x)
+            found[number, k] = h.eta + h.pull * share / share.sum()
+    return found
+
+
+def parts_of_tables(B, h):
+    """The log density of every item's table and each quality on the grid, jointly."""
+    weight = np.exp(-(GRID**2) / 2)
+    found = np.zeros((len(B), len(GRID)))
+    for number, a in enumerate(concentrations(h)):
+        for j, table in enumerate(B):
+            rows = [dirichlet(a_k).logpdf(row) for a_k, row in zip(a, table, strict=True)]
+            found[j, number] = np.log(weight[number] / weight.sum()) + sum(rows)
+    return found
+
+
 def golden(method):
     """One EM step on the example, the posterior of z written out rating by rating."""
     data, h, p, A, B, cells = case()
-    a, b = np.full(A.shape, h.alpha - 1), np.full(B.shape, h.eta - 1)
+    a, b = np.full(A.shape, h.alpha - 1), np.zeros(B.shape)
+    for j, of_parts in enumerate(parts_of_tables(B, h)):
+        weight = np.exp(of_parts - of_parts.max())
+        b[j] = np.einsum("l,lkr->kr", weight / weight.sum(), concentrations(h) - 1)
     for i, j, r in cells:
         total = sum(A[i, k] * B[j, k, r] for k in range(A.shape[1]))
         for k in range(A.shape[1]):
@@ -44,7 +75,8 @@ def test_golden_step():
 def test_objective_by_hand():
     data, h, p, A, B, cells = case()
     fit = sum(np.log(A[i] @ B[j, :, r]) for i, j, r in cells)
-    prior = (h.alpha - 1) * np.log(A).sum() + (h.eta - 1) * np.log(B).sum()
+    prior = (h.alpha - 1) * np.log(A).sum() + np.logaddexp.reduce(parts_of_tables(B, h), 1).sum()
+    prior -= len(B) * float(np.max(tables(h).normalisers))  # which the objective leaves out
     np.testing.assert_allclose(URP.objective(p, data, h), -fit - prior, rtol=1e-12)
 
 
@@ -59,14 +91,15 @@ def test_em_counts_what_gibbs_draws():
     expected = (h.alpha - 1 + counts) / (h.alpha - 1 + counts).sum(-1, keepdims=True)
     np.testing.assert_allclose(new, expected, rtol=1e-10)
     drawn = URP.augment(p, data, h).sample(jax.random.key(0))
-    rows = URP.conditionals["B"](p, data, h, drawn).concentration
-    np.testing.assert_allclose(rows.sum() - B.size * h.eta, len(data))
+    law = URP.conditionals["B"](p, data, h, drawn)
+    counts = law.concentration - concentrations(h)
+    np.testing.assert_allclose(counts.sum((0, 2, 3)), np.full(len(GRID), len(data)))
 
 
 def test_flat_priors_are_maximum_likelihood():
-    """With alpha = eta = 1 nothing but the paper's likelihood is left, and EM never lowers it."""
+    """With alpha = eta = 1 and no pull nothing but the paper's likelihood is left; EM never lowers it."""
     data, h, p, _, _, cells = case()
-    h, likelihood = h._replace(alpha=1.0, eta=1.0), []
+    h, likelihood = h._replace(alpha=1.0, eta=1.0, pull=0.0), []
     for _ in range(30):
         p = URP.update(p, data, h)
         A, B = np.asarray(p.A), np.asarray(p.B)
@@ -113,7 +146,11 @@ def test_new_users_and_items_are_answered_from_the_prior():
     _, h, p, A, B, _ = case()
     found = np.asarray(URP.predict(p, Query(np.array([-1, 2, -1]), np.array([1, -1, -1])), h).probs)
     np.testing.assert_allclose(found[0], B[1].mean(0), rtol=1e-10)
-    np.testing.assert_allclose(found[1:], 1 / 4, rtol=1e-10)
+    a = concentrations(h)
+    weight = np.exp(-(GRID**2) / 2)
+    prior = np.einsum("l,lkr->kr", weight / weight.sum(), a / a.sum(-1, keepdims=True))
+    np.testing.assert_allclose(found[1], A[2] @ prior, rtol=1e-10)
+    np.testing.assert_allclose(found[2], prior.mean(0), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +158,8 @@ def test_new_users_and_items_are_answered_from_the_prior():
     [
         ({"alpha": 0.9}, "concentration alpha of at least 1"),
         ({"eta": 0.5}, "concentration eta of at least 1"),
+        ({"pull": -1.0}, "pull to be a finite number of at least 0"),
+        ({"base": (0.5, 0.5)}, "base as 4 numbers above 0"),
         ({"n_components": 6}, "n_components between 1 and 5"),
         ({"levels": (1.0, 2.0)}, "Expected the levels of the data"),
     ],
