@@ -19,6 +19,9 @@ from bayesfac.inference.gibbs import Gibbs
 if TYPE_CHECKING:
     from bayesfac.api import Fit
 
+# features that are labels of the other side: which users rated an item, and which items a user rated
+PATTERNS = {"user": "implicit_item_feature", "item": "implicit_user_feature"}
+
 
 def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "Fit":
     """The fit to all of these ratings; see `Fit.update`. `refit` is `bf.fit`."""
@@ -60,13 +63,14 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
 
 def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
     """{site: value} of the last draw of a chain, for the users and items of `data`; new ones have the mean
-    of the known ones."""
+    of the known ones, also where they are features."""
     start = {site: np.asarray(value[chain, -1]) for site, value in fit._as_draws().items()}
     for axis, index in describe(data).coords.items():
         at = positions_of(fit.data.coords[axis], index)
         for site, value in start.items():
-            if axis in (dims := site_dims(fit.method, site)):
-                along = dims.index(axis)
+            for along, name in enumerate(site_dims(fit.method, site)):
+                if name not in (axis, PATTERNS.get(axis)):
+                    continue
                 mean = value.mean(along, keepdims=True)
                 start[site] = np.concatenate([value, mean], along).take(at, along)  # -1: the mean
     return start

@@ -5,6 +5,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
+from bayesfac.updating import grown
 
 DATA, TRUTH = bf.datasets.make_gaussian(24, 16, 2, density=0.6, seed=1)
 FRAME = DATA.frame()
@@ -33,6 +34,15 @@ def test_a_fit_that_was_saved_thinned_goes_on_with_as_many_draws(tmp_path):
     late = few.update(DATA, sweeps=2)
     assert late.draws["U"].shape == (2, 7, 24, 2) and late.stats["lp"].shape == (2, 7)
     assert (late.engine.draws, late.engine.thin, late.engine.warmup) == (7, 6, 2)
+
+
+def test_new_users_and_items_are_new_features_too():
+    """Where the pattern of the ratings is a feature; a shorter table of features would be read past its end."""
+    fit = bf.fit("fm", EARLY, bf.Gibbs(5, 5, 1), implicit=True, **TOLD)
+    begun = grown(fit, DATA, 0)
+    assert begun["B.implicit_user"].shape == (16, 2) and begun["C.implicit_item"].shape == (24, 1)
+    for site in ("B.implicit_item", "C.implicit_user"):
+        np.testing.assert_array_equal(begun[site][:14], fit.draws[site][0, -1, :14])
 
 
 def test_a_point_goes_on_to_the_minimum():
