@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayesfac import new_rows
 from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
@@ -145,7 +146,12 @@ def _as_training(
     data = data.on(card.coords[other], other)
     if fit.method.reads_features and card.encodings:
         data = data.encoded(card.encodings, (rows,))
-    return fit.method.ready(data, fit.hyper), held
+    data = fit.method.ready(data, fit.hyper)
+    pattern = f"implicit_{other}"  # the new rows would be its columns
+    if pattern in data.x:
+        size = len(card.coords[other]), held[f"B.{pattern}"].shape[2]
+        data = data.replaced(x=data.x | {pattern: no_features(*size)})
+    return data, held
 
 
 def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -37,7 +37,7 @@ def test_a_fit_that_was_saved_thinned_goes_on_with_as_many_draws(tmp_path):
 
 
 def test_new_users_and_items_are_new_features_too():
-    """Where the pattern of the ratings is a feature; a shorter table of features would be read past its end."""
+    """Where the pattern of ratings is a feature; a shorter table of features would be read past its end."""
     fit = bf.fit("fm", EARLY, bf.Gibbs(5, 5, 1), implicit=True, **TOLD)
     begun = grown(fit, DATA, 0)
     assert begun["B.implicit_user"].shape == (16, 2) and begun["C.implicit_item"].shape == (24, 1)

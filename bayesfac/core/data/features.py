@@ -249,6 +249,11 @@ def to_predict(parts: list[Any]) -> Features:
     return Design(reading.real(np.concatenate([np.zeros((1, width)), *parts])))
 
 
+def no_features(rows: int, width: int) -> SparseDesign:
+    """Features of which none is known."""
+    return _sparse_design(sp.csr_matrix((rows, width)))
+
+
 def _sparse_design(table: sp.csr_matrix) -> SparseDesign:
     coo = sp.coo_matrix(table)
     cells = Cells(coo.row.astype(np.int32), coo.col.astype(np.int32), coo.shape)

@@ -78,3 +78,16 @@ def test_there_is_no_level_beside_thresholds():
     data, hyper = ORDINAL.example(jax.random.key(0))
     p = ORDINAL.init(jax.random.key(1), data, hyper)
     assert p.level is None and machine.level_of(p, "user") == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:ordinal_fm did not converge")
+def test_more_new_users_than_training_had_with_the_pattern_of_ratings():
+    """The users of training are features of items; new users would be read past the end of that table."""
+    ratings = bf.datasets.make_ratings(300, 12, 2, seed=0)
+    fit = bf.fit(
+        "ordinal_fm", ratings.of_users(0, 10), bf.LBFGS(20), scales="joint", n_components=2,
+        implicit=True, progress=False,
+    )  # fmt: skip
+    few = ratings.of_users(10, 14)
+    alone, together = (fit.fold_in(new).predict(few) for new in (few, ratings.of_users(10, 300)))
+    np.testing.assert_allclose(together.mean, alone.mean, atol=1e-3)
