@@ -87,27 +87,33 @@ class Labels(ClassifierMixin, Estimator):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Labels above the cut, or the most probable class; with `return_std` also the sd of every label."""
-        mean, sd = self._ask(X)
-        answer = (
-            self.classes_[mean.argmax(1)] if self._single else (mean > self.fit_.cut).astype(int)
-        )
+        fit, new = self._ask(X)
+        mean, sd = _moments(fit, new)
+        if self._single:
+            answer = self.classes_[self._scores(fit, new).argmax(1)]
+        else:
+            answer = (mean > self.fit_.cut).astype(int)
         return (answer, sd) if return_std else answer
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities, rows x labels; those of classes sum to one."""
-        mean = np.clip(self._ask(X)[0], 0, 1)
+        mean = np.clip(_moments(*self._ask(X))[0], 0, 1)
         return mean / mean.sum(1, keepdims=True) if self._single else mean
 
-    def _ask(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of every row and label."""
+    def _ask(self, X: Any) -> tuple[Fit, slice]:
+        """A fit that holds these rows, and where they stand in it."""
         check_is_fitted(self)
-        table, known = self._read(X, reset=False), 0
+        table = self._read(X, reset=False)
         if self._train is None:
-            fit = self.fit_.fold_in(Tasks(table.container, constant=self.constant))
-        else:
-            fit, known = self._beside(*self._train, table), len(self._train[0].rows)
-        both = fit.everywhere()
-        return both.mean[known:].astype(float), both.sd[known:].astype(float)
+            table = table._replace(rows=pd.RangeIndex(len(table.rows)))
+            return self.fit_.fold_in(Tasks(table.container, constant=self.constant)), slice(None)
+        return self._beside(*self._train, table), slice(len(self._train[0].rows), None)
+
+    def _scores(self, fit: Fit, new: slice) -> np.ndarray:
+        """Scores of the classes before they are clipped: far rows have several probabilities of .999."""
+        rows = fit.data.coords["row"][new]
+        cells = np.repeat(rows, len(self.classes_)), np.tile(self.classes_, len(rows))
+        return fit.predict(cells).score.reshape(len(rows), -1)
 
     def _beside(self, old: Table, truth: pd.DataFrame, new: Table) -> Fit:
         """Fit again, from the end of the first fit, to training rows and, without labels, new rows."""
@@ -118,3 +124,9 @@ class Labels(ClassifierMixin, Estimator):
         own = self.fit_
         hyper = {name: getattr(own.hyper, name) for name in settings(self.method)}
         return run(self.method, data, own.engine, seed=own.seed, init=own, progress=False, **hyper)
+
+
+def _moments(fit: Fit, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd of every label of some rows."""
+    both = fit.everywhere()
+    return both.mean[rows].astype(float), both.sd[rows].astype(float)

@@ -60,6 +60,16 @@ def test_classes_are_labels_of_which_every_row_has_one():
         own.fit(X, np.stack([GROUP, 2 * GROUP], 1))
 
 
+def test_far_rows_have_the_class_of_the_highest_score():
+    """Several of their probabilities are .999, the end of the scale: the first class was predicted."""
+    group = np.arange(80) % 4
+    near = 2 * np.eye(4)[group] + np.random.default_rng(0).normal(size=(80, 4)) / 2
+    far = 12 * np.eye(4) + np.array([0, 6, 6, 6])[:, None] * np.eye(4)[0]
+    own = estimators.cplst().fit(near, group)
+    assert (own.fit_.fold_in(bf.Tasks(far)).everywhere().mean.max(1) > 0.9989).all()
+    np.testing.assert_array_equal(own.predict(far), range(4))
+
+
 def test_two_numbers_that_are_no_labels_are_refused():
     """scikit-learn calls them an indicator of labels: every label of 1 and 2 was predicted as 1."""
     for name in ("leml", "heres"):
