@@ -132,7 +132,8 @@ def settings(method: Method) -> dict[str, Any]:
 def _several(X: Any) -> dict[str, Any] | None:
     """Views by name, or None where X is one matrix."""
     if isinstance(X, pd.DataFrame) and X.columns.nlevels == 2:
-        return {name: X[name] for name in X.columns.unique(0)}
+        named = X if X.index.is_unique else X.reset_index(drop=True)
+        return {name: named[name] for name in X.columns.unique(0)}
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         return {f"view{i}": x for i, x in enumerate(X)}
     return dict(X) if reading.is_named(X) else None

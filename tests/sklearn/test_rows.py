@@ -177,6 +177,12 @@ def test_a_table_with_two_levels_of_columns_is_split_row_by_row():
     assert pipe.fit(table, GROUP).score(table, GROUP) == 1
 
 
+def test_rows_of_views_may_share_a_label_as_those_of_one_matrix_may():
+    table = pd.concat({"l": pd.DataFrame(COUNTS[:, :4]), "r": pd.DataFrame(COUNTS[:, 4:])}, axis=1)
+    own = estimators.mvplsa(n_components=2, n_topics=2, engine=FEW, random_state=0).fit(table)
+    np.testing.assert_allclose(own.transform(table.iloc[[3, 3]]), own.transform(table)[[3, 3]])
+
+
 # ---------------------------------------------------------------------- and back
 
 
