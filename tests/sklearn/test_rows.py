@@ -183,6 +183,13 @@ def test_rows_of_views_may_share_a_label_as_those_of_one_matrix_may():
     np.testing.assert_allclose(own.transform(table.iloc[[3, 3]]), own.transform(table)[[3, 3]])
 
 
+def test_names_of_columns_are_forgotten_by_a_fit_to_views():
+    own = estimators.mvplsa(n_components=2, n_topics=2, engine=FEW)
+    own.fit(pd.DataFrame(COUNTS, columns=list("abcdef")))
+    own.fit([COUNTS[:, :4], COUNTS[:, 4:]])
+    assert own.n_features_in_ == 6 and not hasattr(own, "feature_names_in_")
+
+
 # ---------------------------------------------------------------------- and back
 
 
