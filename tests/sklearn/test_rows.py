@@ -190,6 +190,11 @@ def test_names_of_columns_are_forgotten_by_a_fit_to_views():
     assert own.n_features_in_ == 6 and not hasattr(own, "feature_names_in_")
 
 
+def test_rows_without_words_may_be_all_rows():
+    own = made("plsa").fit(COUNTS)
+    np.testing.assert_allclose(own.transform(np.zeros((2, 6))), 0.5)
+
+
 # ---------------------------------------------------------------------- and back
 
 

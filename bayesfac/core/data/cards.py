@@ -292,7 +292,7 @@ def _tasks_card(data: Tasks) -> Card:
         summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
     rng = np.random.default_rng(0)
     row = _stratified(stored, PROBES, rng)
-    label = _stratified(positive, len(row), rng) if len(positive) else row[:0]
+    label = _stratified(positive, len(row), rng)
     label = rng.permutation(np.resize(label, len(row))) if len(label) else label
     probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
     probe = probe.drop_duplicates(ignore_index=True)
@@ -303,8 +303,8 @@ def _tasks_card(data: Tasks) -> Card:
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """One random position from each of `size` strata of equal size, sorted by activity."""
     order = np.lexsort((rng.random(len(activity)), activity))
-    strata = np.array_split(order, max(1, min(size, len(order))))
-    return np.array([rng.choice(part) for part in strata])
+    strata = np.array_split(order, min(size, len(order))) if len(order) else []
+    return np.array([rng.choice(part) for part in strata], int)
 
 
 def _labels(kind: str, wanted: list[str], query: Any) -> pd.DataFrame:
