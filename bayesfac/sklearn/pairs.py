@@ -59,7 +59,8 @@ class Cells(RegressorMixin, Estimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of every value, with `return_std` also its standard deviation."""
         check_is_fitted(self)
-        prediction = self.fit_.predict(self._labels(X, reset=False))
+        labels = self._labels(X, reset=False).values()
+        prediction = self.fit_.predict(dict(zip(self.fit_.data.coords, labels, strict=True)))
         return (prediction.mean, prediction.sd) if return_std else prediction.mean
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

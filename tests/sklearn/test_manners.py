@@ -286,6 +286,15 @@ def test_cells_are_a_regression():
     np.testing.assert_allclose(unnamed.predict(X.to_numpy()), mean, rtol=1e-4, atol=1e-4)
 
 
+def test_cells_are_found_without_the_names_of_their_columns():
+    frame = bf.datasets.make_tensor((12, 8, 5), 2, density=0.8, seed=0)[0].frame()
+    X, y = frame.iloc[:, :3], frame["value"].to_numpy()
+    own = pairs.cp(n_components=1, engine=FEW).fit(X, y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        found = own.predict(X.to_numpy())
+    np.testing.assert_array_equal(found, own.predict(X))
+
+
 def test_cells_of_two_labels_are_refused():
     with pytest.raises(ValueError, match="Expected X with 3 or more columns of labels, got 2"):
         pairs.cp().fit([["ann", "x"]], [1.0])
