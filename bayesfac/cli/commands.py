@@ -248,6 +248,8 @@ def data_split(args: argparse.Namespace) -> int:
     for target in targets:
         if target.exists() and Path(args.data).exists() and target.samefile(args.data):
             raise FileExistsError(f"Expected another folder as --out, got the one of {args.data}")
+    if (out := Path(args.out)).exists() and not out.is_dir():
+        raise NotADirectoryError(f"Expected a folder as --out, got the file {out}")
     ratings = _data(args.data, "ratings", args)
     parts = split.holdout(ratings, args.fraction, seed=args.seed, by=args.by)
     for target, part in zip(targets, parts, strict=True):

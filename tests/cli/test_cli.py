@@ -376,6 +376,10 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("recommend none --out best.xlsx", "a .csv or .parquet file as --out, got best.xlsx"),
         ("data fetch movielens", "did you mean 'movielens-1"),
         ("data split ratings --fraction 2", "fraction between 0 and 1, got 2.0"),
+        ("data split good.csv --out good.csv", "Expected a folder as --out, got the file good.csv"),
+        (
+            "VB(widen=...) as True or False, got 'no'",
+        ),
         ("data split digits", "Expected ratings, got the data set 'digits'"),
     ],
 )
