@@ -25,6 +25,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     check_sites,
+    is_number,
     named,
     paced,
     program,
@@ -76,7 +77,7 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         check_settings(self, max_iter=1, restarts=1, every=1)
-        valid = self.tol is None or 0 <= self.tol < 1
+        valid = self.tol is None or (is_number(self.tol) and 0 <= self.tol < 1)
         require(valid, f"Expected FixedPoint(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:

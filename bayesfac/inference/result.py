@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -267,13 +267,25 @@ def require(condition: bool, message: str) -> None:
 
 
 def check_settings(engine: Any, **least: int) -> None:
-    """Whole numbers of at least `least`, and `save_every` in seconds: 0 at every look, infinity never."""
+    """Whole numbers of at least `least`; `save_every` in seconds: 0 at every look, infinity never; and
+    numbers and switches where the defaults are."""
     name = type(engine).__name__
     for setting, low in least.items():
         value = getattr(engine, setting)
         checks.whole_number(f"{name}({setting}=...)", value, low)
         object.__setattr__(engine, setting, int(value))  # files and digests know no NumPy numbers
     seconds = engine.save_every
-    number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
-    require(number and seconds >= 0, f"Expected {name}(save_every=...) in seconds, got {seconds!r}")
+    valid = is_number(seconds) and seconds >= 0
+    require(valid, f"Expected {name}(save_every=...) in seconds, got {seconds!r}")
     object.__setattr__(engine, "save_every", float(seconds))
+    for each in fields(engine):
+        value, what = getattr(engine, each.name), f"{name}({each.name}=...)"
+        if isinstance(each.default, bool):  # the text "no" would count as True
+            require(value in (True, False), f"Expected {what} as True or False, got {value!r}")
+        elif isinstance(each.default, float):
+            require(is_number(value), f"Expected {what} as a number, got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a real number, which True is not."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -378,8 +378,10 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("data split ratings --fraction 2", "fraction between 0 and 1, got 2.0"),
         ("data split good.csv --out good.csv", "Expected a folder as --out, got the file good.csv"),
         (
+            "fit bpmf ratings --engine vb --with widen=no",
             "VB(widen=...) as True or False, got 'no'",
         ),
+        ("fit pmf ratings --with tol=small", "FixedPoint(tol=...) in [0, 1), got 'small'"),
         ("data split digits", "Expected ratings, got the data set 'digits'"),
     ],
 )
