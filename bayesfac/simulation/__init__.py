@@ -260,7 +260,8 @@ def _engine(method: Method, engine: str, settings: Mapping[str, Any]) -> Any:
         )
     for name in settings:
         if name not in SETTINGS[engine]:
-            raise LookupError(unknown(f"setting of sbc by {engine}", name, SETTINGS[engine]))
+            known = ("draws", "warmup", "thin", *SETTINGS[engine])
+            raise LookupError(unknown(f"setting of sbc by {engine}", name, known))
     return ENGINES[engine](**settings)
 
 

@@ -337,7 +337,7 @@ def test_p_is_the_smallest_after_correction(pmf):
     [
         (LookupError, {"engine": "gibs"}, "did you mean 'Gibbs'"),
         (ValueError, {"method": "mmmf"}, "declares no conditionals"),
-        (LookupError, {"guide": "normal"}, "Unknown setting of sbc by Gibbs 'guide'"),
+        (LookupError, {"guide": "normal"}, "by Gibbs 'guide'. Known: draws, warmup, thin$"),
         (ValueError, {"engine": "SVI", "guide": "norm"}, "guide"),
         (ValueError, {"replications": 3}, "replications to be a whole number from 10 on, got 3"),
         (ValueError, {"thin": 0}, "thin to be a whole number from 1 on, got 0"),
