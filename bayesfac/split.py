@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import as_read
+from bayesfac.core.data.reading import as_read, plain
 from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
@@ -268,7 +268,7 @@ def _per_user(
     if len(few):
         raise ValueError(
             f"Expected more than {held_out} rating(s) of every user, got {count[few[0]]} of user "
-            f"{ratings.users[few[0]]!r} ({len(few)} such users)"
+            f"{plain(ratings.users[few[0]])!r} ({len(few)} such users)"
         )
     shuffled = rng.permutation(len(ratings))
     order = shuffled[np.argsort(ratings.user[shuffled], kind="stable")]  # by user, random within

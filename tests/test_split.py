@@ -142,6 +142,7 @@ def test_real_valued_views_are_refused():
 
 
 FEW = Ratings(["ann", "ann", "bob"], ["x", "y", "x"], [1.0, 2.0, 3.0])
+ONE = Ratings([5, 5, 7], ["x", "y", "x"], [1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,7 @@ FEW = Ratings(["ann", "ann", "bob"], ["x", "y", "x"], [1.0, 2.0, 3.0])
         (lambda: split.k_fold(FEW, 1), "folds to be a whole number between 2 and 3"),
         (lambda: split.k_fold(FEW, 4), "folds to be a whole number between 2 and 3"),
         (lambda: split.weak_generalisation(FEW), r"more than 1 .*got 1 of user 'bob'"),
+        (lambda: split.weak_generalisation(ONE), r"got 1 of user 7 \(1 such users\)"),
         (lambda: split.weak_generalisation(FEW, 0), "held_out to be a whole number from 1 on"),
         (lambda: split.strong_generalisation(FEW, 2), "between 1 and 1 users to set apart"),
         (lambda: split.strong_generalisation(FEW, 1, 5), "more than 5"),
