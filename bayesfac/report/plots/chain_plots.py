@@ -80,7 +80,7 @@ def posterior_pictures(
     pictures = []
     if diagnosis.kind == "sampler":
         pictures += [trace(name, tree, rows), ranks(name, tree), ess_growth(name, tree, rows)]
-    pictures.append(distributions(name, tree))
+    pictures.append(distributions(name, tree, rows if diagnosis.kind == "sampler" else None))
     if "energy" in fit.stats and apart(fit) == 1:  # of successive transitions
         pictures.append(energy(name, fit))
     if test is not None and fit.data.kind == "Ratings":
@@ -139,13 +139,17 @@ def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     figure = arviz_versions.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
     _label(figure, "draw", "value")
     how = "Chains (colours) should overlap like one band of noise, with no slope and no jump."
+    text = f"Here: the largest R-hat shown is {rows['r_hat'].max():.3f}."
+    return Picture(figure, f"Trace of {name}", how, Finding(_agreement(rows), text))
+
+
+def _agreement(rows: pd.DataFrame) -> str:
+    """The level of the worst R-hat of these rows."""
     r_hat = rows["r_hat"]
     levels = [
         judge_rhat(g, r_hat[belongs(rows["quantity"])].max()) for g, belongs in GROUPS.items()
     ]
-    text = f"Here: the largest R-hat shown is {r_hat.max():.3f}."
-    finding = Finding(max(levels, key=LEVELS.index), text)
-    return Picture(figure, f"Trace of {name}", how, finding)
+    return max(levels, key=LEVELS.index)
 
 
 def ranks(name: str, tree: xr.DataTree) -> Picture:
@@ -194,8 +198,8 @@ def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     return Picture(figure, f"Growth of the ESS of {name}", how, finding)
 
 
-def distributions(name: str, tree: xr.DataTree) -> Picture:
-    """The posterior distribution of each quantity."""
+def distributions(name: str, tree: xr.DataTree, rows: pd.DataFrame | None) -> Picture:
+    """The posterior distribution of each quantity; `rows` of the table of diagnostics, of chains only."""
     # drawn below, as version 0.8 of ArviZ rounds their places
     ours = ("point_estimate", "point_estimate_text", "credible_interval")
     visuals = dict.fromkeys(ours, False)
@@ -206,9 +210,15 @@ def distributions(name: str, tree: xr.DataTree) -> Picture:
             axes.plot(np.quantile(values, [0.05, 0.95]), [0, 0], **bar)
             axes.plot(float(values.mean()), 0, "o", color="black", ms=5)
     _label(figure, "value", "")
-    how = "Line: density of the draws; dot and bar: mean and central 90 % interval."
-    text = "Two humps would mean that the chains found two explanations."
-    return Picture(figure, f"Posterior of {name}", how, Finding("good", text))
+    how = (
+        "Line: density of the draws; dot and bar: mean and central 90 % interval. Two humps may mean that "
+        "the chains found two explanations."
+    )
+    level = "good" if rows is None else _agreement(rows)
+    text = "Here: chains differ, and a curve mixes what they found."
+    if level == "good":
+        text = "Here: all draws are of one law." if rows is None else "Here: the chains agree."
+    return Picture(figure, f"Posterior of {name}", how, Finding(level, text))
 
 
 def energy(name: str, fit: Any) -> Picture:

@@ -2,10 +2,11 @@
 
 import arviz_base
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayesfac.report.diagnostics.diagnose import diagnostics
-from bayesfac.report.plots.chain_plots import ranks, replicates, spotlight
+from bayesfac.report.plots.chain_plots import distributions, ranks, replicates, spotlight
 from tests.report import fakes
 
 
@@ -39,3 +40,14 @@ def test_ranks_of_chains_that_disagree_leave_the_band(apart: float, level: str) 
     draws = np.random.default_rng(0).normal(size=(4, 200)) + apart * (np.arange(4)[:, None] < 2)
     tree = arviz_base.from_dict({"posterior": {"x": draws}})
     assert ranks("two modes", tree).finding.level == level
+
+
+@pytest.mark.parametrize(("r_hat", "level"), [(1.001, "good"), (1.9, "bad")])
+def test_two_humps_of_chains_that_disagree_are_not_called_good(r_hat: float, level: str) -> None:
+    draws = (
+        np.random.default_rng(0).normal(size=(2, 200)) + 6 * (r_hat > 1.5) * np.arange(2)[:, None]
+    )
+    tree = arviz_base.from_dict({"posterior": {"log joint": draws}})
+    rows = pd.DataFrame({"quantity": ["log joint"], "r_hat": [r_hat]})
+    assert distributions("chains", tree, rows).finding.level == level
+    assert distributions("one law", tree, None).finding.level == "good"
