@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac import components, folding, recommending, saving, updating
 from bayesfac.choosing import choose, reduced
+from bayesfac.core import checks
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import ConvergenceWarning
@@ -352,12 +353,11 @@ def fit(
     method = lookup(method)
     engine = engine_for(engine, method)
     data = contain(method, data)
-    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
-        raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
+    seed = checks.seeded(seed)
     # threads of BLAS would wait for each other, and idle ones spin on the cores that the loops need
     with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()
-        chosen = choose(method, data, hyper, int(seed))
+        chosen = choose(method, data, hyper, seed)
         raw, settled = data, settle(method, data, chosen.hyper)
         card = describe(data := method.ready(raw, settled), raw)
         saving.check(card, engine)
@@ -380,7 +380,7 @@ def fit(
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
     told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data, raw)]
     info = about(result.notes) | {"chosen": told, "widths": widths}
-    own = method, settled, result.engine or engine, int(seed)
+    own = method, settled, result.engine or engine, seed
     return components.told(Fit(*own, result, card, seconds, info))
 
 

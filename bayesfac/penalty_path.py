@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core import checks
 from bayesfac.core.calls import Shared, finished_calls, workers
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError, noted
@@ -102,6 +103,7 @@ def path(
     settings = [settle(record, data, {**hyper, name: value}) for value in values]
     if not _real(record, name):  # all values share one start and one program
         raise ValueError(f"Expected a setting of real numbers, got {name}: fit it value by value")
+    checks.seeded(seed)
     here, shared = workers(jobs) == 1, Shared(data)
     how = (portable(record), held_out, settings, name, engine)
     calls = [

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac import new_rows
+from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import native, plain, positions_of
@@ -93,6 +94,7 @@ def recommend(
         raise ValueError(f"Expected by= one of {RULES}, got {by!r}")
     if not 0 < level < 1:
         raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
+    checks.seeded(seed)
     labels = _listed(known["user"] if users is None else users, "user")
     rows = positions_of(known["user"], labels)
     if users is not None:  # a call for all users did not ask for one without ratings
@@ -158,7 +160,7 @@ def similar(
         raise UnknownName(
             f"Expected items of the training data, got {lost!r}{_near(known['item'], lost)}"
         )
-    rng, size = np.random.default_rng(seed), len(known["user"])
+    rng, size = checks.generator(seed), len(known["user"])
     row = np.sort(rng.choice(size, min(users, size), replace=False))
     few = {site: v[:, :: _step(v.shape[:2], draws)] for site, v in fit._as_draws().items()}
     grid, tables = Grid(row, np.arange(len(known["item"]))), []

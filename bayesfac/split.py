@@ -105,7 +105,7 @@ def holdout(
             f'Expected {type(data).__name__} with times for by="time", got none: '
             "bf.Ratings(..., times=...), or a column timestamp"
         )
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     if isinstance(data, Views):
         return _thin(data, fraction, rng)
     if isinstance(data, Tasks):
@@ -198,7 +198,7 @@ def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -
     [0, 1]
     """
     _check_kind(ratings, Ratings)
-    held = _per_user(ratings, np.unique(ratings.user), held_out, np.random.default_rng(seed))
+    held = _per_user(ratings, np.unique(ratings.user), held_out, checks.generator(seed))
     return Weak(*_divide(ratings, held))
 
 
@@ -222,7 +222,7 @@ def strong_generalisation(
             f"Expected between 1 and {len(rated) - 1} users to set apart "
             f"({len(rated)} have ratings), got {n_users}"
         )
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     apart = np.sort(rng.permutation(rated)[:n_users])
     held = _per_user(ratings, apart, held_out, rng)
     new, tested = np.isin(ratings.user, apart), _mask(ratings, held)
@@ -243,7 +243,7 @@ def _check_kind(data: Any, *kinds: type) -> None:
 def _folds(n: int, k: int, seed: int, unit: str) -> list[np.ndarray]:
     """The numbers below n in random order, divided into k parts."""
     checks.whole_number("the number of folds", k, 2, n, f" (one {unit} each)")
-    return np.array_split(np.random.default_rng(seed).permutation(n), k)
+    return np.array_split(checks.generator(seed).permutation(n), k)
 
 
 def _divide(ratings: Listed, held: np.ndarray) -> tuple[Listed, Listed]:

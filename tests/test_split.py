@@ -1,9 +1,12 @@
 """Splits are partitions, keep the labels of the whole, and follow from their seed."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
+import bayesfac as bf
 from bayesfac import datasets, split
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
@@ -36,6 +39,19 @@ def test_holdout_is_a_partition_of_the_asked_size(ratings):
     train, test = split.holdout(ratings, 0.1, seed=0)
     check_partition(ratings, train, test)
     assert len(test) == round(0.1 * len(ratings))
+
+
+@pytest.mark.parametrize("seed", [-1, "x", 2.5, True, 2**32])
+def test_what_is_no_seed_is_refused(ratings, seed):
+    fit = bf.fit("pmf", ratings, n_components=2, progress=False)
+    for call in (
+        partial(split.holdout, ratings, 0.1), partial(split.k_fold, ratings, 3),
+        partial(split.weak_generalisation, ratings), partial(split.strong_generalisation, ratings, 5),
+        partial(datasets.make_ratings, 30, 20, 2), partial(bf.path, "mmmf", ratings),
+        partial(bf.prior_predictive, "pmf", ratings), partial(bf.sbc, "pmf"), fit.recommend,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"Expected a seed from 0 to 2\*\*32 - 1, got"):
+            call(seed=seed)
 
 
 def test_the_seed_alone_decides(ratings):

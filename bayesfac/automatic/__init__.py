@@ -87,7 +87,7 @@ def auto(
     """
     end = time.perf_counter() + _checked(seconds, jobs)
     data, kept = _container(data), folder_of(folder, "candidates")
-    checks.whole_number("seed", seed, 0)
+    checks.seeded(seed)
     groups = listed(data, methods, _sizes(components))
     search = Search(data, seed, kept, jobs, end)
     with bar(progress, sum(map(len, groups)), "auto") as shown:

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import expit
 
 from bayesfac.comparators import learners
-from bayesfac.comparators.shared import choice, labels, nearest, numbers, pair, placed, seeded
+from bayesfac.comparators.shared import choice, labels, nearest, numbers, pair, placed
 from bayesfac.core import checks
 
 KERNELS = ("linear", "rbf")
@@ -71,7 +71,7 @@ def chain(
     (x, new), y = pair(X, X_new), labels(Y, X)
     d, L = x.shape[1], y.shape[1]
     numbers("C", C=C)
-    drawn = np.random.default_rng(seeded(seed)).permutation(L)
+    drawn = checks.generator(seed).permutation(L)
     places = drawn if order is None else np.asarray(order)
     if places.dtype.kind not in "iu" or sorted(places.ravel().tolist()) != list(range(L)):
         raise ValueError(f"Expected order to have each of 0 to {L - 1} once, got {order!r}")
@@ -175,7 +175,7 @@ def rakel(
     models = min(2 * L, math.comb(L, k)) if models is None else models
     checks.whole("models", models, math.comb(L, k), f"sets of {k} labels of {L}")
     numbers("C", C=C)
-    rng = np.random.default_rng(seeded(seed))
+    rng = checks.generator(seed)
     drawn: set[tuple[int, ...]] = set()
     while len(drawn) < models:
         drawn.add(tuple(sorted(rng.choice(L, k, replace=False).tolist())))
@@ -209,7 +209,7 @@ def ml_dt(X: Any, Y: Any, X_new: Any, *, leaf: int = 5, seed: int = 0) -> np.nda
     """
     (x, new), y = pair(X, X_new), labels(Y, X)
     checks.whole("leaf", leaf, len(y), "the training rows")
-    at, asked = learners.leaves(x, y, new, leaf, seeded(seed))
+    at, asked = learners.leaves(x, y, new, leaf, checks.seeded(seed))
     size = np.maximum(np.bincount(at), 1)
     rate = np.stack([np.bincount(at, of) / size for of in y.T], 1)
     return rate[asked]
@@ -273,7 +273,7 @@ def lift(
     if ratio > 1:
         raise ValueError(f"Expected ratio to be at most 1, got {ratio!r}")
     choice("kernel", kernel, KERNELS)
-    n, seed, score = len(y), seeded(seed), np.zeros((len(size) - len(y), y.shape[1]))
+    n, seed, score = len(y), checks.seeded(seed), np.zeros((len(size) - len(y), y.shape[1]))
     for label, of in enumerate(y.T):
         sides = [np.flatnonzero(of == 1), np.flatnonzero(of == 0)]
         m = math.ceil(ratio * min(map(len, sides)))
@@ -361,7 +361,7 @@ def bp_mll(
     if not kept.any():
         raise ValueError("Expected a row in Y with some labels but not all to learn from, got none")
     x, new = learners.in_unit_box(x, new)
-    weights = learners.network(x[kept], y[kept], hidden, epochs, rate, decay, seeded(seed))
+    weights = learners.network(x[kept], y[kept], hidden, epochs, rate, decay, checks.seeded(seed))
     (_, c), (_, asked) = (learners.outputs(weights, part) for part in (x, new))
     with_one = np.column_stack([c, np.ones(len(c))])
     a = np.linalg.lstsq(with_one, learners.best_cuts(c, y))[0]

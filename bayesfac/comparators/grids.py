@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from bayesfac.comparators.ridges import decomposed
-from bayesfac.comparators.shared import labels, numbers, pair, seeded
+from bayesfac.comparators.shared import labels, numbers, pair
 from bayesfac.core import checks
 
 NONE = 1e-12  # relative size of an eigenvalue that is rounding
@@ -124,7 +124,7 @@ def leml(
     checks.whole("sweeps", sweeps, 1_000_000, "of a setting")
     for k in d:
         columns = min(k, len(at.s2))
-        H = np.random.default_rng(seeded(seed)).normal(size=(at.inside.shape[1], columns))
+        H = checks.generator(seed).normal(size=(at.inside.shape[1], columns))
         H /= len(H) ** 0.5
         for c in sorted(penalty):
             R, H = settled(at, H, c, sweeps, tol)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from bayesfac.comparators.shared import choice, dense, labels, numbers, pair, seeded
+from bayesfac.comparators.shared import choice, dense, labels, numbers, pair
 from bayesfac.core import checks
 from bayesfac.core.math import shared_subspace
 
@@ -113,7 +113,7 @@ def cssp(
     [[1, 1, 0], [0, 0, 1]]
     """
     (x, new), y = pair(X, X_new), labels(Y, X)
-    d, rng = _codes(d, y, ridge), np.random.default_rng(seeded(seed))
+    d, rng = _codes(d, y, ridge), checks.generator(seed)
     _, size, right = np.linalg.svd(y, full_matrices=False)
     drawn = drawn_labels(size, right, d, rng)
     if not len(drawn):  # no row has a label

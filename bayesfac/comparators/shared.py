@@ -12,7 +12,6 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.graphs import METRICS
 
 CELLS = 4_000_000  # largest size of a temporary table
-SEEDS = 2**32
 # features and squared lengths; infinite for a row that is nobody's neighbour
 Rows = tuple[Any, np.ndarray]
 
@@ -66,13 +65,6 @@ def choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Check that a setting is one of the known words."""
     if value not in known:
         raise ValueError(f"Expected {name} to be one of {known}, got {value!r}")
-
-
-def seeded(seed: Any) -> int:
-    """Check that NumPy and scikit-learn both accept a seed."""
-    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < SEEDS:
-        raise ValueError(f"Expected seed to be a whole number from 0 to {SEEDS - 1}, got {seed!r}")
-    return int(seed)
 
 
 # -- nearest rows -------------------------------------------------------------------------------

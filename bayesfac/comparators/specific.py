@@ -20,7 +20,6 @@ from bayesfac.comparators.shared import (
     numbers,
     pair,
     placed,
-    seeded,
 )
 from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
@@ -195,7 +194,7 @@ def mlsf(
     numbers("gamma", gamma=gamma)
     if alpha > 1:
         raise ValueError(f"Expected alpha to be at most 1, got {alpha!r}")
-    rng = np.random.default_rng(seeded(seed))
+    rng = checks.generator(seed)
     member = grouped(dependence(x, y, alpha, epsilon), groups, seed)
     Z = np.column_stack(
         [set_numbers(y[:, member == g]) for g in range(groups) if (member == g).any()]

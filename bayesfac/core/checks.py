@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from bayesfac.core.data.reading import plain
 from bayesfac.core.laws.losses import SMOOTH
 
@@ -128,3 +130,15 @@ def whole_number(name: str, value: Any, least: int, most: float = math.inf, of: 
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
         limit = f"between {least} and {most}{of}" if most < math.inf else f"from {least} on"
         raise ValueError(f"Expected {name} to be a whole number {limit}, got {value!r}")
+
+
+def seeded(seed: Any) -> int:
+    """Check that NumPy, JAX and scikit-learn all accept a seed."""
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**32:
+        raise ValueError(f"Expected a seed from 0 to 2**32 - 1, got {seed!r}")
+    return int(seed)
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """NumPy's random numbers for a seed."""
+    return np.random.default_rng(seeded(seed))

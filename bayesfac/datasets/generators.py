@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tasks import Tasks
@@ -69,7 +70,7 @@ def make_ratings(
         raise ValueError(f"Expected a rank of at most {min(n_users, n_items)}, got {rank}")
     if levels < 2:
         raise ValueError(f"Expected at least two levels, got {levels}")
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     Y = rng.integers(1, levels + 1, (n_users, n_items)).astype(float)
     U = rng.random((n_users, rank))
     for _ in range(SWEEPS):
@@ -116,7 +117,7 @@ def make_uneven_ratings(
         raise ValueError(
             f"Expected median and signal above 0 and spread of at least 0, got {median}, {signal}, {spread}"
         )
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     U = rng.standard_normal((n_users, rank))
     V = signal / np.sqrt(rank) * rng.standard_normal((n_items, rank))
     number = np.rint(median * np.exp(spread * rng.standard_normal(n_users)))
@@ -142,7 +143,7 @@ def make_gaussian(
     ((20, 15), (20, 2), (15, 2))
     """
     _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     U = rng.standard_normal((n_users, rank))
     V = rng.standard_normal((n_items, rank)) / np.sqrt(rank)
     user, item = _cells(n_users, n_items, density, rng)
@@ -167,7 +168,7 @@ def make_tensor(
     _check_sizes(noise, rank=rank, **sizes)
     if len(sizes) < 3:
         raise ValueError(f"Expected the sizes of three or more modes, got {shape}")
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     scale = rank ** (-0.5 / len(sizes))
     U = {mode: scale * rng.standard_normal((n, rank)) for mode, n in sizes.items()}
     total, cover = int(np.prod(shape)), np.arange(max(shape))
@@ -212,7 +213,7 @@ def make_relations(
     sizes = {"user": n_users, "item": n_items, "tag": n_tags, "word": n_words}
     sizes = {kind: n for kind, n in sizes.items() if n or kind in ("user", "item")}
     _check_sizes(noise, rank=rank, **{f"n_{kind}s": n for kind, n in sizes.items()})
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     U = {kind: rank**-0.25 * rng.standard_normal((n, rank)) for kind, n in sizes.items()}
     user, item = _cells(n_users, n_items, density, rng)
     value = np.sum(U["user"][user] * U["item"][item], axis=1)
@@ -255,7 +256,7 @@ def make_topics(
     _check_sizes(n_rows=n_rows, n_clusters=n_clusters, n_topics=n_topics, length=length, **features)
     if not concentration > 0:
         raise ValueError(f"Expected a concentration above 0, got {concentration}")
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
 
     def rows(n: int, m: int) -> np.ndarray:
         return rng.dirichlet(np.full(m, concentration), size=n)
@@ -297,7 +298,7 @@ def make_tasks(
     _check_sizes(n_rows=n_rows, tasks=tasks, n_labels=n_labels, n_topics=n_topics, **features)
     if not 0 < labelled <= 1:
         raise ValueError(f"Expected a share of labelled rows between 0 and 1, got {labelled}")
-    rng = np.random.default_rng(seed)
+    rng = checks.generator(seed)
     taste = rng.dirichlet(np.full(n_topics, 1.0), size=tasks)
     task = np.arange(n_rows) % tasks
     mix = np.stack([rng.dirichlet(0.3 * n_topics * taste[t] + 0.02) for t in task])

@@ -99,7 +99,7 @@ def evaluate(
     """
     wanted = _metrics(metrics)
     runners, tasks = _named("methods", methods, read_method), _named("datasets", datasets, _data)
-    checks.whole_number("seed", seed, 0)
+    checks.seeded(seed)
     workers(jobs)
     if isinstance(empty, bool | str) or not 0 <= empty <= 1:
         raise ValueError(f"Expected empty within [0, 1], got {empty!r}")

@@ -102,9 +102,10 @@ def sbc(
     )
     for what, value, least in (
         ("warmup", length.warmup, 0), ("draws", draws, 1), ("thin", length.thin, 1),
-        ("replications", replications, 10), ("seed", seed, 0),
+        ("replications", replications, 10),
     ):  # fmt: skip
         checks.whole_number(what, value, least)
+    checks.seeded(seed)
     with jax.enable_x64(True):
         example, full = _example(method, data, hyper)
         name = f"{engine} ({made.guide})" if engine == "SVI" else engine

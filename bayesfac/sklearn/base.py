@@ -119,7 +119,8 @@ class Estimator(BaseEstimator):
         data = Views(several)
         if reset:
             self.n_features_in_ = sum(data.n_features.values())
-            vars(self).pop("feature_names_in_", None)  # of an earlier fit to one matrix
+            if hasattr(self, "feature_names_in_"):  # of an earlier fit to one matrix
+                del self.feature_names_in_
         return Table({name: data[name] for name in data.names}, data.features, data.rows)
 
 

@@ -129,7 +129,7 @@ def test_what_cannot_be_meant_is_refused(method, given, said):
 
 
 def test_a_seed_is_a_whole_number():
-    with pytest.raises(ValueError, match="Expected seed to be a whole number"):
+    with pytest.raises(ValueError, match="Expected a seed from 0"):
         cssp(X, Y, NEW, seed=-1)
 
 

@@ -105,7 +105,7 @@ def by_cell(
     at, lpd = None, None
     if subsample is not None:
         checks.whole("subsample", subsample, len(cells), "all cells")
-        at = np.sort(np.random.default_rng(seed).permutation(len(cells))[:subsample])
+        at = np.sort(checks.generator(seed).permutation(len(cells))[:subsample])
         lpd = pointwise.log_means(fit.method, fit.hyper, draws, cells, memory)
         cells, labels, cluster = cells.take(at), labels.iloc[at], cluster[at]
     chains, length = next(iter(draws.values())).shape[:2]

@@ -154,7 +154,7 @@ def prior_predictive(
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
     _check_counts(method, data)
-    where, seen = cells_of(data, np.random.default_rng(seed))
+    where, seen = cells_of(data, checks.generator(seed))
     # in single precision, one of a few hundred precision matrices of a wide prior cannot be inverted
     with jax.enable_x64(True):
         outcomes = _outcomes(method, joint.doubled(data), settled, where, draws, seed)
