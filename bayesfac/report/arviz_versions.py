@@ -45,7 +45,7 @@ def kept_open() -> Iterator[None]:
 
 
 def close(drawn: Figure) -> None:
-    """Take a figure from pyplot, unless the caller is to have it."""
+    """Remove a figure from pyplot, unless `kept_open` is in effect."""
     if not _OPEN.get():
         plt.close(drawn)
 

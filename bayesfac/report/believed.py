@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-DRAWS, BLOCK = 4000, 250  # draws of the Bayesian bootstrap; in one block
-STEPS, GAP = 5000, 1e-7  # of the search for stacking weights; nats a cell from the best, at most
+DRAWS, BLOCK = 4000, 250  # draws of the Bayesian bootstrap, in all and at a time
+STEPS, GAP = (
+    5000,
+    1e-7,
+)  # stacking: steps at most; distance from the best at the end, in nats a cell
 SCORES = ("ordinal log score", "log score")
 
 
@@ -19,8 +22,8 @@ def believed(scores: Mapping[str, Any]) -> pd.DataFrame:
                      kind: its standard deviation, and the bounds that hold 90 % of it
     best             the posterior probability that no other fit has a higher elpd
     stacking weight  the weight in the mixture of all predictions with the highest log score (Yao, Vehtari,
-                     Simpson & Gelman 2018). A fit that adds nothing to the others has none, even if it is
-                     nearly as good as the best one
+                     Simpson & Gelman 2018). A fit that adds nothing to the others has weight 0, even if it
+                     is nearly as good as the best one
 
     The posterior is that of the Bayesian bootstrap (Rubin 1981): users or rows have random weights, drawn
     from a flat Dirichlet law with a fixed seed.
@@ -77,12 +80,12 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
     }
 
 
-def bootstrap(sums: np.ndarray, sizes: np.ndarray, seed: int = 0) -> np.ndarray:
+def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Fits x draws: elpd of as many cells, with random weights of the clusters.
 
     `sums` has the log scores of each fit, summed by cluster, and `sizes` the number of cells.
     """
-    rng, parts = np.random.default_rng(seed), []
+    rng, parts = np.random.default_rng(0), []
     for _ in range(DRAWS // BLOCK):
         weight = rng.exponential(size=(len(sizes), BLOCK))
         parts.append(sums @ weight / (sizes @ weight) * sizes.sum())
@@ -92,15 +95,15 @@ def bootstrap(sums: np.ndarray, sizes: np.ndarray, seed: int = 0) -> np.ndarray:
 def stacking(each: np.ndarray | Sequence[Any], weights: Any = None) -> np.ndarray:
     """The weights w that maximise the mean of log sum_k w_k exp(each[k]), by EM.
 
-    No mixture is better than the present one by more than log max_k of the mean share of fit k over w_k; the
-    search ends when that is small.
+    A step multiplies every weight by a factor. The log of the largest factor bounds by how much any mixture
+    can be better than the present one; the search ends when this bound is below GAP.
 
     >>> stacking([[-1.0, -3.0], [-3.0, -1.0]]).tolist()
     [0.5, 0.5]
     """
     each = np.asarray(each, float)
     cell = np.ones(each.shape[1]) if weights is None else np.asarray(weights, float)
-    known = np.isfinite(each.max(0))  # what no fit thinks possible says nothing of the weights
+    known = np.isfinite(each.max(0))  # cells with probability 0 in all fits say nothing of w
     if not known.any():
         return np.full(len(each), np.nan)
     each, cell = each[:, known], cell[known] / cell[known].sum()

@@ -59,7 +59,7 @@ class Comparison:
 
     fits: dict[str, Any]
     test: Any
-    scores: Mapping[str, Any]  # of Scores, or of TokenScores
+    scores: Mapping[str, Any]  # the values are Scores or TokenScores
     about: str = ""
     train: Any = None
     outside: Mapping[str, OutsideScores] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Comparison:
         every, stars = self._every, {}
         for column, best in self.best.items():
             loss = LOSS_OF.get(column, column)
-            known = [n for n, each in every.items() if loss in losses_of(each)]
+            known = [name for name, each in every.items() if _has(each, loss)]
             if best not in known:
                 continue
             worse = [n for n in known if n != best and clearly_worse(every[n], every[best], loss)]
@@ -208,18 +208,16 @@ class Comparison:
         main, every = self._main, self._every
         loss = LOSS_OF.get(main, main)
         order = self.table[main].sort_values()
-        best = str(order.index[0])
-        shown = f"{best} has the lowest held-out {main}, {number(order.iloc[0], 4)}"
+        best, lowest = str(order.index[0]), number(order.iloc[0], 4)
         if len(order) == 1:
             alone = "there is no other fit to compare it with"
-            return f"{best} has a held-out {main} of {number(order.iloc[0], 4)}; {alone}."
-        parts = []
+            return f"{best} has a held-out {main} of {lowest}; {alone}."
+        parts, unit = [], "" if main == "RMSE" else f" ({loss})"
         for other in map(str, order.index[1:]):
             gap, error = paired_difference(every[other], every[best])[loss]
             share = f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
-            unit = "" if main == "RMSE" else f" ({loss})"
             parts.append(f"{other} {self._beside(gap, error, unit, share)}")
-        return f"{shown}: {'; '.join(parts)}."
+        return f"{best} has the lowest held-out {main}, {lowest}: {'; '.join(parts)}."
 
     def _beside(self, gap: float, error: float, unit: str, share: str) -> str:
         """How much worse a fit is than the best one, in words."""
@@ -330,10 +328,8 @@ def _same_scale(fits: Mapping[str, Any]) -> None:
             raise ValueError(f"Expected fits to ratings on one scale, got {' and '.join(both)}")
 
 
-def losses_of(scores: Any) -> dict[str, np.ndarray]:
-    """The losses of each row, and whether each interval misses the value."""
-    levels = LEVEL_OF if isinstance(scores, Scores) else {}
-    return {**scores.losses, **{name: ~scores.inside(level) for name, level in levels.items()}}
+def _has(scores: Any, loss: str) -> bool:
+    return loss in scores.losses or (loss in LEVEL_OF and isinstance(scores, Scores))
 
 
 def clearly_worse(one: Any, best: Any, loss: str) -> bool:

@@ -22,7 +22,7 @@ from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.stored_draws import Thinned
 
 LARGE = 4 * 2**30
-SEAL = "bayesfac_sha256"  # of all content: the checksums of HDF5 leave out names and labels
+SEAL = "bayesfac_sha256"  # of all content, as checksums of HDF5 leave out names and labels
 
 
 def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
@@ -122,15 +122,15 @@ def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -
 
 
 def _provenance(fit: Any) -> dict[str, Any]:
-    single = lambda v: isinstance(v, str) or not np.iterable(v)  # noqa: E731
-    hyper = {k: v for k, v in fit.hyper._asdict().items() if single(v)}
+    settings = fit.hyper._asdict().items()
+    hyper = {k: v for k, v in settings if isinstance(v, str) or not np.iterable(v)}
     engine = {"name": type(fit.engine).__name__, **vars(fit.engine)}
     about = {"method": fit.name, "hyper": hyper, "engine": engine, "seed": fit.seed}
     return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
 
 
 def _check_size(sizes: Mapping[str, int], thin: int, max_bytes: int) -> None:
-    """Refuse arrays that are too large together; `thin` is how they are thinned already."""
+    """Refuse arrays that are too large together; `thin` is how much they are thinned already."""
     total = sum(sizes.values())
     if total > max_bytes:
         limit, size = (f"{n / 2**30:.3g} GiB" for n in (max_bytes, total))

@@ -128,10 +128,11 @@ def diagnostics(fit: Any) -> Diagnostics:
         known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)
     else:
-        # of thinned draws it says nothing: energies that are far apart in the chain always differ much
+        # E-BFMI compares successive draws: energies of thinned draws always differ much
         energy = fit.stats.get("energy") if judges.apart(fit) == 1 else None
-        short = energy is None or energy.shape[1] < arviz_versions.SHORTEST
-        bfmi = None if energy is None or short else arviz_versions.bfmi(energy)
+        bfmi = None
+        if energy is not None and energy.shape[1] >= arviz_versions.SHORTEST:
+            bfmi = arviz_versions.bfmi(energy)
         findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
     narrow = shortness(quantities["probe"]) if engine == "Quick" else None
     if (widths := fit.info.get("widths")) and "ratio" in widths:
@@ -165,7 +166,7 @@ def tabulate(quantities: Mapping[str, np.ndarray], fit: Any, *, compare: bool) -
         flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
         size = flat.shape[0] * flat.shape[1]
         sd = flat.std((0, 1), ddof=int(size > 1))  # the sd of one draw is 0
-        numbers = {"mean": flat.mean((0, 1)), "sd": sd}
+        numbers: dict[str, Any] = {"mean": flat.mean((0, 1)), "sd": sd}
         if compare:
             numbers |= {
                 "r_hat": arviz_versions.rhat(flat),
@@ -174,9 +175,8 @@ def tabulate(quantities: Mapping[str, np.ndarray], fit: Any, *, compare: bool) -
                 "mcse": arviz_versions.mcse(flat),
             }
         else:  # independent draws: sd / sqrt(n)
-            missing = np.full(flat.shape[2], np.nan)
-            numbers |= dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), missing)
-            numbers |= {"mcse": sd / np.sqrt(size)}
+            numbers |= dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), np.nan)
+            numbers["mcse"] = sd / np.sqrt(size)
         columns = {"quantity": _kind(name), "source": name, **numbers}
         parts.append(pd.DataFrame(columns, index=row_names(name, fit, draws.shape[2:])))
     return pd.concat(parts)

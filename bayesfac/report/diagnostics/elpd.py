@@ -17,7 +17,8 @@ from bayesfac.report.diagnostics.psis import threshold
 from bayesfac.report.pages.templates import duration, number
 from bayesfac.report.plots.figure import Picture, colour, panel, short
 
-OWNERS = {"rating": "users", "cell": "labels of the first mode", "label": "rows"}  # of the units
+# whose cells are not independent, for each unit that is left out
+OWNERS = {"rating": "users", "cell": "labels of the first mode", "label": "rows"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +182,7 @@ def spread(e: np.ndarray, lpd: np.ndarray | None, at: np.ndarray | None) -> floa
 def clustered(e: np.ndarray, cluster: np.ndarray) -> float:
     """Standard error of a sum whose terms are independent between clusters, not within.
 
-    One cluster does not tell how clusters differ: NaN.
+    The result is NaN for a single cluster, which does not show how clusters differ.
     """
     each = np.bincount(cluster, e)[np.unique(cluster)]
     return float(np.sqrt(len(each) * each.var(ddof=1))) if len(each) > 1 else np.nan

@@ -54,7 +54,7 @@ def worst(findings: tuple[Finding, ...]) -> str:
 
 
 class Judged:
-    """What has findings has a level."""
+    """The base class of results with findings."""
 
     findings: Any
 
@@ -68,7 +68,7 @@ EVERY = ("averages", "single", "hyper")
 
 
 def to(level: str, *names: str) -> dict[str, str]:
-    """These uses, all limited to one level; all but factors by default."""
+    """Limits: these uses, by default all but factors, mapped to one level."""
     return dict.fromkeys(names or EVERY, level)
 
 
@@ -138,7 +138,7 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
                 advice = "Predict with this fit, but do not interpret these numbers yet."
             else:
                 level = "bad"
-        limits = _of_group(group, largest, limit)
+        limits = {} if level == "good" else _of_group(group, largest, limit)
         findings.append(Finding(level, f"{group}: {among} {text}", advice, limits))
     if not findings:
         text = "Too few draws to compare the chains."
@@ -151,10 +151,8 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
 
 
 def _of_group(group: str, largest: float, limit: float) -> dict[str, str]:
-    """What a group's R-hat limits. Averages over many cells need less agreement than single cells."""
-    fine = RHAT["prediction" if group == "Predictions" else "else"][0]
-    if not round(largest, 3) > fine:
-        return {}
+    """What a group limits whose R-hat is not good. Averages over many cells need less agreement than single
+    cells."""
     level = "care" if largest <= limit else "bad"
     if group != "Predictions":
         return {"hyper": level}
@@ -244,7 +242,7 @@ def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
 
 
 # -- variational and point fits -----------------------------------------------------------------
-def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
+def judge_variational(fit: Any, k: float | None) -> list[Finding]:
     """Whether the ELBO has settled, and whether the guide reaches the posterior.
 
     `k` is Pareto's k of the weights (joint / guide). R-hat is not used: for independent draws it is always 1.
@@ -253,24 +251,25 @@ def judge_variational(fit: Any, k: float | None = None) -> list[Finding]:
         text = f"The law takes sites, and rows of factors, as independent: {SMALL_SPREADS}"
         care = Finding("care", text, "Compare its coverage with Gibbs.", UNSURE)
         return [_ascent(fit), care, *_notes(fit)]
-    blocks = getattr(fit.engine, "guide", "") == "blocks"
-    findings = [judge_point(fit)[0] if blocks else _elbo(fit)]
-    limit = 0.0 if k is None else threshold(fit.stats["log_weight"].size)
-    weighted = f"Draws weighted by joint / guide: Pareto's k {k:.2f}" if k is not None else ""
-    if k is not None and k < limit:
-        text = f"{weighted} (below {limit:.2g} is fine): the guide covers the posterior."
-        return [*findings, Finding("good", text), *_notes(fit)]
-    mean_field = getattr(fit.engine, "guide", "") in ("", "normal")
+    guide = getattr(fit.engine, "guide", "")
+    settled = judge_point(fit)[0] if guide == "blocks" else _elbo(fit)
+    mean_field = guide in ("", "normal")
+    text = (
+        "The mean-field guide ignores correlations"
+        if mean_field
+        else "The guide is an approximation"
+    )
+    text += f": {SMALL_SPREADS}"
     if k is not None:
+        limit = threshold(fit.stats["log_weight"].size)
+        weighted = f"Draws weighted by joint / guide: Pareto's k {k:.2f}"
+        if k < limit:
+            text = f"{weighted} (below {limit:.2g} is fine): the guide covers the posterior."
+            return [settled, Finding("good", text), *_notes(fit)]
         text = f"{weighted}, not below {limit:.2g}: the guide differs from the posterior."
         text += " The guide ignores correlations." if mean_field else ""
-    elif mean_field:
-        text = f"The mean-field guide ignores correlations: {SMALL_SPREADS}"
-    else:
-        text = f"The guide is an approximation: {SMALL_SPREADS}"
-    advice = "Compare its coverage with Gibbs or NUTS."
-    findings.append(Finding("care", text, advice, UNSURE))
-    return findings + _notes(fit)
+    care = Finding("care", text, "Compare its coverage with Gibbs or NUTS.", UNSURE)
+    return [settled, care, *_notes(fit)]
 
 
 def judge_blocks(fit: Any) -> list[Finding]:

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayesfac.core.data.reading import positions_of
+from bayesfac.inference.predictions.level_masses import midpoints
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.diagnostics.elpd import clustered
@@ -38,9 +39,12 @@ WORDS = {
 
 
 class Rows:
-    """What all scores of test rows have in common; each kind has `losses`."""
+    """The parts that the scores of all kinds of data share.
 
-    kind = "Ratings"  # of the data
+    Each subclass has `losses`: for every score the loss of each test row; lower is better.
+    """
+
+    kind = "Ratings"  # the kind of the data
     activity: np.ndarray
     cluster: np.ndarray
     losses: Any
@@ -113,7 +117,6 @@ class Scores(Rows):
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        """The losses of each row; lower is better."""
         errors = _errors(self.value, self.mean, None)
         return {**errors, "log score": -self.log_score, "CRPS": self.crps}
 
@@ -190,7 +193,6 @@ class LevelScores(Scores):
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        """The losses of each row; lower is better."""
         errors = _errors(self.value, self.mean, self.level)
         return {**errors, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
 
@@ -224,12 +226,10 @@ class OutsideScores(Rows):
         """The level that is nearest to each prediction, if the ratings have levels."""
         if self.levels is None:
             return None
-        scale = np.asarray(self.levels)
-        return scale[np.searchsorted((scale[1:] + scale[:-1]) / 2, self.mean)]
+        return np.asarray(self.levels)[np.searchsorted(midpoints(self.levels), self.mean)]
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        """The losses of each row; lower is better."""
         return _errors(self.value, self.mean, self.level)
 
     def _part(self, rows: Any) -> dict[str, float]:
@@ -248,8 +248,9 @@ def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
             f"Expected a fit, or numbers in the order of the test set, as {name!r}, "
             f"got {type(predicted).__name__}"
         ) from error
-    if numbers.shape != (len(first),) or not np.isfinite(numbers).all():
-        got = numbers.shape if numbers.shape != (len(first),) else "NaN or infinity in them"
+    shaped = numbers.shape == (len(first),)
+    if not shaped or not np.isfinite(numbers).all():
+        got = "NaN or infinity in them" if shaped else numbers.shape
         raise ValueError(
             f"Expected {len(first)} finite predictions as {name!r}, one per row of the test set in its "
             f"order, got {got}"
@@ -271,12 +272,10 @@ class TokenScores(Rows):
 
     @property
     def losses(self) -> dict[str, np.ndarray]:
-        """Minus the log probability of each cell; lower is better."""
         return {"log score": -self.log_p}
 
     @property
     def weights(self) -> np.ndarray:
-        """The count of each cell."""
         return self.count
 
     def summary(self, rows: Any = slice(None)) -> dict[str, float]:

@@ -161,7 +161,7 @@ def _fold(
     train, test = next(islice(k_fold(data, k, seed=seed), number, None))
     with noted(f"in fold {number + 1} of {k}"):
         part = again(data=train, engine=engine)
-    if part.partial:  # Ctrl-C: its scores would pass for those of a whole fit
+    if part.partial:  # Ctrl-C: the scores of a part are not those of a whole fit
         raise KeyboardInterrupt(
             f"interrupted during fold {number + 1} of {k}: there are no scores of all cells"
         )

@@ -35,7 +35,7 @@ def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int) -
     active = np.flatnonzero(fit.data.row_counts > 0)
     chains, length = next(iter(draws.values())).shape[:2]
     elpd, whole, k = np.full((3, data.n_users), np.nan)
-    for first, last in _blocks(data, fit.data.row_counts, draws, site, memory):
+    for first, last in _blocks(fit.data.row_counts, draws, site, memory):
         logs = _block(fit, data.of_users(first, last), draws, site, slice(first, last), memory)
         here = active[(first <= active) & (active < last)]
         of_active = logs[here - first]
@@ -82,7 +82,7 @@ def _check_gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], si
 
 
 def _blocks(
-    data: Ratings, counts: np.ndarray, draws: Mapping[str, np.ndarray], site: str, memory: int
+    counts: np.ndarray, draws: Mapping[str, np.ndarray], site: str, memory: int
 ) -> Iterator[tuple[int, int]]:
     """Ranges of users that fit into memory, with factors per rating, K x K systems, and smoothing."""
     chains, length, _, K = draws[site].shape

@@ -13,7 +13,7 @@ BLOCK = 128  # draws multiplied at a time, which bounds the work space
 FEW = 0.05  # a smaller share of draws, or of a singular value, is negligible
 COSINE = 0.5  # a direction whose cosine with the pivot is smaller is not determined
 MARGIN = 0.2  # components whose swap costs less, in units of their distance, are hard to tell apart
-SWEEPS, TOLERANCE = 200, 1e-10  # of varimax
+SWEEPS, TOLERANCE = 200, 1e-10  # varimax: sweeps at most, relative gain at the end
 
 
 class Match(NamedTuple):
@@ -200,7 +200,10 @@ def align_permutation(
     """
     draws = [_checked(site, 2) for site in draws]
     groups = [-1] * len(draws) if groups is None else groups
-    parts = [_by_component(site, axis) for site, axis in zip(draws, axes, strict=True)]
+    parts = [
+        np.moveaxis(site, axis + 1, 1).reshape(len(site), site.shape[axis + 1], -1)
+        for site, axis in zip(draws, axes, strict=True)
+    ]
     if pivot is None:
         sizes = sum(np.sort(np.linalg.norm(part, axis=2), axis=1) for part in parts)
         start = _central(np.asarray(sizes))
@@ -220,11 +223,6 @@ def align_permutation(
     sites = zip(draws, axes, groups, strict=True)
     moved = [relabel(site, axis, order, match.of_group(group)) for site, axis, group in sites]
     return match._replace(draws=moved)
-
-
-def _by_component(site: np.ndarray, axis: int) -> np.ndarray:
-    moved = np.moveaxis(site, axis + 1, 1)
-    return moved.reshape(*moved.shape[:2], -1)
 
 
 def _mean_matched(
@@ -318,9 +316,7 @@ def turn(site: np.ndarray, axis: int, turns: np.ndarray) -> np.ndarray:
     return np.moveaxis(turned.reshape(moved.shape), -1, axis + 1)
 
 
-def relabel(
-    site: np.ndarray, axis: int, order: np.ndarray, signs: np.ndarray | None = None
-) -> np.ndarray:
+def relabel(site: np.ndarray, axis: int, order: np.ndarray, signs: np.ndarray | None) -> np.ndarray:
     """Components along one axis (not counting the axis of draws) in each draw's order, with its signs."""
     shape = [len(site), *[1] * (site.ndim - 1)]
     shape[axis + 1] = -1

@@ -121,7 +121,8 @@ def prior_predictive(
     a prior from which too few draws would be chosen, or with a factor of the data, is refused, and so are
     views of features that are no counts, as scaled ones: topic models draw whole counts. As in a fit,
     missing hyper-parameters are set from the data. The prior of `pmf` then matches the data by design;
-    hierarchies such as `bpmf` and `ordinal_mf` have wide priors of means and precisions, and are told so.
+    hierarchies such as `bpmf` and `ordinal_mf` have wide priors of means and precisions, and the findings
+    say so.
 
     Parameters
     ----------

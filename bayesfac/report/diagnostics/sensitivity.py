@@ -20,6 +20,7 @@ import pandas as pd
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import Method, from_sites, site_dims
+from bayesfac.inference.joint import observed
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import param_blocks
 from bayesfac.inference.unconstrained import sites_of_model
@@ -29,7 +30,7 @@ from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.diagnostics.loo import draws_and_data
 from bayesfac.report.pages.templates import number
 
-LIMIT = 0.05  # the paper's: a normal mean that moves by 0.3 of its sd when alpha doubles
+LIMIT = 0.05  # the paper's limit: a normal mean moves by 0.3 of its sd when alpha doubles
 MEMORY = 2**30
 FEW = 0.1  # least share of effective draws that shows a distribution
 FINE, STRONG, CONFLICT = "-", "strong prior / weak likelihood", "prior-data conflict"
@@ -131,10 +132,10 @@ def log_parts(
     one = prior_data(fit, data)
     parts = [jax.device_get(_by_site(method, hyper, p, one)) for p in blocks]
     logs = {n: np.concatenate([p[n] for p in parts]).astype(float) for n in parts[0]}
-    prior = {n: log.reshape(shape) for n, log in logs.items() if not _observed(n)}
+    prior = {n: log.reshape(shape) for n, log in logs.items() if not observed(n)}
     if (cells := _cells(fit, data)) is not None:
         return prior, pointwise.log_likelihoods(method, hyper, draws, cells, memory)
-    likelihood: Any = sum(log.reshape(shape) for n, log in logs.items() if _observed(n))
+    likelihood: Any = sum(log.reshape(shape) for n, log in logs.items() if observed(n))
     return prior, likelihood
 
 
@@ -146,7 +147,8 @@ def prior_data(fit: Any, data: Any) -> Any:
 
 def _cells(fit: Any, data: Any) -> pointwise.Told | None:
     """The ratings as cells that the likelihood divides into; None for other data and likelihoods."""
-    whole = not isinstance(data, Ratings) or isinstance(data, Relations)  # with other matrices
+    # Relations are Ratings with other matrices beside them
+    whole = not isinstance(data, Ratings) or isinstance(data, Relations)
     if whole or "no_minibatch" in fit.method.traits:
         return None
     return pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
@@ -164,7 +166,7 @@ def top_of_hierarchy(fit: Any, data: Any, draws: Mapping[str, np.ndarray]) -> li
     def logs(values: Mapping[str, np.ndarray]) -> dict[str, float]:
         params = jax.tree.map(lambda x: x[None], from_sites(method, values))
         densities = _by_site(method, fit.hyper, params, one)
-        return {n: float(log[0]) for n, log in densities.items() if not _observed(n)}
+        return {n: float(log[0]) for n, log in densities.items() if not observed(n)}
 
     before = logs(here)
     learned: set[str] = set()
@@ -182,10 +184,6 @@ def _by_site(method: Method, hyper: Any, params: Any, data: Any) -> dict[str, ja
         return {n: jnp.sum(site["fn"].log_prob(site["value"])) for n, site in sites.items()}
 
     return jax.lax.map(one, params)
-
-
-def _observed(site: str) -> bool:
-    return site == "rating" or site.startswith("view.")
 
 
 def scaled(

@@ -16,7 +16,7 @@ USES = {
     "factors": "factors",
 }
 SHORT = {"good": "usable", "care": "usable in part", "bad": "not usable"}
-PARTS = 8  # of the draws, for the Monte Carlo error of a score
+PARTS = 8  # into which draws are divided, for the Monte Carlo error of a score
 SMALL = (0.1, 0.3)  # Monte Carlo error as a share of a difference: good, and usable with care
 
 

@@ -86,7 +86,7 @@ def comparison_page(source: "Comparison") -> str:
     methods = list(dict.fromkeys(fit.name for fit in source.fits.values()))
     *names, last = source.fits
     joined = f"{', '.join(names)} and {last}" if names else last
-    # compiled loops over all cells find the recommendations while Python makes the rest
+    # the recommendations are found by compiled loops, beside which Python makes the other parts
     with ThreadPoolExecutor(1) as beside:
         ranked = beside.submit(lambda: source.ranking)
         parts = {
@@ -114,12 +114,9 @@ def fit_page(fit: Any) -> str:
     name = type(fit.engine).__name__
     contents = {k: v for k, v in CONTENTS.items() if k not in ("scores", "ranking", "calibration")}
     fits, parts = {name: fit}, {"contents": contents, "columns": [name]}
+    # without rows the template reads nothing else of a comparison
+    untested = dict.fromkeys(("lead", "tested", "rows"))
     title = f"{fit.name} by {name}{_on(fits)}"
-    untested: Any = {
-        "lead": None,
-        "tested": None,
-        "rows": None,
-    }  # without rows nothing else is read
     return _page(fits, {name: diagnostics(fit)}, None, title=title, **parts, **untested)
 
 
@@ -208,11 +205,11 @@ def score_rows(source: "Comparison") -> list[dict[str, Any]]:
     tested = WORDS[kind].what if "RMSE" in source.table else "tokens"
     rows = []
     for column in source.table.columns:
-        texts = {fit: score(value, column) for fit, value in source.table[column].items()}
         stars = source.starred.get(column, [])
         near = column.startswith("covers")  # not "perplexity covers", of a view of this name
         hint = "nearest to the level is best" if near else HINTS.get(column, "")
         name = {"n": tested, "width": "interval width"}.get(column, column)
-        cells = [{"text": text, "best": fit in stars} for fit, text in texts.items()]
+        values = source.table[column].items()
+        cells = [{"text": score(value, column), "best": fit in stars} for fit, value in values]
         rows.append({"name": name, "hint": hint, "cells": cells})
     return rows

@@ -95,7 +95,7 @@ def spotlight(diagnosis: Diagnostics) -> tuple[xr.DataTree, pd.DataFrame]:
     Quantities that were computed from every n-th draw only are replaced by predictions of middling R-hat.
     """
     length = max(values.shape[1] for values in diagnosis.quantities.values())
-    chosen: dict[int, np.ndarray] = {}  # by the row of the table: cut labels may be alike
+    chosen: dict[int, np.ndarray] = {}  # by row of the table, as two labels may be cut to one
     for fill in (False, True):
         for name, draws in diagnosis.quantities.items():
             flat = np.asarray(draws, float).reshape(*draws.shape[:2], -1)
@@ -161,7 +161,8 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
         for number, variable in enumerate(variables):
             axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1, title=variable)
             draws = tree["posterior"][variable].to_numpy()
-            # of each chain alone: chains that disagree have hardly any in common, and no line could leave
+            # the ESS of each chain alone: chains that disagree have hardly any effective draws in common,
+            # and a band for so few draws would be too wide for any line to leave it
             alone = [float(arviz_versions.ess(chain[None])) for chain in draws]
             effective = min(float(np.mean(alone)), draws.shape[1])
             band = 1.36 / np.sqrt(max(effective, 1)) if np.isfinite(effective) else 1.0

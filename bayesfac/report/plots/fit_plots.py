@@ -15,8 +15,8 @@ from bayesfac.report.diagnostics.diagnose import few
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short
 
-CELLS = 12  # of the picture of levels
-PANELS, ENTRIES = 4, 8  # of the picture of factors
+CELLS = 12  # cells in the picture of levels
+PANELS, ENTRIES = 4, 8  # components in the picture of factors, and entries of each
 SURE = {"probability ≥ 0.9": 0.9, "0.6 to 0.9": 0.6, "below 0.6": 0.0}
 SHADES = ("#0072B2", "#7FB5D6", "#D9D9D9")
 

@@ -11,7 +11,7 @@ from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.diagnostics.held_out import WORDS, LevelScores, Scores, TokenScores, Words
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short
 
-MARKS = ("o", "s", "^", "D", "v", "P")  # fits differ by mark and by colour: either one is enough
+MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
 LINES = ("-", "--", "-.", ":")
 TOLERANCE = 0.03  # a coverage is off if it differs by more than this and by more than its own noise
 DOTTED: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 1, "ls": ":"}
@@ -266,17 +266,12 @@ def _look(number: int, name: str, size: float = 3.5) -> dict[str, Any]:
 def _noise(share: Any, n: Any, aim: Any) -> tuple[list[np.ndarray], float]:
     """95 % noise below and above each share, and the largest distance from the aim beyond the noise."""
     share, n, aim = (np.asarray(values, float) for values in (share, n, aim))
-    middle, noise = _wilson(share, n)
+    z = 1.96  # Wilson's interval, which is valid at the shares 0 and 1 too
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    noise = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     bars = [np.maximum(share - middle + noise, 0), np.maximum(middle + noise - share, 0)]
     beyond = np.maximum(np.abs(middle - aim) - noise, 0)
     return bars, _largest(np.sign(middle - aim) * beyond)
-
-
-def _wilson(share: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Middle and half width of Wilson's 95 % interval for a share; valid at shares 0 and 1 too."""
-    z = 1.96
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    return middle, z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
 
 
 def _largest(values: np.ndarray) -> float:
