@@ -56,18 +56,18 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells it from other candidates."""
+        """What distinguishes the candidate from others, for its file."""
         engine = self.engine and [type(self.engine).__name__, vars(self.engine)]
         return {"method": own_code(self.method), "settings": self.settings, "engine": engine}
 
     def sized(self, size: int) -> "Candidate":
-        """The same with another number of components."""
+        """The same candidate with another number of components."""
         return self._replace(settings={**self.settings, "n_components": size})
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """What came of one candidate; `refused` says why it has no score."""
+    """The result of one candidate; `refused` says why there is no score."""
 
     name: str
     size: int | None = None
@@ -98,7 +98,7 @@ def listed(data: Any, methods: Any, components: Sequence[int] | None) -> list[li
         known = [*FIRST[kind], *NEXT[kind]]
         rest = [n for n, m in sorted(REGISTRY.items()) if m.data is type(data) and n not in known]
         groups = [FIRST[kind], (*NEXT[kind], *rest)]
-        if kind == "Views" and len(data.names) == 1:  # the same as ltm
+        if kind == "Views" and len(data.names) == 1:  # it is ltm there
             groups = [tuple(n for n in group if n != "concat_ltm") for group in groups]
     elif isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise TypeError(f"Expected methods as a list of names, got {methods!r}")
@@ -136,7 +136,7 @@ def run(
         try:
             fit = _fitted(one, train, test, seed)
             found = of_fit(fit, train, test)
-        except (ValueError, BayesfacError) as wrong:  # the table says so
+        except (ValueError, BayesfacError) as wrong:  # the table shows why
             return one, Tried(one.name, one.settings.get("n_components"), refused=str(wrong))
     told = tuple(dict.fromkeys([*notes, *fit.result.notes]))
     rest = {"size": getattr(fit.hyper, "n_components", None), "notes": told}
@@ -156,7 +156,7 @@ def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
         train = train.take(there)
     engine = one.engine
     if getattr(engine, "folder", None) is not None:
-        engine = replace(engine, folder=None)  # it holds one run, the fit to all data
+        engine = replace(engine, folder=None)  # a folder holds one run: the fit to all data
     fit = run_fit(method, train, engine, seed=seed, progress=False, **one.settings)
     if fit.partial:
         raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished candidate")

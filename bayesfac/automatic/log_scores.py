@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import scipy.sparse as sp
-from scipy.special import log_ndtr, ndtr
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
@@ -25,7 +27,7 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views, side_by_side
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.everywhere import moments
-from bayesfac.inference.predictions.level_masses import codes, midpoints
+from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics import rmse
 from bayesfac.multilabel import micro_f1
@@ -77,8 +79,11 @@ def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
 
 
 def _is_counts(table: sp.csr_matrix) -> bool:
-    """Whole numbers of at least 0, with few columns above 0 in every row: methods that scale features
-    subtract the smallest number of a column, and then have no probabilities of the counts."""
+    """Whether a view holds counts: whole numbers of at least 0, with few columns above 0 in every row.
+
+    Methods that scale features subtract the smallest number of a column: if it is above 0, they give no
+    probabilities of the counts.
+    """
     whole = (table.data >= 0).all() and (table.data == np.rint(table.data)).all()
     full = np.bincount(table.indices, minlength=table.shape[1]) == table.shape[0]
     return bool(whole and full.mean() <= FULL)
@@ -142,14 +147,9 @@ def _biases(train: Ratings, test: Ratings) -> LogScores:
     error = (test.value - mean) / sd
     log = -0.5 * error**2 - np.log(sd * np.sqrt(2 * np.pi))
     if train.levels is not None:
-        cuts = np.concatenate([[-np.inf], midpoints(train.levels), [np.inf]])
-        code = codes(train.levels, test.value)
-        low, high = (cuts[code] - mean) / sd, (cuts[code + 1] - mean) / sd
-        flip = low > -high  # on the side where the normal CDF is below one half nothing cancels
-        near, far = np.where(flip, -low, high), np.where(flip, -high, low)
-        with np.errstate(divide="ignore"):
-            log = np.log(ndtr(near) - ndtr(far))
-        log = np.where(np.isfinite(log), log, log_ndtr(near))
+        with jax.enable_x64(True):
+            code = jnp.asarray(codes(train.levels, test.value))
+            log = np.asarray(log_mass(dist.Normal(mean, sd), train.levels, code))
     return LogScores(log, rmse(test.value, mean))
 
 

@@ -1,4 +1,4 @@
-"""The search of `bf.auto`: which candidates are tried, in which order, until when; and what came of them."""
+"""The search of `bf.auto`: the order of the candidates, the limit of time, and the results."""
 
 import math
 import time
@@ -17,9 +17,9 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
 from bayesfac.evaluation.cells import place, read
 
-SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # of ratings, labelled rows, counts, held out
+SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out: ratings, labelled rows, counts
 WHAT = {"Ratings": "ratings", "Tasks": "labels", "Views": "counts"}
-SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)  # components
+SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)  # numbers of components
 LEADERS = 2  # methods whose number of components is searched
 
 
@@ -140,7 +140,7 @@ class Search:
         return table.astype({"components": "Int64"})
 
     def report(self) -> str:
-        """In one sentence: what was chosen, from what, by what, and what is as good."""
+        """One sentence: what was chosen and how, and which other candidates are as good."""
         (_, best), *others = ranked = self.ranked()
         cells = int(self.weights.sums().sum())
         parts = [

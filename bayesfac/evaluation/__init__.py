@@ -105,9 +105,9 @@ def evaluate(
         raise ValueError(f"Expected empty within [0, 1], got {empty!r}")
     dealt = {name: deal(data, folds, seed, name) for name, data in tasks.items()}
     own = tuple(metric for metric in wanted if callable(metric))
-    folds, seed = int(folds), int(seed)  # of NumPy, they are no JSON
+    folds, seed = int(folds), int(seed)  # JSON takes no numbers of NumPy
     settings = {"folds": folds, "seed": seed, "empty": float(empty), "metrics": own}
-    # a plan makes its folder
+    # with shared=True the plan makes the folder
     if finished and (folder is None or not (shared or Path(folder).is_dir())):
         raise ValueError(f"Expected a folder in which finished cells are, got {folder}")
     cells = planned(tasks, runners, settings, folder_of(folder, "cells"))

@@ -87,7 +87,7 @@ def run(
         raise BayesfacError(f"{where}: {type(wrong).__name__}: {wrong}") from wrong
     if cell.path is not None:
         write(cell.path, cell, result)
-    if runner.tuned is not None:  # hundreds of programs, for shapes that no other fold has
+    if runner.tuned is not None:  # it compiled hundreds of programs for shapes of this fold
         jax.clear_caches()
     return i, result
 
@@ -109,7 +109,7 @@ def place_of_lock(path: Path) -> Path:
 def until_all_are_finished(
     calls: list[tuple[Callable, int, Any]], jobs: int | None
 ) -> Iterator[tuple[int, Any]]:  # fmt: skip
-    """Results as they come, also of cells that other processes run; the cells of dead ones are taken over."""
+    """Results as they come, also of cells that other processes run; cells of dead processes are run here."""
     while calls:
         done = set()
         for i, result in finished_calls(calls, jobs if len(calls) > 1 else 1):

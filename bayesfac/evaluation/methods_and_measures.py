@@ -15,12 +15,12 @@ from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY, Method, lookup, unknown
 
 DECISIONS = ("hamming_loss", "accuracy", "subset_accuracy", "example_f1", "macro_f1", "micro_f1")
-SMALLER = (  # is better
+SMALLER = (  # measures of which smaller values are better
     "hamming_loss", "ranking_loss", "coverage_error", "one_error", "brier", "log_loss",
     "expected_calibration_error",
 )  # fmt: skip
 METRICS = (*DECISIONS, "average_precision", *SMALLER[1:])
-RATIOS = 4.0 ** (np.arange(-9, 10) / 9)  # of predicted to true labels, one for each threshold
+RATIOS = 4.0 ** (np.arange(-9, 10) / 9)  # predicted / true labels, one for each threshold
 
 
 @dataclass(frozen=True)

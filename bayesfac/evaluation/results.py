@@ -141,10 +141,11 @@ class Evaluation:
         by = self.cells.groupby(["dataset", "method"])
         with np.errstate(invalid="ignore"):  # an infinite loss has no sd
             table = by[self._metric(metric)].agg(how).where(by.size() == self.folds)
-        wanted = pd.MultiIndex.from_product([self.datasets, self.methods])
-        values = table.reindex(wanted).to_numpy(float).reshape(len(self.datasets), -1)
-        columns = pd.Index(self.methods, name="method")
-        return pd.DataFrame(values, pd.Index(self.datasets, name="dataset"), columns)
+        rows, columns = (
+            pd.Index(self.datasets, name="dataset"),
+            pd.Index(self.methods, name="method"),
+        )
+        return table.unstack().reindex(index=rows, columns=columns).astype(float)
 
 
 def _text(mean: float, sd: float, rank: float, digits: int) -> str:

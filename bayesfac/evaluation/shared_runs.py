@@ -34,7 +34,7 @@ from bayesfac.inference import ENGINES
 
 KIND = "planned cell of bf.evaluate, version 1"
 SETTINGS = ("folds", "seed", "empty")
-COMMON = ("dataset", "data", "float64", *SETTINGS)  # of cells that one fingerprint serves
+COMMON = ("dataset", "data", "float64", *SETTINGS)  # equal in cells that are planned together
 
 
 # -- the plan -------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def publish(
 def work(folder: Path, jobs: int | None, tell: Callable[[str], Any]) -> tuple[int, int]:
     """Run the unfinished cells of the plan that no other process runs, until all are finished.
 
-    How many cells were unfinished at the beginning, and how many the plan has, without those left out.
+    Returns how many cells were unfinished at the beginning, and how many the plan has that are not left out.
     """
     found = {path.name: _read(path) for path in sorted((folder / "plan").glob("*.json"))}
     if not found:
@@ -153,7 +153,7 @@ def encoded(value: Any) -> Any:
         return value
     if isinstance(value, list):
         return [encoded(one) for one in value]
-    if isinstance(value, tuple) and type(value) is tuple:
+    if type(value) is tuple:
         return {"tuple": [encoded(one) for one in value]}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"mapping": {key: encoded(one) for key, one in value.items()}}
@@ -244,7 +244,7 @@ def load_tasks(path: Path) -> Tasks:
 
 
 def _names(index: pd.Index) -> np.ndarray:
-    """Labels as an array without objects: text beside numbers, as of a constant feature, as one JSON text."""
+    """Labels as an array without objects; text beside numbers (a constant feature) becomes one JSON text."""
     names = np.asarray(index)
     if names.dtype.kind in "iu":
         return names

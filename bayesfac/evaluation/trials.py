@@ -186,7 +186,8 @@ def choose(
     for values, told in _tried(runner, options, data, rows, seed[0], notes):
         for threshold in tuned.thresholds(truth, told.score):
             (value,) = measured([metric], runner, truth, told, threshold, empty).values()
-            if sign * value > best or (chosen is None and sign * value == best):  # an infinite loss
+            # the first choice counts even if its loss is infinite
+            if sign * value > best or (chosen is None and sign * value == best):
                 best, chosen = sign * value, (values, threshold)
     if chosen is None:
         raise ValueError(
