@@ -31,7 +31,7 @@ from bayesfac.simulation.samplers import SAMPLERS, Length
 BLOCK = 100  # replications at a time
 # For each engine: warm-up, and steps for each draw.
 USUAL = {"Gibbs": (500, 20), "NUTS": (300, 3), "SVI": (0, 1), "VB": (50, 1), "Quick": (0, 1)}
-SETTINGS = {  # of the engines, those that `sbc` accepts
+SETTINGS = {  # the settings of each engine that `sbc` accepts
     "Gibbs": (),
     "NUTS": ("target_accept", "max_tree_depth", "jitter"),
     "SVI": ("guide", "steps", "learning_rate"),
@@ -66,12 +66,10 @@ def sbc(
     ----------
     method : str or Method
     engine : {"Gibbs", "NUTS", "SVI", "VB", "Quick"}
-    replications : int
     draws : int
         Draws of each replication; bins are even if `draws` + 1 has many divisors.
     warmup, thin : int, optional
         Steps thrown away, and steps for each kept draw, enough to make draws nearly independent.
-    seed : int
     data : optional
         Data whose sizes and cells are used and whose values are drawn anew; by default the method's example.
     hyper : mapping, optional

@@ -24,8 +24,6 @@ class Calibration:
 
     Attributes
     ----------
-    method : str
-    engine : str
     ranks : DataFrame
         replications x quantities: the number of draws below the true value.
     draws : int

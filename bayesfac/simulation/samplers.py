@@ -134,7 +134,7 @@ def quick(job: Job, engine: Quick, length: Length) -> Posterior:
 
 
 def starts(job: Job) -> Callable[[jax.Array], Any]:
-    """key -> the method's own start, in the numbers that a start outside of a program has."""
+    """A function key -> the method's own start, with the types that it has outside of compiled programs."""
     like = job.method.init(jax.random.key(0), job.data, job.hyper)
 
     def start(key: jax.Array) -> Any:
@@ -151,7 +151,7 @@ def kept(
     length: Length,
     keep: Callable[[Any], Any] = lambda state: state,
 ) -> Any:
-    """`keep` of the states of a chain, after warm-up and thinning, stacked."""
+    """What `keep` takes from the states of a chain after warm-up and thinning, stacked."""
 
     def draw(state: Any, keys: jax.Array) -> tuple[Any, Any]:
         state = jax.lax.scan(lambda s, k: (step(s, k), None), state, keys)[0]
