@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-MADE: dict[str, Callable[[], Any]] = {  # without a file
+MADE: dict[str, Callable[[], Any]] = {  # data sets that need no file
     "ratings": partial(make_ratings, 300, 200, rank=5, density=0.15, seed=0, noise=0.6),
     "uneven-ratings": make_uneven_ratings,
     "digits": lambda: generators.embedded_digits()[0],

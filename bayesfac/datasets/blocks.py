@@ -11,7 +11,7 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.columns import RATINGS, Columns, choose, with_time
 from bayesfac.datasets import files, frames
 
-ROWS = 2**18  # of a block
+ROWS = 2**18  # rows of a block
 
 Pieces = Callable[[], Iterator["Piece"]]
 
@@ -40,7 +40,7 @@ def source(path: Path, columns: Columns | None) -> Pieces:
                 f"Expected .parquet files, or user.npy, item.npy and rating.npy, in {path}, got "
                 f"{[part.name for part in parts]}"
             )
-        return _tables(path, tables, columns) if tables else _arrays(path, arrays, columns)
+        return _tables(tables, columns) if tables else _arrays(path, arrays, columns)
     if not path.is_file():
         raise FileNotFoundError(f"Expected a file or a folder, got {path}, which does not exist")
     if path.suffix.lower() != ".parquet":
@@ -48,11 +48,11 @@ def source(path: Path, columns: Columns | None) -> Pieces:
             f"Expected a .parquet file, or a folder of .parquet or .npy files, got {path.name}; "
             "bf.datasets.read reads other files"
         )
-    return _tables(path, [path], columns)
+    return _tables([path], columns)
 
 
-def _tables(path: Path, tables: list[Path], columns: Columns | None) -> Pieces:
-    """Parquet files of the same columns."""
+def _tables(tables: list[Path], columns: Columns | None) -> Pieces:
+    """The rows of Parquet files, all with the same columns."""
     first = _kinds(tables[0])
     wanted = choose(list(first), RATINGS, with_time(list(first), columns)[0], f" in {tables[0]}")
     for table in tables[1:]:
@@ -65,6 +65,8 @@ def _tables(path: Path, tables: list[Path], columns: Columns | None) -> Pieces:
             )
 
     def pieces() -> Iterator[Piece]:
+        import pyarrow as pa
+
         for table in tables:
             begin, name = 0, table.name if len(tables) > 1 else ""
             with files.as_parquet(table), _opened(table) as file:
@@ -73,16 +75,10 @@ def _tables(path: Path, tables: list[Path], columns: Columns | None) -> Pieces:
                     frame = frames.whole_numbers(frame.reset_index(drop=True)[wanted])
                     yield Piece(_plain(frame.set_axis(list(RATINGS), axis=1)), begin, name)
                     begin += batch.num_rows
-            _give_back()
+            # pyarrow keeps the memory of freed blocks for later ones: give it back to the system
+            pa.default_memory_pool().release_unused()
 
     return pieces
-
-
-def _give_back() -> None:
-    """Return the memory of freed blocks, which pyarrow keeps for later ones, to the system."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
 
 
 def _kinds(path: Path) -> dict[Any, str]:
@@ -114,7 +110,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _arrays(path: Path, arrays: dict[str, Path], columns: Columns | None) -> Pieces:
-    """Arrays of one length, each in a file."""
+    """The rows of arrays of one length, each in a file of its own."""
     seen = list(arrays)
     names = list(map(str, choose(seen, RATINGS, with_time(seen, columns)[0], f" in {path}")))
     sizes = []

@@ -12,8 +12,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +153,19 @@ def _download(source: Source, path: Path, progress: bool) -> None:
     """Download an https address to a file, at most `source.size` bytes."""
     from urllib.request import urlopen
 
+    from tqdm.auto import tqdm
+
     if not source.address.startswith("https://"):
         raise Unavailable(f"Expected an https address, got {source.address}")
     with urlopen(source.address, timeout=PATIENCE) as answer, open(path, "wb") as file:  # noqa: S310
         if not answer.url.startswith("https://"):
             raise Unavailable(f"Expected https all the way, got a redirect to {answer.url}")
-        with _bar(source, progress) as step:
+        silent = not (progress and sys.stderr.isatty())
+        shown = {"total": source.size, "desc": source.file, "disable": silent}
+        with tqdm(unit="B", unit_scale=True, **shown) as bar:
             while block := answer.read(1 << 16):
                 file.write(block)
-                step(len(block))
+                bar.update(len(block))
                 if file.tell() > source.size:
                     raise CorruptFile(f"Expected {source.size} bytes, got more from {answer.url}")
 
@@ -193,15 +195,6 @@ def _cap(path: Path, members: list[zipfile.ZipInfo]) -> None:
     size = sum(member.file_size for member in members)
     if size > LARGEST:
         raise CorruptFile(f"Expected at most {LARGEST} bytes in {path}, got {size} once unpacked")
-
-
-@contextmanager
-def _bar(source: Source, progress: bool) -> Iterator[Callable[[int], object]]:
-    from tqdm.auto import tqdm
-
-    silent = not (progress and sys.stderr.isatty())
-    with tqdm(total=source.size, unit="B", unit_scale=True, desc=source.file, disable=silent) as b:
-        yield b.update
 
 
 def _say(text: str, progress: bool) -> None:

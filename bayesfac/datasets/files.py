@@ -1,6 +1,6 @@
 """A user's own file -> Ratings or Views: CSV, TSV (also .gz or .zip), parquet or NPZ.
 
-The text "NA" is a label, not a missing value. Blanks around a label of a text file are none of it. A column
+The text "NA" is a label, not a missing value. Blanks around a label of a text file are dropped. A column
 of labels that are all whole numbers becomes numbers. Error messages name the line of the file.
 """
 
@@ -118,7 +118,7 @@ def _read(
 
 
 def check_choice(name: str, value: str, other: str) -> None:
-    """Refuse what is neither "error" nor the other word."""
+    """Refuse a setting that is neither "error" nor `other`."""
     if value not in ("error", other):
         raise ValueError(f"Expected {name}='error' or {other!r}, got {value!r}")
 
@@ -248,7 +248,7 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 @contextmanager
 def as_parquet(path: Path) -> Iterator[None]:
-    """Say what is wrong where a file cannot be read as Parquet."""
+    """Turn errors of pyarrow into messages that say what to do."""
     try:
         yield
     except ImportError as error:
@@ -324,14 +324,14 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     missing = empty(raw)
     if missing.any():
         raise ValueError(no_label(path, str(raw.name), _place(missing, raw.index)))
-    if raw.index.name == "row":  # columns of parquet have types, and the labels that they have
+    if raw.index.name == "row":  # columns of Parquet have types: labels stay as they are
         return raw
     raw = raw.str.strip()
     if kind is str:
         return raw
     numbers = pd.to_numeric(raw, errors="coerce").fillna(0.5)
     whole = (numbers % 1 == 0) & (numbers.abs() < 2**53)
-    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # not "007"
+    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # "007" is a text
     if same.all():
         return numbers.astype(np.int64)
     if kind is int:
@@ -363,7 +363,8 @@ def empty(raw: pd.Series) -> np.ndarray:
 
 
 def as_numbers(raw: pd.Series) -> np.ndarray:
-    """Numbers, NaN where there is none; dates and times are none, which pandas would count in some unit."""
+    """The cells as numbers, NaN where a cell is none. Dates and times become NaN: pandas would count them in
+    some unit."""
     if raw.dtype.kind in "mMc":
         return np.full(len(raw), np.nan)
     return pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

@@ -46,20 +46,20 @@ def nullable(kind: Any) -> Any:
 
 
 def whole_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of whole numbers of which none is missing as NumPy's."""
+    """The table with columns of NumPy's types where whole numbers have no gaps."""
     full = {name: whole(column).dtype for name, column in frame.items()}
     return frame.astype(full)
 
 
 def whole(labels: Any) -> Any:
-    """Whole numbers of which none is missing as NumPy's."""
+    """The labels; whole numbers without gaps as a type of NumPy."""
     kind = labels.dtype
     nullable = isinstance(kind, pd.Int64Dtype | pd.UInt64Dtype)
     return labels.astype(kind.numpy_dtype) if nullable and not pd.isna(labels).any() else labels
 
 
 def of_header(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with more cells than the header, of which the last ones are empty (a separator at their ends)."""
+    """The table without the empty cells after a separator at the ends of rows."""
     if isinstance(frame.index, pd.RangeIndex):  # as many cells in the rows as in the header
         return frame
     names, extra = frame.columns, frame.index.nlevels
@@ -108,7 +108,7 @@ def long_views(labels: list[pd.Series], value: np.ndarray, duplicates: str) -> V
 def _distinct(
     cells: pd.DataFrame, value: np.ndarray, duplicates: str
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Every cell once."""
+    """The distinct cells and their values."""
     again: Any = cells.duplicated().to_numpy()
     if not again.any():
         return cells, value

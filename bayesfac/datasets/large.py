@@ -2,7 +2,7 @@
 
 The first pass checks every row and counts the ratings of each label; the second one codes the ids and deals
 the rows to processes (`core/data/divided/piles.py`). A process holds a block, the labels, and its share.
-Whatever is wrong is said as `files.read` says it.
+Error messages are those of `files.read`.
 """
 
 import os
@@ -25,7 +25,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.datasets import files, frames
 from bayesfac.datasets.blocks import Piece, source
 
-SHOWN = 5  # rows that are left out, by number
+SHOWN = 5  # so many of the rows that are left out are named
 
 
 def read_large(
@@ -40,7 +40,7 @@ def read_large(
 
     All processes that `jax.distributed.initialize` has joined call this function with the same arguments.
     Each reads the file twice, in blocks of 262,144 rows, and keeps the ratings of rows that its devices draw.
-    What is wrong with the file is said as `read` says it. Times are not read.
+    Error messages are those of `read`. Times are not read.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Labels:
         self.counts: list[np.ndarray] = []
 
     def add(self, labels: pd.Index, count: np.ndarray) -> None:
-        """The labels of a block; they are merged when there are as many as before, so that work is linear."""
+        """Add the labels of a block. All are merged once the new ones outnumber the others: linear work."""
         self.parts.append(labels)
         self.counts.append(count)
         if sum(map(len, self.parts[1:])) > max(len(self.parts[0]), 2**18):
@@ -159,7 +159,7 @@ class Fault:
     got: Any = None
 
     def add(self, piece: Piece, wrong: np.ndarray, got: Any = None) -> None:
-        """The wrong rows of a block."""
+        """Record the wrong rows of a block."""
         rows = np.flatnonzero(wrong)
         if len(rows) and not self.count:
             self.got = None if got is None else got(int(rows[0]))
@@ -167,7 +167,7 @@ class Fault:
         self.count += len(rows)
 
     def where(self, most: int = 1) -> str:
-        """The places in words, as `files.place` has them."""
+        """The places in words, as `files.read` writes them."""
         shown = self.places[:most]
         more = f" and {self.count - len(shown)} more" if self.count > len(shown) else ""
         return ", ".join(shown) + more
