@@ -49,7 +49,7 @@ def write(table: "pd.DataFrame", path: str | None) -> None:
 
 
 def tell(args: argparse.Namespace, text: str, file: TextIO | None = None) -> None:
-    """Print a remark; beside a table to standard error, so that it does not stand in the table."""
+    """Print a remark, unless --quiet; commands that print a table write remarks to standard error."""
     if not args.quiet:
         print(text, file=file, flush=True)
 

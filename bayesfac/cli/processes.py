@@ -82,7 +82,7 @@ def _give_cores(process: int, number: int, count: int) -> None:
 
 @contextmanager
 def joined(args: argparse.Namespace) -> Iterator[bool]:
-    """Join the run that the options name; whether this process is the first one, which prints and saves.
+    """Join the run that the options name; yield whether this process is the first, which prints and saves.
 
     The other processes are needed until the end of the block."""
     if args.coordinator is None:
@@ -92,7 +92,7 @@ def joined(args: argparse.Namespace) -> Iterator[bool]:
     from jax.experimental import multihost_utils
 
     jax.distributed.initialize(args.coordinator, args.processes, args.process)
-    # gloo connects at the first message, for which it waits 30 seconds: now, before one reads longer
+    # gloo connects at the first message, for which it waits 30 seconds; reading may take longer
     multihost_utils.sync_global_devices("bayesfac: joined")
     _joined.append(args.process)
     yield args.process == 0

@@ -1,4 +1,4 @@
-"""What files hold; those of tensors and of matrices beside the ratings, as tables with a header."""
+"""Read files of pairs, tensors and matrices beside the ratings; refuse data that the command cannot read."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def check_kind(kind: str, args: argparse.Namespace) -> None:
-    """Refuse kinds of data that no file holds, and levels of what has none."""
+    """Refuse data that the command cannot read, and --levels for data without levels."""
     if kind == "tasks":
         raise TypeError(
             "Expected a method of ratings, counts, views, a tensor or several matrices, got one of rows with "
@@ -58,8 +58,8 @@ def relations(ratings: Any, args: argparse.Namespace) -> Any:
 
 
 def _read(file: str, args: argparse.Namespace) -> Any:
-    """Columns of numbers as numbers; "007" and "NA" stay the labels that they are, without blanks around
-    them, as in other files."""
+    """Read a table: columns of numbers as numbers; labels such as "007" and "NA" stay text, without the
+    blanks around them, as in other files."""
     import pandas as pd
 
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}

@@ -1,6 +1,7 @@
 """Classifiers by machines, trees, networks and boosting; for arguments and scores see `bayesfac.comparators`.
 
-A *machine* is scikit-learn's linear one with the squared hinge: with s_i = 1 or -1 it minimises
+A *machine* is scikit-learn's linear support vector machine with the squared hinge. With s_i = 1 or -1 it
+minimises
 
     1/2 |w|^2 + 1/2 b^2 + C sum_i max(0, 1 - s_i (x_i'w + b))^2,     margin = x'w + b
 
@@ -382,7 +383,6 @@ def adaboost_mh(X: Any, Y: Any, X_new: Any, *, rounds: int = 100, cuts: int = 32
 
     Parameters
     ----------
-    rounds : int
     cuts : int
         Largest number of cuts of a feature, midway between successive values, spread evenly over them.
 

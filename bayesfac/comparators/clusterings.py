@@ -44,7 +44,6 @@ def kmeans(views: Views, K: int, seed: int = 0) -> np.ndarray:
         They are not rescaled: a view with large numbers outweighs the other views.
     K : int
         Number of clusters.
-    seed : int
 
     Returns
     -------
@@ -88,7 +87,6 @@ def coregularised(
         Weight of the agreement; the paper suggests 0.01.
     neighbours, metric
         Settings of the graphs that are built (see `core.data.graphs.neighbours`).
-    seed : int
     max_iter : int
         Largest number of rounds over the views; they end when J rises by less than 1e-4 of its value.
 

@@ -39,7 +39,7 @@ class Basis(NamedTuple):
 
     s2: np.ndarray
     inside: np.ndarray  # P'Y
-    beside: np.ndarray  # of the labels, what P does not reach
+    beside: np.ndarray  # the part of the labels outside the span of P
     new: np.ndarray  # new rows times Q
 
 

@@ -12,7 +12,7 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.graphs import METRICS
 
 CELLS = 4_000_000  # largest size of a temporary table
-# features and squared lengths; infinite for a row that is nobody's neighbour
+# features and squared lengths, which are infinite for rows that are no neighbours of others
 Rows = tuple[Any, np.ndarray]
 
 
@@ -78,7 +78,7 @@ def placed(x: Any, new: Any, metric: str) -> Rows:
     choice("metric", metric, METRICS)
     both = below(x, new)
     if metric == "euclidean" and not sp.issparse(x):
-        both -= np.rint(x.mean(0))  # keeps digits far from 0, and whole numbers whole
+        both -= np.rint(x.mean(0))  # features far from 0 keep digits, whole numbers stay whole
     both = unit_rows(both) if metric == "cosine" else both
     size = np.asarray((both.multiply(both) if sp.issparse(both) else both**2).sum(1)).ravel()
     return both, size if metric == "euclidean" else np.where(size > 0, 1.0, np.inf)

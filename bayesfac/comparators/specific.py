@@ -167,7 +167,7 @@ def mlsf(
         A_kl = alpha jaccard(y_k, y_l) + (1 - alpha) exp(-|m_k - m_l|),     0 if below epsilon
         1/2 |X V - Z|^2 + gamma |V|_1 least,     z_ig in [0, 1] numbers row i's label set in group g
 
-    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters
+    Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters.
     Group g sees the features with v_jg != 0. Its labels come in a random order; each is learned by a machine
     that also sees the labels before it, true for training rows, decided for new ones. The sets of a group are
     numbered in the order of their binary codes. The authors' program ends the lasso, by ADMM with a parameter
@@ -245,7 +245,7 @@ def chained(x: Any, y: np.ndarray, new: Any, C: float) -> np.ndarray:
     """Margins of the labels, each machine beside the labels before its own."""
     d, score = x.shape[1], np.zeros((new.shape[0], y.shape[1]))
     for at, of in enumerate(y.T):
-        # with nothing to see: the intercept alone, on a feature of zeros
+        # without any feature: a feature of zeros, so that the machine has its intercept alone
         seen = learners.beside(x, y[:, :at]) if d + at else np.zeros((len(y), 1))
         w, b = learners.line(seen, of, C)
         score[:, at] = new @ w[:d] + (score[:, :at] >= 0) @ w[d : d + at] + b

@@ -7,7 +7,7 @@ The data of the method decide the kind of the estimator:
     Counts    a transformer: X has a row for every user, zeros where nothing was counted
     Tensor    only in `bayesfac.sklearn.pairs`: a regressor of cells, with a column for each label
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
-    Relations none: several matrices are no X
+    Relations no estimator: X is one matrix, and these data are several
     Tasks     a classifier with several labels, or with several classes
 
 `Imputer(estimator)` fills missing cells as a step of a pipeline. The other classes are made from the

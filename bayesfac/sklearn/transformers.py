@@ -279,11 +279,11 @@ def dense(x: Any) -> np.ndarray:
     return full
 
 
-def scale_of(self: Estimator, values: np.ndarray) -> dict[str, Any]:
+def scale_of(estimator: Estimator, values: np.ndarray) -> dict[str, Any]:
     """`levels` for a method that has this setting: the user's, or the distinct values."""
-    if "levels" not in self.method.Hyper._fields:
+    if "levels" not in estimator.method.Hyper._fields:
         return {}
-    levels = self.get_params()["levels"]
+    levels = estimator.get_params()["levels"]
     if levels is None:
         levels = np.unique(values)
         if len(levels) > LEVELS:

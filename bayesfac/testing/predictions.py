@@ -66,7 +66,7 @@ def check_observed(method: Method, key: jax.Array) -> str | None:
     pairs, errors = ask(case.points[0])
     for what, (ours, theirs) in pairs.items():
         same(ours, theirs, f"{what} of predict and of the model", 1e-8)
-    # six standard errors: 1e-9 for one cell
+    # a correct cell exceeds six standard errors with probability 1e-9
     require(errors < 6, f"simulated outcomes have a mean {errors:.1f} standard errors off")
     return None
 
@@ -158,7 +158,7 @@ def compared(
         return pointwise.factors(method, p, data, hyper, query, y)
 
     if hasattr(outcome, "score"):
-        # predict reads the number about which the model's law of a binary label is centred as a probability
+        # `predict` takes the centre of the model's law of a binary label as a probability
         slope = jax.grad(lambda y: jnp.sum(observed(y)))(outcome.score)
         return {"modes": (jnp.zeros_like(slope), slope)}
     if isinstance(outcome, Levels):

@@ -90,7 +90,7 @@ def _stationary(law: Any, q: Any, data: Any, hyper: Any) -> None:
         steep = {}
         for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
             site = jax.tree_util.keystr(path, simple=True, separator=".")
-            if site.endswith("cov") and gradient.ndim > 1:  # a table that stays symmetric
+            if site.endswith("cov") and gradient.ndim > 1:  # it stays symmetric
                 gradient = (gradient + jnp.swapaxes(gradient, -1, -2)) / 2
             steep[site] = float(jnp.abs(gradient).max(initial=0))
         if not (worst := {site: x for site, x in steep.items() if not x < 1e-5}):
