@@ -110,7 +110,11 @@ def engine(args: argparse.Namespace, default: str) -> Any:
         raise LookupError(unknown("engine", args.engine, kinds))
     kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    given |= dict(args.engine_settings)
+    further = dict(args.engine_settings)
+    if both := given.keys() & further:
+        name = min(both)
+        raise ValueError(f"Expected --{name.replace('_', '-')} or --with {name}=..., got both")
+    given |= further
     own = [field.name for field in fields(kind)]
     for name in given:
         if name not in own:

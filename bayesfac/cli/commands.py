@@ -332,7 +332,8 @@ def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
     """{column of a file: int or str}, after the type of the labels of a fit."""
     types: dict[str, type] = {}
     for axis, labels in coords.items():
-        column = axis.partition(".")[0]
+        if (column := axis.partition(".")[0]) not in ("user", "item", "row", "feature"):
+            continue  # of a further matrix
         number = labels.dtype.kind in "iu" and types.get(column) is not str
         types[column] = int if number else str
     return types

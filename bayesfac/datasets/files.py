@@ -98,6 +98,7 @@ def _read(
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, options)
     wanted = RATINGS if kind == "ratings" else VIEWS
+    frames.check_ids(ids, wanted[:-1])
     table = _table(path, wanted, columns or None, decimal)
     times = table.pop("time") if "time" in table else None
     if bad == "skip":
@@ -146,6 +147,7 @@ def read_pairs(
     [['ann', 'x']]
     """
     path, wanted, kinds = Path(path), RATINGS[:2], ids or {}
+    frames.check_ids(ids, wanted)
     frames.check_file(path)
     table = _table(path, wanted, columns or None, ".")
     read_as = {name: _ids(path, table[name], kinds.get(name)) for name in wanted}

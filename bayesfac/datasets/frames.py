@@ -1,6 +1,7 @@
 """Tables of files as pandas reads them, without what pandas rounds or leaves out; long tables as views."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ def check_options(path: Path, kind: str, given: dict[str, Any], bad: str, decima
     ):
         if useless:
             raise ValueError(f"Expected {name}= for {wanted}")
+
+
+def check_ids(ids: Mapping[str, type] | None, columns: Sequence[str]) -> None:
+    """Refuse types of columns that have no labels, and types that labels do not have."""
+    for name, kind in (ids or {}).items():
+        if name not in columns:
+            raise ValueError(f"Expected ids= for {' or '.join(columns)}, got {name!r}")
+        if kind not in (int, str):
+            raise ValueError(f"Expected int or str as ids={{{name!r}: ...}}, got {kind!r}")
 
 
 def check_file(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.report.believed import believed
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.elpd import clustered
@@ -298,6 +299,9 @@ def compare(
         )
     if len({str(name) for name in fits}) < len(fits):  # 1 and "1" would be one row
         raise ValueError(f"Expected names that differ as text, got {list(fits)!r:.60}")
+    if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
+        got = f"{type(train).__name__} for a test on {type(test).__name__}"
+        raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
     named = {str(name): fit for name, fit in fits.items() if _is_fit(fit)}
     if not named:
         got = type(next(iter(fits.values()))).__name__

@@ -330,6 +330,10 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("fit bpmf ratings --set n_component=3", "did you mean 'n_components'"),
         ("fit bpmf ratings --engine svi --with guid=flow", "did you mean 'guide'"),
         ("fit bpmf ratings --engine svi --with guide=flo", "Expected guide to be one of"),
+        (
+            "fit pmf ratings --max-iter 5 --with max_iter=7",
+            "--max-iter or --with max_iter=..., got both",
+        ),
         ("fit bpmf ratings --engine svi --chains 2", "setting of SVI 'chains'"),
         ("fit bpmf ratings --draws many", "--draws: invalid int value: 'many'"),
         ("fit bpmf ratings --set n_components", "Expected NAME=VALUE, got 'n_components'"),

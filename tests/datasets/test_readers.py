@@ -46,6 +46,10 @@ def test_whole_numbers_become_ids_and_padded_ones_stay_text(tmp_path):
     assert list(datasets.read(path, ids={"user": str}).users) == ["9", "10"]
     with pytest.raises(ValueError, match="whole number as item in .*, got '007' in line 1"):
         datasets.read(path, ids={"item": int})
+    with pytest.raises(ValueError, match="Expected ids= for user or item, got 'who'"):
+        datasets.read(path, ids={"who": str})
+    with pytest.raises(ValueError, match="Expected int or str as ids"):
+        datasets.read(path, ids={"user": float})
 
 
 def test_columns_by_name(tmp_path):

@@ -52,6 +52,8 @@ def test_compare_shows_recommendations_when_it_knows_the_training_data(parts, po
     assert "above" in both.ranking.about
     page = both.to_html(tmp_path / "r.html").read_text(encoding="utf-8")
     assert 'id="ranking"' in page and "NDCG@10" in page
+    with pytest.raises(TypeError, match="as Ratings, got Views for a test on Ratings"):
+        bf.compare({"point": point}, test, train=bf.Views({"words": np.ones((3, 4))}))
     without = bf.compare({"point": point}, test)
     assert without.ranking is None
     assert 'id="ranking"' not in without.to_html(tmp_path / "s.html").read_text(encoding="utf-8")
