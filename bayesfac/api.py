@@ -295,7 +295,7 @@ class Fit:
             if any(note.startswith(COLLAPSED) for note in self.result.notes):
                 state += ", but collapsed"
             steps = len(self.trace) - 1
-            what = f"point, objective {self.trace[-1]:.6g} after {steps} looks, {state}"
+            what = f"point, objective {self.trace[-1]:.6g} after {steps} evaluations, {state}"
         else:
             chains, draws = next(iter(self._as_draws().values())).shape[:2]
             what = f"{chains} chain(s) x {draws} draws"

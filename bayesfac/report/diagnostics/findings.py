@@ -297,10 +297,10 @@ def judge_widths(share: float | None) -> list[Finding]:
 
 def _ascent(fit: Any) -> Finding:
     """Whether coordinate ascent has ended."""
-    looks = len(fit.trace) - 1
+    values = len(fit.trace) - 1
     if fit.converged:
-        return Finding("good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {looks} looks.")
-    text = f"Stopped after {looks} looks, before the ELBO had settled."
+        return Finding("good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {values} evaluations.")
+    text = f"Stopped after {values} evaluations of the ELBO, before it had settled."
     return Finding("bad", text, "Raise max_iter, or accept a looser tol.", to("bad"))
 
 
@@ -334,16 +334,16 @@ def _trend(trace: np.ndarray) -> float | None:
 
 def judge_point(fit: Any) -> list[Finding]:
     """Whether the objective has stopped falling, and the notes of the solver."""
-    looks, last = len(fit.trace) - 1, fit.trace[-1]
+    values, last = len(fit.trace) - 1, fit.trace[-1]
     if not np.isfinite(fit.trace).all():
         text = "The objective became NaN or infinite."
         finding = Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True)
     elif fit.converged:
-        text = f"The objective has settled at {last:.6g} after {looks} iterations."
+        text = f"The objective has settled at {last:.6g} after {values} evaluations."
         finding = Finding("good", text)
     else:
-        change = fit.trace[-2] - last if looks > 0 else np.nan
-        text = f"Stopped after {looks} iterations at {last:.6g}; the last one lowered it by {change:.2g}."
+        change = fit.trace[-2] - last if values > 0 else np.nan
+        text = f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} below the one before."
         advice = "Raise max_iter (or steps), or accept a looser tol."
         finding = Finding("bad", text, advice, to("bad"))
     return [finding, *_notes(fit)]
