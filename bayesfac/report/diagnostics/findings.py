@@ -299,7 +299,9 @@ def _ascent(fit: Any) -> Finding:
     """Whether coordinate ascent has ended."""
     values = len(fit.trace) - 1
     if fit.converged:
-        return Finding("good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {values} evaluations.")
+        return Finding(
+            "good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {values} evaluations."
+        )
     text = f"Stopped after {values} evaluations of the ELBO, before it had settled."
     return Finding("bad", text, "Raise max_iter, or accept a looser tol.", to("bad"))
 
@@ -343,7 +345,9 @@ def judge_point(fit: Any) -> list[Finding]:
         finding = Finding("good", text)
     else:
         change = fit.trace[-2] - last if values > 0 else np.nan
-        text = f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} below the one before."
+        text = (
+            f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} below the one before."
+        )
         advice = "Raise max_iter (or steps), or accept a looser tol."
         finding = Finding("bad", text, advice, to("bad"))
     return [finding, *_notes(fit)]
