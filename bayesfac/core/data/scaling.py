@@ -37,11 +37,13 @@ class Scale(NamedTuple):
     constant: float
 
 
-def scaled(data: Tasks, constant: float = 0.0, parts: bool = False) -> Tasks:
+def scaled(data: Tasks, constant: float = 0.0, parts: bool = False, by_rows: bool = False) -> Tasks:
     """The data with scaled views, by the rows of the data itself; `data.host.scales` has what was done.
 
-    `parts` splits columns with negative cells into positive and negative parts. Data that are scaled already
-    are returned as they are.
+    `parts` splits columns with negative cells into positive and negative parts. `by_rows` multiplies the
+    constant by the length of a row (the root of the mean square, at least 1): a representation in few
+    columns, which keeps the largest directions, keeps the constant too, however many features there are.
+    Data that are scaled already are returned as they are.
 
     Examples
     --------
@@ -51,10 +53,11 @@ def scaled(data: Tasks, constant: float = 0.0, parts: bool = False) -> Tasks:
     """
     if data.host.scales:
         return data
-    return rescaled(data, {name: _scale(data, name, constant, parts) for name in data.names})
+    found = {name: _scale(data, name, constant, parts, by_rows) for name in data.names}
+    return rescaled(data, found)
 
 
-def _scale(data: Tasks, name: str, constant: float, parts: bool) -> Scale:
+def _scale(data: Tasks, name: str, constant: float, parts: bool, by_rows: bool = False) -> Scale:
     table, n = sp.csc_matrix(data[name][_rows(data, name)]), int(_rows(data, name).sum())
     stored = np.diff(table.indptr)
     mean = np.asarray(table.sum(0)).ravel() / max(1, n)
@@ -67,6 +70,10 @@ def _scale(data: Tasks, name: str, constant: float, parts: bool) -> Scale:
     spread[own] = 0
     centre = np.where((stored > DENSE * n) & (spread > 0), mean, 0)
     least = np.minimum(table.min(0).toarray().ravel(), 0) if n else np.zeros(len(mean))
+    if by_rows:
+        total = np.where(centre != 0, square, np.asarray(table.power(2).sum(0)).ravel())
+        varies = spread > 0
+        constant *= max(1.0, (total[varies] / spread[varies] ** 2).sum() / max(1, n)) ** 0.5
     mirrored = np.flatnonzero((spread > 0) & ((centre != 0) | (least < 0)))
     if own.any() and constant:
         spread[own], constant = 1 / constant, 0.0

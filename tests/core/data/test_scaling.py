@@ -106,3 +106,10 @@ def test_a_fit_names_the_features_that_scaling_drops(tmp_path):
     assert note in bf.load(fit.save(tmp_path / "fit")).notes
     plain = bf.fit("leml", data, bf.FixedPoint(2, tol=0.9), scaled=False, **given)
     assert not any("count for nothing" in one for one in plain.notes)
+
+
+@pytest.mark.parametrize("width", [1, 100])
+def test_a_constant_may_be_as_long_as_the_rows(width):
+    x = np.random.default_rng(0).normal(size=(50, width)) + 3.0
+    table = scaled(bf.Tasks(x, np.ones((50, 1))), 1.0, by_rows=True)["x"].toarray()
+    np.testing.assert_allclose(table[:, -1], width**0.5, rtol=1e-5)

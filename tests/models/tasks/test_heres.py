@@ -234,3 +234,21 @@ def test_chains_start_apart():
     data, h = HERES.example(jax.random.key(0))
     one, other = (np.asarray(HERES.init(jax.random.key(k), data, h).F) for k in (1, 2))
     assert np.abs(np.corrcoef(one[:, 0], other.T)[0, 1:]).max() < 0.99
+
+
+def more_features_than_rows(**given):
+    """The scores and the truth of 40 new rows, and how many decisions are right; 80 rows have labels."""
+    rng = np.random.default_rng(1)
+    z, x = rng.normal(size=(120, 4)), rng.normal(size=(120, 800))
+    x[:, :200] += z @ rng.normal(size=(4, 200))
+    y = (z @ rng.normal(size=(4, 6)) + 0.5 * rng.normal(size=(120, 6)) > -0.5).astype(float)
+    hidden = np.where(np.arange(120)[:, None] < 80, y, np.nan)
+    fit = bf.fit("heres", Tasks(x, hidden), progress=False, **given)
+    row, label = np.repeat(np.arange(80, 120), 6), np.tile(np.arange(6), 40)
+    score = fit.predict({"row": row, "label": label}).score.reshape(40, 6)
+    return score, y[80:], ((score > fit.cut) == y[80:]).mean()
+
+
+def test_few_columns_of_many_features_keep_the_constant():
+    score, truth, _ = more_features_than_rows(n_components=8, sparsity=1.0)
+    np.testing.assert_allclose(score.mean(), truth.mean(), atol=0.1)
