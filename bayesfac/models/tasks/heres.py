@@ -45,7 +45,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
+from bayesfac.core.data.scaling import scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -63,7 +63,7 @@ class Params(NamedTuple):
     D: jax.Array | None = None  # derived
 
 
-SPARSITIES = (0.0625, 1.0, 5.0)  # candidates
+SPARSITIES = (0.0625, 1.0, 5.0)  # candidates; with few rows also that of `noiseless`
 
 
 class Hyper(NamedTuple):
@@ -94,7 +94,28 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
     """Candidates of the sparsity, which decides how many columns of how many sizes are left."""
-    return [] if hyper.sparsity is not None or chosen else [{"sparsity": a} for a in SPARSITIES]
+    if hyper.sparsity is not None or chosen:
+        return []
+    width = min(hyper.n_components, sum(varying(data).values()))
+    # columns more than half as many as the rows with labels would explain these labels nearly exactly
+    several = (noiseless(data, hyper),) if 2 * width > int(data.labelled.sum()) else ()
+    return [{"sparsity": a} for a in (*SPARSITIES, *several)]
+
+
+def noiseless(data: Tasks, hyper: Hyper) -> float:
+    """The sparsity above which columns of nothing but noise are switched off.
+
+    A column at its best length (see `start`) costs more than it explains where c > 0.385 v^2 / sqrt(beta); in
+    noise as large as the features, v is at most about |X| (n^-1/2 + d^-1/2).
+    """
+    clusters = groups.clusters_of(data, prepare(data, hyper._replace(sparsity=1.0)))
+    data = scaled(data) if hyper.scaled else data
+    n, d = data.n_rows, sum(data.n_features[v] for v in data.names)
+    total = sum(float(data[v].power(2).sum()) for v in data.names)
+    even = jnp.full((n, 1), n**-0.5)
+    alpha = jnp.asarray([cluster.alpha for cluster in clusters])
+    c = float((alpha @ groups.norms(even, data.bounds, clusters, 0.0))[0])
+    return max(0.385 * total * (n**-0.5 + d**-0.5) ** 2 / hyper.beta**0.5 / c, SPARSITIES[0])
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:

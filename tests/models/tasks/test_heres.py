@@ -252,3 +252,7 @@ def more_features_than_rows(**given):
 def test_few_columns_of_many_features_keep_the_constant():
     score, truth, _ = more_features_than_rows(n_components=8, sparsity=1.0)
     np.testing.assert_allclose(score.mean(), truth.mean(), atol=0.1)
+
+
+def test_as_many_columns_as_rows_do_not_explain_the_labels_by_noise():
+    assert more_features_than_rows()[2] > 0.8
