@@ -220,3 +220,14 @@ def test_a_view_that_fits_exactly_and_a_float32_fit():
         assert np.isfinite(fit.predict(data.grid()).mean).all()
         alpha = np.asarray(fit.params.weights) ** (1 / fit.hyper.r)
         assert alpha.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_few_columns_of_many_features_keep_the_constant():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(120, 800)), (rng.random((120, 4)) < 0.7).astype(float)
+    hidden = np.where(np.arange(120)[:, None] < 80, y, np.nan)
+    given = {"n_components": 8, "ridge": 1.0, "cut": 0.5}
+    fit = bf.fit("lsa_mml", bf.Tasks(x, hidden), progress=False, **given)
+    row, label = np.repeat(np.arange(80, 120), 4), np.tile(np.arange(4), 40)
+    score = fit.predict({"row": row, "label": label}).score
+    np.testing.assert_allclose(score.mean(), y[:80].mean(), atol=0.15)
