@@ -105,3 +105,11 @@ def test_preferences_are_no_less_for_large_counts(plays):
     counts = np.random.default_rng(0).poisson(1.0, (20, 15)) * plays
     fit = bf.fit("wrmf", bf.Counts(counts), n_components=2, progress=False)
     assert not any("have no effect" in note for note in fit.notes)
+
+
+def test_labels_that_are_copies_of_one_are_no_collapse():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 5))
+    y = np.repeat(x[:, :1] + 0.5 * rng.normal(size=(100, 1)) > 0, 3, 1).astype(int)
+    fit = bf.fit("lsml", bf.Tasks(x, y), progress=False)
+    assert not any("collapsed" in note for note in fit.notes)
