@@ -37,13 +37,15 @@ class Scale(NamedTuple):
     constant: float
 
 
-def scaled(data: Tasks, constant: float = 0.0, parts: bool = False, by_rows: bool = False) -> Tasks:
+def scaled(
+    data: Tasks, constant: float = 0.0, parts: bool = False, above_noise: bool = False
+) -> Tasks:
     """The data with scaled views, by the rows of the data itself; `data.host.scales` has what was done.
 
-    `parts` splits columns with negative cells into positive and negative parts. `by_rows` multiplies the
-    constant by the length of a row (the root of the mean square, at least 1): a representation in few
-    columns, which keeps the largest directions, keeps the constant too, however many features there are.
-    Data that are scaled already are returned as they are.
+    `parts` splits columns with negative cells into positive and negative parts. `above_noise` multiplies the
+    constant by 1 + (d / n)^1/2 for n rows of length d^1/2, that of d scaled features: no direction of noise
+    is longer, so that a representation in few columns, which keeps the longest directions, keeps the
+    constant. Data that are scaled already are returned as they are.
 
     Examples
     --------
@@ -53,11 +55,13 @@ def scaled(data: Tasks, constant: float = 0.0, parts: bool = False, by_rows: boo
     """
     if data.host.scales:
         return data
-    found = {name: _scale(data, name, constant, parts, by_rows) for name in data.names}
+    found = {name: _scale(data, name, constant, parts, above_noise) for name in data.names}
     return rescaled(data, found)
 
 
-def _scale(data: Tasks, name: str, constant: float, parts: bool, by_rows: bool = False) -> Scale:
+def _scale(
+    data: Tasks, name: str, constant: float, parts: bool, above_noise: bool = False
+) -> Scale:
     table, n = sp.csc_matrix(data[name][_rows(data, name)]), int(_rows(data, name).sum())
     stored = np.diff(table.indptr)
     mean = np.asarray(table.sum(0)).ravel() / max(1, n)
@@ -70,10 +74,13 @@ def _scale(data: Tasks, name: str, constant: float, parts: bool, by_rows: bool =
     spread[own] = 0
     centre = np.where((stored > DENSE * n) & (spread > 0), mean, 0)
     least = np.minimum(table.min(0).toarray().ravel(), 0) if n else np.zeros(len(mean))
-    if by_rows:
+    if above_noise:
         total = np.where(centre != 0, square, np.asarray(table.power(2).sum(0)).ravel())
         varies = spread > 0
-        constant *= max(1.0, (total[varies] / spread[varies] ** 2).sum() / max(1, n)) ** 0.5
+        length = (total[varies] / spread[varies] ** 2).sum() / max(
+            1, n
+        )  # d, or less of sparse features
+        constant *= 1 + (length / max(1, n)) ** 0.5
     mirrored = np.flatnonzero((spread > 0) & ((centre != 0) | (least < 0)))
     if own.any() and constant:
         spread[own], constant = 1 / constant, 0.0

@@ -119,7 +119,7 @@ def noiseless(data: Tasks, hyper: Hyper) -> float:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, 1.0, by_rows=True) if hyper.scaled else data
+    return scaled(data, 1.0, above_noise=True) if hyper.scaled else data
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:

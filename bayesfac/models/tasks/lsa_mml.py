@@ -112,7 +112,7 @@ def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, 1.0, by_rows=True) if hyper.scaled else data
+    return scaled(data, 1.0, above_noise=True) if hyper.scaled else data
 
 
 @doubled
