@@ -21,8 +21,10 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.math import safe_log
 from bayesfac.core.method import Laws, Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -76,7 +78,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
             )
         parts = parts or holdout(data, SHARE, seed=seed)
         search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
-        best = climb(len(candidates), search.score, CELLS / len(parts[1]))
+        best = climb(len(candidates), search.score, CELLS / size(parts[1]))
         values = search.refined(best)
         found.hyper |= values
         found.values |= values
@@ -291,11 +293,17 @@ class Search:
         chosen = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
+        unit = "counts" if isinstance(self.held, Views) else "cells"
         return (
             f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the loss "
-            f"of {len(self.held)} held-out cells: {least:.4g}, at worst {most:.4g} in "
+            f"of {size(self.held)} held-out {unit}: {least:.4g}, at worst {most:.4g} in "
             f"{len(self.scores)} short fits"
         )
+
+
+def size(held: Any) -> int:
+    """How many cells were held out; of views, how many counts."""
+    return int(sum(y.sum() for y in held.y.values())) if isinstance(held, Views) else len(held)
 
 
 def shown(value: Any) -> str:
@@ -323,7 +331,12 @@ def _scores(
     method: Method, hyper: Any, p: Any, held: Any, values: dict[str, Any]
 ) -> tuple[jax.Array, jax.Array | None]:
     """The mean log score of held-out cells; the mean absolute error where the method chooses levels."""
-    outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper._replace(**values))
+    hyper = hyper._replace(**values)
+    if isinstance(held, Views):  # of methods of one view; P(w | x) of each count
+        (cells,), (y,) = held.cells.values(), held.y.values()
+        P = method.predict(p, Query(cells.row, cells.col), hyper).mean
+        return jnp.sum(y * safe_log(P)) / jnp.sum(y), None
+    outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper)
     score = jnp.mean(outcome.log_prob(held.y))
     if getattr(outcome, "chosen", None) is None:
         return score, None

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pandas as pd
+import pytest
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
@@ -74,6 +75,38 @@ def test_it_finds_topics_that_share_no_word():
     order = np.argmax(np.asarray(fit.params.C) @ topics.T, 0)
     np.testing.assert_allclose(fit.params.C[order], topics, atol=0.03)
     np.testing.assert_allclose(fit.params.A[:, order], weights, atol=0.08)
+
+
+def short_documents(seed=0):
+    """1,000 documents of five of 120 words, from three topics: counts for training, and others."""
+    rng = np.random.default_rng(seed)
+    words = rng.dirichlet(np.full(120, 0.1), 3)
+    shares = rng.dirichlet(np.full(3, 0.3), 1000) @ words
+    return [np.stack([rng.multinomial(5, p) for p in shares]) for _ in range(2)]
+
+
+def test_other_words_of_short_documents_are_foretold_better_than_by_frequencies():
+    """The paper's likelihood puts the shares of such a document at 0 or 1."""
+    train, test = short_documents()
+
+    def score(P):
+        return np.sum(test * np.log(np.maximum(P, 1e-12))) / test.sum()
+
+    fit = bf.fit("plsa", train, n_components=3, progress=False)
+    paper = bf.fit("plsa", train, n_components=3, a=1.0, c=1.0, progress=False)
+    frequency = (train.sum(0) + 1) / (train.sum() + 120)
+    blind = score(np.tile(frequency, (1000, 1)))
+    assert fit.hyper.a > 1 < fit.hyper.c
+    assert score(np.asarray(fit.params.A @ fit.params.C)) > blind + 0.1
+    assert score(np.asarray(paper.params.A @ paper.params.C)) < blind
+    again = bf.fit("plsa", train, progress=False, **fit.hyper._asdict())
+    np.testing.assert_allclose(again.trace[-1], fit.trace[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("data", [np.eye(30), np.full((30, 30), 0.5)])
+def test_few_counts_and_features_that_are_no_counts_keep_the_papers_priors(data):
+    fit = bf.fit("plsa", data, n_components=2, progress=False)
+    assert (fit.hyper.a, fit.hyper.c) == (1.0, 1.0)
 
 
 def test_rows_and_words_without_a_count_stay_probabilities():
