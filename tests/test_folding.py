@@ -47,7 +47,7 @@ def training():
 
 
 @cache
-def point(name, sweeps=500, **hyper):
+def point(name, sweeps=1000, **hyper):
     engine = bf.FixedPoint(sweeps, tol=0, every=sweeps)
     return bf.fit(name, training(), engine, progress=False, **(HYPER[name] | hyper))
 
@@ -72,7 +72,7 @@ def of_rows(fit, values, data):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_rows_without_labels_come_back_as_training_had_them(name):
-    """heres and lsa_mml solve for the rows: off only by what training was off its end after 500 sweeps. The
+    """heres and lsa_mml solve for the rows: off only by what training was off its end after 1,000 sweeps. The
     others take 200 multiplicative steps towards them, which is hundredths of a probability away."""
     data, fit = training(), point(name)
     hidden = data.take(~data.labelled)

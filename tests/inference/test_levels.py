@@ -276,7 +276,9 @@ def test_the_precise_objective_reads_tenths_of_single_precision_as_their_levels(
     urp, code = REGISTRY["urp"], np.random.default_rng(0).integers(5, size=(12, 9))
     with jax.enable_x64(False):
         data = bf.Ratings(np.take(tenths, code), levels=tenths)
-        hyper = urp.prepare(data, urp.example(jax.random.key(0))[1]._replace(levels=None, base=None))
+        hyper = urp.prepare(
+            data, urp.example(jax.random.key(0))[1]._replace(levels=None, base=None)
+        )
         p = urp.init(jax.random.key(0), data, hyper)
         plain = urp.objective(p, data, hyper)
         np.testing.assert_allclose(sum(precise_objective(urp, hyper, p, data)), plain, rtol=1e-5)
