@@ -13,8 +13,8 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
 
 a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood, whose shares of short
 documents are nearly all 0 or 1: it predicts their other words worse than frequencies do. For whole counts
-`bf.fit` chooses a and c by counts that are held out. Latent Dirichlet
-allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
+`bf.fit` chooses a by counts that are held out. With c above 1 a word that no row had would
+place a row. Latent Dirichlet allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
 on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of O(nnz K).
 Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting), then
 A and C. Gauge: the order of the topics.
@@ -37,21 +37,21 @@ from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics._words import Params
 
-LEAST = {"a": 0.05, "c": 0.01}  # the excess over 1 of the weakest candidates
+LEAST = 0.05  # the excess over 1 of the weakest candidate
 FEWEST = 500  # counts; a tenth of fewer counts chooses by chance
 
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    a: float | None = None  # None, as of c: chosen by held-out counts; 1 where nothing chooses
-    c: float | None = None
+    a: float | None = None  # None: chosen by held-out counts; 1 where nothing chooses
+    c: float = 1.0
     scale: str | None = None  # "none" or "rows"; None: "none" for counts
     start: str = "best"  # "best", "kmeans" or "random"
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.one_view(data, "mvplsa")
-    hyper = checks.filled(hyper, a=1.0, c=1.0)
+    hyper = checks.filled(hyper, a=1.0)
     hyper = hyper._replace(scale=starts.natural_scale(data, hyper))
     limit = min(data.n_rows, *data.n_features.values())
     checks.count(hyper, "n_components", limit, "the smaller of rows and features")
@@ -60,14 +60,12 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Views, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of a, then of c, if the features are whole counts; their excess over 1 doubles."""
+    """Candidates of a, if the features are whole counts; their excess over 1 doubles."""
     (y,) = map(np.asarray, data.y.values())
-    if starts.natural_scale(data, hyper) != "none" or (y != np.round(y)).any() or y.sum() < FEWEST:
+    whole = starts.natural_scale(data, hyper) == "none" and (y == np.round(y)).all()
+    if hyper.a is not None or "a" in chosen or not whole or y.sum() < FEWEST:
         return []
-    for name, least in LEAST.items():
-        if getattr(hyper, name) is None and name not in chosen:
-            return [{name: 1 + least * 2.0**step} for step in range(8)]
-    return []
+    return [{"a": 1 + LEAST * 2.0**step} for step in range(8)]
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
@@ -75,7 +73,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    flat = hyper._replace(a=1.0, c=1.0)  # the same start, and one program, for all candidates
+    flat = hyper._replace(a=1.0)  # the same start, and one program, for all candidates
     return starts.chosen(key, data, flat, starts.start_one_view, update, objective)
 
 
