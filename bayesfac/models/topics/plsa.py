@@ -13,9 +13,10 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
 
 a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood, whose shares of short
 documents are nearly all 0 or 1: it predicts their other words worse than frequencies do. For whole counts
-`bf.fit` chooses a by counts that are held out. With c above 1 a word that no row had would
-place a row. Latent Dirichlet allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored: with R = n / (A C)
-on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of O(nnz K).
+`bf.fit` chooses a by counts that are held out. With c above 1 a word that no row had would place a row.
+Latent Dirichlet allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored:
+with R = n / (A C) on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of
+O(nnz K).
 Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting), then
 A and C. Gauge: the order of the topics.
 """
