@@ -34,7 +34,7 @@ from bayesfac.multilabel import micro_f1
 from bayesfac.split import holdout
 
 SHARE = 0.1  # of the training data, held out
-LEAST = 500  # ratings; a tenth of fewer ratings chooses by chance
+LEAST = 500  # ratings or counts; a tenth of fewer chooses by chance
 ROWS = 1 / 3  # of the labelled rows of every task lose their labels, to choose a cut
 TIMES = 3  # such thirds, drawn one by one: the cut is that of all their scores
 LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance
@@ -66,7 +66,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     if method.choices is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
-    if isinstance(data, Ratings) and len(data) < LEAST:
+    if isinstance(data, Ratings | Views) and size(data) < LEAST:
         return found
     given, parts = method.Hyper(**found.hyper), None
     while candidates := method.choices(data, given, found.values):
@@ -301,9 +301,9 @@ class Search:
         )
 
 
-def size(held: Any) -> int:
-    """How many cells were held out; of views, how many counts."""
-    return int(sum(y.sum() for y in held.y.values())) if isinstance(held, Views) else len(held)
+def size(data: Any) -> int:
+    """How many cells there are; of views, how many counts."""
+    return int(sum(y.sum() for y in data.y.values())) if isinstance(data, Views) else len(data)
 
 
 def shown(value: Any) -> str:

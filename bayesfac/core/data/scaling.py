@@ -76,11 +76,9 @@ def _scale(
     least = np.minimum(table.min(0).toarray().ravel(), 0) if n else np.zeros(len(mean))
     if above_noise:
         total = np.where(centre != 0, square, np.asarray(table.power(2).sum(0)).ravel())
-        varies = spread > 0
-        length = (total[varies] / spread[varies] ** 2).sum() / max(
-            1, n
-        )  # d, or less of sparse features
-        constant *= 1 + (length / max(1, n)) ** 0.5
+        varies, rows = spread > 0, max(1, n)
+        d = (total[varies] / spread[varies] ** 2).sum() / rows  # sparse features count in part
+        constant *= 1 + (d / rows) ** 0.5
     mirrored = np.flatnonzero((spread > 0) & ((centre != 0) | (least < 0)))
     if own.any() and constant:
         spread[own], constant = 1 / constant, 0.0

@@ -110,8 +110,8 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> jax.Array:
     """P(y_ij = r) at the cells of the query, levels x cells: one inner product for each level."""
-    tables = jnp.moveaxis(B, -1, 0)
-    return inner(jnp.broadcast_to(A, (len(tables), *A.shape)), tables, query)
+    by_level = jnp.moveaxis(B, -1, 0)
+    return inner(jnp.broadcast_to(A, (len(by_level), *A.shape)), by_level, query)
 
 
 def seen(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
@@ -137,7 +137,7 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """One EM iteration: both blocks from the same posterior of z, and of the items' qualities.
 
     The expected counts sum_j A_ik B_jkr / P(y_ij = r) are the parameters times the slopes of the log
-    likelihood. To them come the slopes of the log prior in log A and log B.
+    likelihood. The slopes of the log prior in log A and log B are added.
     """
     counts = jax.tree.map(jnp.multiply, p, jax.grad(log_likelihood)(p, data))
     prior = jax.grad(log_prior)(jax.tree.map(safe_log, p), hyper)

@@ -39,7 +39,6 @@ from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics._words import Params
 
 LEAST = 0.05  # the excess over 1 of the weakest candidate
-FEWEST = 500  # counts; a tenth of fewer counts chooses by chance
 
 
 class Hyper(NamedTuple):
@@ -64,7 +63,7 @@ def choices(data: Views, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[s
     """Candidates of a, if the features are whole counts; their excess over 1 doubles."""
     (y,) = map(np.asarray, data.y.values())
     whole = starts.natural_scale(data, hyper) == "none" and (y == np.round(y)).all()
-    if hyper.a is not None or "a" in chosen or not whole or y.sum() < FEWEST:
+    if hyper.a is not None or "a" in chosen or not whole:
         return []
     return [{"a": 1 + LEAST * 2.0**step} for step in range(8)]
 
