@@ -332,9 +332,14 @@ def _scores(
 ) -> tuple[jax.Array, jax.Array | None]:
     """The mean log score of held-out cells; the mean absolute error where the method chooses levels."""
     hyper = hyper._replace(**values)
-    if isinstance(held, Views):  # of methods of one view; P(w | x) of each count
-        (cells,), (y,) = held.cells.values(), held.y.values()
-        P = method.predict(p, Query(cells.row, cells.col), hyper).mean
+    if isinstance(
+        held, Views
+    ):  # P(w | x, t) of each count, whose columns are numbered through the views
+        first = dict(zip(held.names, np.cumsum([0, *held.n_features.values()]), strict=False))
+        row = jnp.concatenate([cells.row for cells in held.cells.values()])
+        col = jnp.concatenate([cells.col + int(first[name]) for name, cells in held.cells.items()])
+        y = jnp.concatenate(list(held.y.values()))
+        P = method.predict(p, Query(row, col), hyper).mean
         return jnp.sum(y * safe_log(P)) / jnp.sum(y), None
     outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper)
     score = jnp.mean(outcome.log_prob(held.y))

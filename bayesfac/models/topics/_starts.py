@@ -1,6 +1,7 @@
 """What topic models set from the data, without labels: `scale` of features, `penalty` of graphs, `start`.
 
     scale     None (plsa, mvplsa): "none" for counts in views whose totals are of one size, else "rows"
+    a         None (plsa, mvplsa): chosen by held-out counts, if all features are whole counts
     start     "best": a short run from each of several starts; the one with the lowest objective goes on
     penalty   None: neighbours of a row weigh o times as much as its words. o are the odds that k-means on the
               features, which has not seen the graphs, puts neighbours into one cluster,
@@ -14,7 +15,7 @@ Without graphs the objective may be lowest at worse clusters than those of k-mea
 row as a mixture of parts. With this penalty, graphs hold clusters together where the graphs are good.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,6 +43,10 @@ RUNS, QUARTERS = 3, 6  # short runs one after another that judge a penalty; quar
 ALIKE = 3.0  # counts of two views are left as they are up to this ratio of their mean totals
 DENSE = 0.5  # share of rows above 0 from which a feature is dense
 TRUST = (0.01, 100.0)  # limits of the odds for neighbours
+EXCESS, DOUBLINGS = (
+    0.05,
+    8,
+)  # the excess over 1 of the weakest candidate of a; and how many there are
 
 
 def check(data: Views, hyper: Any) -> None:
@@ -83,10 +88,20 @@ def natural_scale(data: Views, hyper: Any) -> str:
     if hyper.scale is not None:
         return hyper.scale
     totals = [float(data.totals(name).mean()) for name in data.names]
-    counts = max(totals) <= ALIKE * min(totals)
-    for y in map(np.asarray, data.y.values()):
-        counts = counts and bool((y == np.round(y)).all())
+    counts = max(totals) <= ALIKE * min(totals) and all(map(is_whole, data.y.values()))
     return "none" if counts else "rows"
+
+
+def concentrations(data: Views, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of a, if all features are whole counts; their excess over 1 doubles."""
+    counts = natural_scale(data, hyper) == "none" and all(map(is_whole, data.y.values()))
+    if hyper.a is not None or "a" in chosen or not counts:
+        return []
+    return [{"a": 1 + EXCESS * 2.0**step} for step in range(DOUBLINGS)]
+
+
+def is_whole(y: jax.Array) -> bool:
+    return bool((y == jnp.round(y)).all())
 
 
 def scaled(views: Views, scale: str) -> Views:

@@ -14,9 +14,10 @@ generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
     n(x, w, t)     data.y[t] on data.cells[t]
     z, c           Parts[t]   of the words, as sums; only Gibbs draws them
 
-a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. The posterior
-(12) over (z, c) is never stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t
-and R_t' A (G_t = (B_t C_t)'), and all three M-steps (14) follow from these two products. An iteration costs
+a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. For whole
+counts `bf.fit` chooses a by counts that are held out (see plsa). The posterior (12) over (z, c) is never
+stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t and R_t' A
+(G_t = (B_t C_t)'), and all three M-steps (14) follow from these two products. An iteration costs
 O(nnz K + K Q M); the paper's costs O(K Q T M N). Real-valued non-negative data are used as pseudo-counts.
 Gauge: one permutation of the clusters, and one of the topics in every view.
 """
@@ -46,7 +47,7 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 10  # K clusters, shared by the views
     n_topics: int = 20  # Q topics in every view
-    a: float = 1.0
+    a: float | None = None  # None: chosen by held-out counts; 1 where nothing chooses
     b: float = 1.0
     c: float = 1.0
     scale: str | None = None  # "none" or "rows"; None: "none" for counts with totals of one size
@@ -54,6 +55,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
+    hyper = checks.filled(hyper, a=1.0)
     hyper = hyper._replace(scale=starts.natural_scale(data, hyper))
     checks.count(hyper, "n_components", data.n_rows, "the number of rows")
     checks.count(hyper, "n_topics", max(data.n_features.values()), "the widest view")
@@ -70,7 +72,8 @@ def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    return starts.chosen(key, data, hyper, begin, update, objective)
+    flat = hyper._replace(a=1.0)  # the same start, and one program, for all candidates
+    return starts.chosen(key, data, flat, begin, update, objective)
 
 
 def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
@@ -104,7 +107,8 @@ METHOD = register(Method(
     name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     variational=_laws.VIEWS,
-    update=update, own_rows=("A",), fold_in=topics.fold_in_views, prepare=prepare, ready=ready,
+    update=update, own_rows=("A",), fold_in=topics.fold_in_views, prepare=prepare,
+    choices=starts.concentrations, ready=ready,
     conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,
     remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, traits=checks.NONNEGATIVE,
 ))

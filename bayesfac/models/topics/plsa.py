@@ -21,8 +21,7 @@ Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (mo
 A and C. Gauge: the order of the topics.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -37,8 +36,6 @@ from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics._words import Params
-
-LEAST = 0.05  # the excess over 1 of the weakest candidate
 
 
 class Hyper(NamedTuple):
@@ -57,15 +54,6 @@ def prepare(data: Views, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", limit, "the smaller of rows and features")
     checks.at_least_one(hyper, "a", "c")
     return hyper
-
-
-def choices(data: Views, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of a, if the features are whole counts; their excess over 1 doubles."""
-    (y,) = map(np.asarray, data.y.values())
-    whole = starts.natural_scale(data, hyper) == "none" and (y == np.round(y)).all()
-    if hyper.a is not None or "a" in chosen or not whole:
-        return []
-    return [{"a": 1 + LEAST * 2.0**step} for step in range(8)]
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
@@ -107,7 +95,7 @@ METHOD = register(Method(
     name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     variational=_laws.ONE_VIEW,
-    update=update, own_rows=("A",), fold_in=topics.fold_in, prepare=prepare, choices=choices,
+    update=update, own_rows=("A",), fold_in=topics.fold_in, prepare=prepare, choices=starts.concentrations,
     ready=ready,
     conditionals=splitting.CONDITIONALS, augment=splitting.augment,
     remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=checks.NONNEGATIVE,
