@@ -64,7 +64,7 @@ class Params(NamedTuple):
 
 
 MOST = 100  # columns by default
-RIDGES = (0.1, 1.0)  # candidates
+RIDGES = (0.1, 1.0, 10.0)  # candidates
 
 
 class Hyper(NamedTuple):

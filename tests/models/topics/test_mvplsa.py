@@ -91,3 +91,30 @@ def test_an_iteration_costs_what_is_stored_and_not_rows_times_features():
     base = flops(1280, 64)
     assert 1.7 < flops(1280, 128) / base < 2.3
     assert base / flops(128, 64) < 1.5
+
+
+def test_other_words_of_short_documents_are_foretold_better_than_by_frequencies():
+    """The paper's likelihood puts the shares of a row with few words at 0 or 1."""
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.full(3, 0.3), 1000)
+    words = {name: shares @ rng.dirichlet(np.full(120, 0.1), 3) for name in ("text", "tags")}
+    train, test = (
+        {name: np.stack([rng.multinomial(4, p) for p in P]) for name, P in words.items()}
+        for _ in range(2)
+    )
+
+    def score(p, name):
+        P = np.asarray(p.A @ p.B[name] @ p.C[name])
+        return np.sum(test[name] * np.log(np.maximum(P, 1e-12))) / test[name].sum()
+
+    def blind(name):
+        frequency = (train[name].sum(0) + 1) / (train[name].sum() + 120)
+        return np.sum(test[name] * np.log(frequency)) / test[name].sum()
+
+    fit = bf.fit("mvplsa", bf.Views(train), n_components=3, n_topics=3, progress=False)
+    paper = bf.fit("mvplsa", bf.Views(train), n_components=3, n_topics=3, a=1.0, progress=False)
+    assert fit.hyper.a > 1
+    assert any("chosen: a=" in note for note in fit.notes)
+    for name in words:
+        assert score(fit.params, name) > blind(name) + 0.1
+        assert score(paper.params, name) < score(fit.params, name) - 0.1
