@@ -30,7 +30,7 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
 
     Each row of A is a mixture: the shares of K components. Rows with similar mixtures form a cluster: k-means
     on the rows of A, begun at the rows of each largest component, so that cluster k keeps the number of
-    component k; at random rows, if a component that tells rows apart is the largest of none. Where every row
+    component k, and at random rows. The clusters with the smaller sum of squares count. Where every row
     is nearly one component this is that component; where a graph makes all rows mixtures, the largest of
     several similar shares says little (`mggm` on five views of handwritten digits, after 4,000 sweeps: 45 %
     of the rows are right by the largest share, 95 % by the mixture).

@@ -10,6 +10,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import membership
+from bayesfac.core import clustering
 from bayesfac.core.clustering import alike
 from bayesfac.core.data.cards import describe
 from bayesfac.core.errors import BayesfacError
@@ -122,6 +123,21 @@ def test_a_component_that_is_the_largest_of_no_row_can_tell_rows_apart() -> None
     found = alike(A)
     assert not (A.argmax(1) == 2).any() and set(found) == {0, 1, 2}
     assert bf.metrics.clustering_accuracy(truth, found) == 1
+
+
+@pytest.mark.parametrize("sample", [clustering.SAMPLE, 50])
+@pytest.mark.parametrize("seed", [1, 8])
+def test_clusters_from_the_largest_components_may_be_a_poor_minimum(seed, sample, monkeypatch):
+    """k-means from there puts rows of two mixtures together, and divides those of a third."""
+    monkeypatch.setattr(clustering, "SAMPLE", sample)
+    rng, truth = np.random.default_rng(seed), np.arange(200) % 5
+    A = 0.2 + 0.02 * rng.normal(size=(5, 5))[truth] + rng.normal(0, 0.004, (200, 5))
+    A /= A.sum(1, keepdims=True)
+    poor = clustering._lloyd(A, A.argmax(1))
+    assert len(np.unique(poor)) == 5
+    assert bf.metrics.clustering_accuracy(truth, poor) < 0.8
+    assert bf.metrics.clustering_accuracy(truth, alike(A)) > 0.95
+    assert clustering.inhabited(A) == 5
 
 
 def test_a_mistyped_reading_is_refused() -> None:

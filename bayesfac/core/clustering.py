@@ -14,6 +14,8 @@ POWER = 100  # steps of the power method where Lanczos does not converge
 LLOYD = 300  # rounds of k-means on shares at most, as in scikit-learn
 ALIVE = 0.25  # of the median sd of a component's share: below it, the share tells no rows apart
 SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
+SAMPLE = 20_000  # rows from which k-means begins at random
+CLEARLY = 0.999  # of a sum of squares: a smaller one is of better clusters, not of other rounding
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
 
@@ -35,9 +37,9 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     clusters `begin`, so that cluster k keeps the number of component k. Where each row is nearly one
     component, its cluster is that component. Where all rows share components, as a large penalty of a graph
     makes them, the largest of similar shares is a matter of chance, and the shares together still tell
-    clusters apart. A component may then be the largest of no row though it tells rows apart: k-means begins
-    at random rows, and its clusters get the numbers of the components that are large in them. A component
-    with nearly the same share in all rows gets no rows.
+    clusters apart. So k-means also begins at random rows, and the clusters with the smaller sum of squares
+    count. Those that began at random rows get the numbers of the components that are large in them. A
+    component with nearly the same share in all rows gets no rows.
 
     Examples
     --------
@@ -45,17 +47,53 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     [0, 0, 0, 1]
     """
     A = np.asarray(A, np.float64)
-    number = _lloyd(A, A.argmax(1) if begin is None else begin)
-    varies = A.std(0)
-    apart = np.flatnonzero(varies > max(ALIVE * np.median(varies), SAME))
-    if begin is not None or np.isin(apart, number).all():
+    if begin is not None:
+        return _lloyd(A, begin)
+    number, apart = _lloyd(A, A.argmax(1)), _apart(A)
+    used = np.unique(number)
+    if not np.isin(apart, used).all():
+        return _from_random_rows(A, apart)
+    if len(used) > len(apart):  # more clusters than random rows would be grouped into
         return number
-    free = kmeans_labels(A, len(apart), 0)
-    mean = np.stack([A[free == k].mean(0) for k in np.unique(free)])
+    free = _from_random_rows(A, apart)
+    return free if _scatter(A, free) < CLEARLY * _scatter(A, number) else number
+
+
+def inhabited(A: np.ndarray) -> int:
+    """How many clusters `alike` finds."""
+    A = np.asarray(A, np.float64)
+    used, apart = np.unique(_lloyd(A, A.argmax(1))), _apart(A)
+    return len(used) if np.isin(apart, used).all() else len(apart)
+
+
+def _apart(A: np.ndarray) -> np.ndarray:
+    """The components whose shares tell rows apart."""
+    varies = A.std(0)
+    return np.flatnonzero(varies > max(ALIVE * np.median(varies), SAME))
+
+
+def _from_random_rows(A: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Clusters by k-means from the best of ten random starts at `SAMPLE` rows at most, named by `apart`."""
+    some = A
+    if len(A) > SAMPLE:
+        some = A[np.random.default_rng(0).choice(len(A), SAMPLE, replace=False)]
+    free = kmeans_labels(some, len(apart), 0)
+    mean = np.stack([some[free == k].mean(0) for k in np.unique(free)])
     cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
     named = np.zeros(len(apart), int)
-    named[np.unique(free)[cluster]] = apart[component]
-    return _lloyd(A, named[free])
+    named[cluster] = apart[component]
+    return _lloyd(A, named[_nearest(A, mean)])
+
+
+def _nearest(A: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return (np.sum(centres**2, 1) - 2 * A @ centres.T).argmin(1)
+
+
+def _scatter(A: np.ndarray, number: np.ndarray) -> float:
+    """The sum of squares around the means of the clusters."""
+    member = number[:, None] == np.arange(A.shape[1])
+    centres = (member.T @ A) / np.maximum(member.sum(0), 1)[:, None]
+    return float(np.sum((A - centres[number]) ** 2))
 
 
 def _lloyd(A: np.ndarray, number: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from bayesfac.core.clustering import alike
+from bayesfac.core.clustering import inhabited
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.math import inner, normalise, safe_log, total, total_of_rows
@@ -96,7 +96,7 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
 def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
     """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle."""
     K = p.A.shape[1]
-    empty = K - len(np.unique(alike(np.asarray(p.A))))
+    empty = K - inhabited(np.asarray(p.A))
     advice = "another start, fewer clusters or a smaller penalty may help"
     notes = [f"{COLLAPSED}{empty} of {K} clusters have no row: {advice}"] if empty else []
     if K > 1 and (share := explained(p, data)) < LEAST:
