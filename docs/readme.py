@@ -52,7 +52,7 @@ def with_table(text: str) -> str:
             rows.append(f"| {'' if number else task} | `{name}` | {REGISTRY[name].paper} |")
     rows.append(f"\nAll {len(REGISTRY)} methods, by question: [how to choose](docs/choosing.md).")
     text = re.sub(r"!\[\d+ methods\]", f"![{len(REGISTRY)} methods]", text)
-    text = re.sub(r"you have \d+ of them", f"you have {len(REGISTRY)} of them", text)
+    text = re.sub(r"library of \d+ published", f"library of {len(REGISTRY)} published", text)
     return between(between(text, "methods", "\n".join(rows)), "result", result())
 
 
@@ -64,7 +64,7 @@ def between(text: str, what: str, new: str) -> str:
 
 
 def result() -> str:
-    """The figures of the last run of `benchmarks/first_result.py`, in two sentences."""
+    """The figures of the last run of `benchmarks/first_result.py`, in a few sentences."""
     found = json.loads((ROOT / "benchmarks" / "results" / "first_result.json").read_text("utf-8"))
     point, draws = found["point"], found["Gibbs"]
 
@@ -74,10 +74,12 @@ def result() -> str:
     covers = "covers 90 %"
     surest = error(draws["RMSE of the surest tenth"])
     return (
-        f"On MovieLens-100K the point of `bpmf` has a held-out RMSE of {error(point['RMSE'])} stars, its\n"
-        f"posterior {error(draws['RMSE'])}, and the tenth of the predictions with the least standard\n"
-        f"deviation {surest}. Its 90 % intervals hold {draws[covers]:.1%} of the held-out ratings, those of\n"
-        f"the point {point[covers]:.1%} ([script](benchmarks/first_result.py), a random tenth held out)."
+        "An example is `bpmf` on MovieLens-100K, with a random tenth of the ratings held out\n"
+        "([script](benchmarks/first_result.py)). The RMSE of the point estimate is\n"
+        f"{error(point['RMSE'])} stars, and the RMSE of the posterior is {error(draws['RMSE'])}. For the tenth of the\n"
+        f"predictions with the smallest standard deviation, the RMSE is {surest}. The 90 % intervals\n"
+        f"of the posterior contain {draws[covers]:.1%} of the held-out ratings, and those of the point\n"
+        f"estimate contain {point[covers]:.1%}."
     )
 
 
