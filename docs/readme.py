@@ -76,8 +76,8 @@ def result() -> str:
     return (
         "An example is `bpmf` on MovieLens-100K, with a random tenth of the ratings held out\n"
         "([script](benchmarks/first_result.py)). The RMSE of the point estimate is\n"
-        f"{error(point['RMSE'])} stars, and the RMSE of the posterior is {error(draws['RMSE'])}. For the tenth of the\n"
-        f"predictions with the smallest standard deviation, the RMSE is {surest}. The 90 % intervals\n"
+        f"{error(point['RMSE'])} stars, and the RMSE of the posterior is {error(draws['RMSE'])}. For the\n"
+        f"tenth of the predictions with the smallest standard deviation, it is {surest}. The 90 % intervals\n"
         f"of the posterior contain {draws[covers]:.1%} of the held-out ratings, and those of the point\n"
         f"estimate contain {point[covers]:.1%}."
     )
