@@ -1,4 +1,4 @@
-"""Every factorization, written twice: the paper's point solver and its generative twin.
+"""Matrix factorizations, each fitted in two ways: by the solver of its paper, and as a Bayesian model.
 
 >>> import bayesfac as bf
 >>> ratings = bf.datasets.load("ratings")

@@ -1,4 +1,4 @@
-"""The main functions: `fit`, which returns a `Fit`, and `load`, `methods`, `compare`."""
+"""The main functions: `fit`, which returns a `Fit`; `load`; and `compare`."""
 
 import os
 import time
@@ -38,17 +38,17 @@ class Fit:
     Attributes
     ----------
     method : Method
-        The method, which ran with `hyper`, by `engine`, from `seed`.
+        The method. It was fitted with the settings `hyper` by the engine `engine`, with `seed`.
     trace : array
-        The objective by iteration, -ELBO by step, or minus the log joint by draw.
+        The objective at each iteration, minus the ELBO at each step, or minus the log joint of each draw.
     converged : bool or None
-        None for samplers: see `diagnostics()`.
+        None for samplers; `diagnostics()` judges them.
     partial : bool
         Whether the run was interrupted.
     seconds : float
-        Wall clock, with compilation and the search for settings.
+        The time of the fit, including compilation and the search for settings.
     data : Card
-        Labels, sizes and the probe set of the training data; not the data themselves.
+        Labels and sizes of the training data, and cells for diagnostics; not the data themselves.
     """
 
     method: Method
@@ -67,12 +67,12 @@ class Fit:
 
     @property
     def is_point(self) -> bool:
-        """Whether the fit has one value of the parameters, not draws."""
+        """Whether the fit is a point estimate; otherwise it has draws."""
         return self.result.draws is None
 
     @property
     def params(self) -> Any:
-        """The point estimate. Draws have none: factors may rotate, so their mean means nothing."""
+        """The point estimate. Draws have none: a mean of rotated factors is meaningless."""
         if self.is_point:
             return self.result.params
         raise AttributeError(
@@ -87,7 +87,7 @@ class Fit:
 
     @property
     def stats(self) -> dict[str, np.ndarray]:
-        """{name: (chain, draw)} of a sampler; `lp` is the log joint."""
+        """Statistics of a sampler, {name: (chain, draw)}; `lp` is the log joint density."""
         return self.result.stats
 
     @property
@@ -111,12 +111,12 @@ class Fit:
 
     @property
     def notes(self) -> list[str]:
-        """How settings were chosen, then what the engine and the method have to say."""
+        """Sentences on how settings were chosen, then remarks of the engine and the method."""
         return [*self.info.get("chosen", ()), *self.result.notes]
 
     @property
     def tried(self) -> pd.DataFrame | None:
-        """What `bf.auto` tried before this fit, best first; None if the method was named by the user."""
+        """What `bf.auto` tried before this fit, best first; None for a fit by `bf.fit`."""
         rows = self.info.get("tried")
         return None if rows is None else pd.DataFrame(rows).astype({"components": "Int64"})
 
@@ -132,10 +132,10 @@ class Fit:
         return to_datatree(self)
 
     def datatree(self, data: Any, *, thin: int = 1, max_bytes: int = 2**32) -> Any:
-        """`posterior` with the groups `observed_data` and `log_likelihood`, as ArviZ's own `loo` needs them.
+        """`posterior` with the groups `observed_data` and `log_likelihood`, which `arviz.loo` needs.
 
-        `data` are the training data, as a fit keeps none. Where the tree is larger than `max_bytes`, the
-        error says which `thin` is enough. `Fit.loo` needs less memory, and scores levels by their mass.
+        `data` are the training data, because a fit does not store them. If the tree would be larger than
+        `max_bytes`, an error says which `thin` is enough. `Fit.loo` needs less memory.
 
         Examples
         --------
@@ -155,18 +155,18 @@ class Fit:
     ) -> Prediction:  # fmt: skip
         """The predictive distribution of each cell of the query, in the order of the query.
 
-        `query` is a container or a table of labels without values. The prediction for a user, item or row
-        without training data comes from the prior and is flagged. If training had features, tables of
-        features (by default those of the query) tell this prior what is known of new users and items. Of a
-        fit to `Relations`, `matrix` names another matrix. `fold_in` takes `Tasks` and `Views` of new rows.
+        `query` is a container, or a table of labels without values. The prediction for a user, item or row
+        without training data comes from the prior and is flagged. If the training data had features, this
+        prior uses the features of new users and items (by default those of the query). For a fit to
+        `Relations`, `matrix` names the matrix. For new rows of `Tasks` and `Views` call `fold_in` first.
         """
         return related.predict(self, query, matrix, {"user": user_features, "item": item_features})
 
     def fold_in(self, data: Any, rows: str = "user") -> "Fit":
-        """The fit with new rows in the place of its own: new users, new items (`rows="item"`), rows of views.
+        """A fit with new rows instead of its own: new users, new items (`rows="item"`), or rows of views.
 
-        All other parameters stay. With conditionals, users, items and rows of views are drawn, with their own
-        uncertainty. Other rows are fitted for each draw, without it. See `update` for more ratings.
+        All other parameters stay. If the method has a Gibbs sampler, the new rows are drawn, with their own
+        uncertainty. Otherwise they are optimised for each draw. To add ratings, see `update`.
 
         Examples
         --------
@@ -178,10 +178,10 @@ class Fit:
         return folding.fold_in(self, data, rows)
 
     def update(self, data: Any, sweeps: int = 50) -> "Fit":
-        """The fit after more ratings, with the same settings: `data` are all ratings, as a fit keeps none.
+        """Continue the fit with more ratings and the same settings. `data` are all ratings, old and new.
 
-        Chains go on from their last draws; new rows are drawn first. After `sweeps` sweeps the chains give as
-        many draws as before, and `diagnostics()` judges them. A point is fitted further by its engine.
+        Chains continue from their last draws, after new rows have been drawn. They make `sweeps` sweeps of
+        warm-up and then as many draws as before. The engine of a point fit continues from the point.
 
         Examples
         --------
@@ -193,7 +193,7 @@ class Fit:
         return updating.update(self, data, sweeps, fit)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
-        """Mean and sd of every cell with labels, within `memory` bytes of work space."""
+        """Mean and standard deviation of all cells, with labels; computed in blocks of `memory` bytes."""
         return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
 
     recommend, similar = recommending.recommend, recommending.similar
@@ -208,20 +208,20 @@ class Fit:
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,
         seed: int = 0, thin: int = 1,
     ) -> Any:  # fmt: skip
-        """How well each cell, or each user, of the training data is predicted from all others.
+        """Leave-one-out: how well each cell, or each user, is predicted from all others.
 
-        Nothing is refitted: draws are weighted by 1 / the likelihood of the cells left out, and the tail of
-        the weights is smoothed. Where its shape k is too large for that, the result says so. On a scale of
-        levels every method is scored by the log mass of the level, so that methods are comparable.
+        No model is fitted again. Draws get the weight 1 / (likelihood of the left-out cells), and the largest
+        weights are smoothed (PSIS). If Pareto's k is too large, the result says so. On a scale of levels
+        the score is the log probability of the level for every method, so that methods can be compared.
 
         Parameters
         ----------
         data : Ratings or Tasks
-            The training data, as a fit keeps none. Of tasks the labels are left out.
+            The training data, because a fit does not store them. For tasks, cells are labels.
         by : {"cell", "user"}
             "user" leaves out all ratings of a user, whose factors are integrated out exactly.
         memory : int
-            Bytes of work space: never draws x cells.
+            The largest number of bytes to use.
         subsample : int, optional
             The number of cells to evaluate, chosen at random by `seed`.
         thin : int
@@ -233,9 +233,9 @@ class Fit:
         return loo(self, data, by=by, memory=memory, subsample=subsample, seed=seed, thin=thin)
 
     def kfold(self, data: Any, k: int = 10, seed: int = 0, jobs: int | None = None) -> Any:
-        """Like `loo`, by k fits that each lack a fold: k times the cost, and no weights that could fail.
+        """Like `loo`, but by k fits that each leave out a fold: slower, without weights that could fail.
 
-        `jobs` fits run at a time, each in a process of its own; without it `joblib.parallel_config` decides.
+        `jobs` fits run at a time in separate processes; without it `joblib.parallel_config` decides.
         """
         from bayesfac.report.diagnostics.loo import kfold
 
@@ -257,13 +257,13 @@ class Fit:
         return Plots(self)
 
     def diagnostics(self) -> Any:
-        """A verdict in words, and the table it rests on, for identified quantities only."""
+        """A verdict in words, and a table with R-hat and ESS of identified quantities."""
         from bayesfac.report.diagnostics.diagnose import diagnostics
 
         return diagnostics(self)
 
     def aligned(self, reference: Any = None) -> Any:
-        """The draws with their factors turned or relabelled into one frame, and how well they agree."""
+        """The draws with their factors rotated or relabelled to match, and how well they agree."""
         from bayesfac.report.diagnostics.align import align
 
         return align(self, reference=reference)
@@ -281,10 +281,10 @@ class Fit:
         to_netcdf(self.posterior, path)
 
     def save(self, path: str | os.PathLike[str], *, thin: int = 1, dtype: str | None = None) -> str:
-        """Write a versioned folder, whole or not at all, without pickle; `bf.load` reads it.
+        """Write the fit into a folder, without pickle; `bf.load` reads it.
 
-        For a smaller folder, `thin=5` keeps every fifth draw, and `dtype="float16"` or "float32" fewer
-        digits. `model_card.md` in the folder says what the fit is.
+        For a smaller folder, `thin=5` keeps every fifth draw, and `dtype="float16"` or "float32" keeps
+        fewer digits. The file `model_card.md` in the folder describes the fit.
         """
         return str(saving.save(self, path, thin, dtype))
 
@@ -331,14 +331,14 @@ def fit(
     seed : int
         The same seed gives the same fit on the same machine and versions.
     init : Fit, Params or {site: array}, or a list of these, optional
-        Where to start; sites that `init` lacks start as usual. `Gibbs` takes a list, one for each chain.
+        Where to start. Parameters that `init` lacks start as usual. `Gibbs` takes a list, one per chain.
     progress : bool
         Show a progress bar on a terminal or in a notebook.
     **hyper
-        The method's hyper-parameters; for an unknown name the error lists the known names. A setting left at
-        None is set by the training data: by a rule (`prepare`), or by ratings that are held out for the
-        search. `fit.notes` says what was chosen; `bf.fit(method, data, **fit.hyper._asdict())` gives the
-        same fit without a search.
+        The method's hyper-parameters. For an unknown name, the error lists the known names. A setting that
+        is None is chosen from the training data: by a rule, or by a search with held-out ratings.
+        `fit.notes` says what was chosen. `bf.fit(method, data, **fit.hyper._asdict())` gives the same fit
+        without a search.
 
     Examples
     --------
@@ -354,7 +354,7 @@ def fit(
     engine = engine_for(engine, method)
     data = contain(method, data)
     seed = checks.seeded(seed)
-    # threads of BLAS would wait for each other, and idle ones spin on the cores that the loops need
+    # several BLAS threads would wait for each other, and would occupy the cores that the loops need
     with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()
         chosen = choose(method, data, hyper, seed)
@@ -385,15 +385,15 @@ def fit(
 
 
 def load(path: str | os.PathLike[str]) -> Fit:
-    """Read a fit that `Fit.save` wrote; a damaged folder, or another one, raises an error."""
+    """Read a fit that `Fit.save` wrote; any other folder, or a damaged one, raises an error."""
     return Fit(**saving.load(path))
 
 
 def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = None) -> Any:
-    """Scores of several fits on a test set side by side: a table, pictures, `.to_html(path)`.
+    """Compare fits on a test set: a table of scores, pictures, and a report by `.to_html(path)`.
 
-    `about` says how the test set was split off ("random 90/10, seed 0"); the report repeats it. With the
-    ratings `train` recommendations are scored too, beside those of popularity.
+    `about` says how the test set was made ("random 90/10, seed 0"); the report repeats this text. With the
+    training data as `train`, recommendations are scored too, and compared with the most popular items.
     """
     from bayesfac.report.compare import compare as compare_fits
 

@@ -1,4 +1,4 @@
-"""How many components a fit uses, of a method whose `n_components` is an upper limit."""
+"""The number of components that a fit uses, for methods whose `n_components` is an upper limit."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ LOOKS = 100  # draws behind the sentence that `print(fit)` shows
 class InUse:
     """The number of components in use in every draw.
 
-    number (chain, draw) is the number; `limit` is `n_components`. A point has one chain with one draw.
+    `number` has this number for each chain and draw, and `limit` is `n_components`. A point fit has one
+    chain with one draw.
     """
 
     number: np.ndarray
@@ -27,7 +28,7 @@ class InUse:
 
     @property
     def table(self) -> pd.Series:
-        """The share of the draws that use so many components."""
+        """For each number of components, the share of the draws that use this number."""
         value, count = np.unique(self.number, return_counts=True)
         index = pd.Index(value, name="components in use")
         return pd.Series(count / count.sum(), index, name="share of draws")
@@ -54,10 +55,11 @@ class InUse:
 
 
 def in_use(fit: "Fit") -> InUse:
-    """How many components every draw uses, of a method whose `n_components` is an upper limit (`ard_mf`).
+    """The number of components that each draw uses, for methods whose `n_components` is a limit (`ard_mf`).
 
-    The constant `offset` (by default the mean rating) is taken off first. Where the truth is a product
-    without a constant, as here, the constant needs a component of its own: `offset=0.0` takes nothing off.
+    By default `ard_mf` subtracts the mean rating (`offset`) first. If the true ratings are a product of
+    factors without a constant, as in this example, set `offset=0.0`; otherwise the constant needs one more
+    component.
 
     Examples
     --------
@@ -72,7 +74,7 @@ def in_use(fit: "Fit") -> InUse:
 
 
 def told(fit: "Fit") -> "Fit":
-    """The fit, to which `print(fit)` adds how many components some of its draws use."""
+    """The fit, with a sentence for `print(fit)` on the number of components in use."""
     if fit.method.in_use is not None:
         chains, draws = next(iter(fit._as_draws().values())).shape[:2]
         numbers = _numbers(fit, max(1, chains * draws // LOOKS))

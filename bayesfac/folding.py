@@ -1,4 +1,4 @@
-"""Add new rows to a finished fit: draw or fit their parameters, hold all others."""
+"""Add new rows to a finished fit: draw or optimise their parameters; all other parameters stay."""
 
 import warnings
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     method = fit.method
     data = given = contain(method, data)
     if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
-        raise ValueError(f"Expected rows='user', or of ratings and counts 'item', got {rows!r}")
+        raise ValueError(f"Expected rows='user', or 'item' for ratings and counts, got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
     axis = "row" if isinstance(data, Views) else rows
     by_law = _by_law(fit, data, _one(held), axis)
@@ -48,7 +48,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
         new = new_rows.drawn(method, fit.hyper, data, held, axis, key)
     else:
         new = _fitted(fit, data, held, rows, by_law)
-    # how the run went stays true of what is held; the log joint was that of other rows
+    # statistics of the run are still true for the parameters that stay; the log joint was that of other rows
     stats = {name: x for name, x in fit.stats.items() if name != "lp"}
     result = replace(fit.result, draws=held | new, stats=stats)
     if fit.is_point:
@@ -62,7 +62,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
 
 
 def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
-    """Whether the rows have laws of their own, given all other sites. A point of views has its own step."""
+    """Whether the new rows have conditional distributions. A point fit of views has a step of its own."""
     if isinstance(data, Views):
         if fit.is_point or "no_fold_in" in fit.method.traits:
             return False
@@ -76,7 +76,7 @@ def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
-    """Refuse rows that the method has no way to draw or to fit."""
+    """Raise an error if the method can neither draw nor fit the rows."""
     method, why = fit.method, ""
     if by_law and not fit.is_point and not isinstance(data, Relations):
         return
@@ -96,7 +96,8 @@ def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
 def _fitted(
     fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str, by_law: bool
 ) -> dict[str, np.ndarray]:
-    """The sites of the new rows at their best for every draw: in closed form, by a step or by descent."""
+    """The optimal sites of the new rows for every draw: in closed form, by a step of the method, or by
+    descent."""
     method, shape = fit.method, next(iter(held.values())).shape[:2]
     if by_law and fit.is_point:
         own = new_rows.at_mean(method, held, rows, data.shape[rows == "item"])
@@ -108,8 +109,8 @@ def _fitted(
             return {site: np.asarray(found[site])[None, None] for site in own}
     if rows == "item":
         raise BayesfacError(
-            f"{fit.name} has no way to add items to a point fit: its rows are not normal. Draws (bf.Gibbs) "
-            "take new items"
+            f"{fit.name} has no way to add items to a point fit: its rows are not normal. Fit draws with "
+            "bf.Gibbs, which can take new items"
         )
     flat = {site: value.reshape(-1, *value.shape[2:]) for site, value in held.items()}
     new = _step_by_draw(fit, data, flat) if method.fold_in else _descend(fit, data, flat)
@@ -119,7 +120,7 @@ def _fitted(
 def _as_training(
     fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """The data with the columns of training, and the draws of the sites of their tasks."""
+    """The data with the columns of the training data, and the draws of the sites for their tasks."""
     card = fit.data
     if isinstance(data, Tasks):
         data = _with_views(card, data)
@@ -147,7 +148,7 @@ def _as_training(
     if fit.method.reads_features and card.encodings:
         data = data.encoded(card.encodings, (rows,))
     data = fit.method.ready(data, fit.hyper)
-    pattern = f"implicit_{other}"  # the new rows would be its columns
+    pattern = f"implicit_{other}"  # in this table the new rows would be columns
     if pattern in data.x:
         size = len(card.coords[other]), held[f"B.{pattern}"].shape[2]
         data = data.replaced(x=data.x | {pattern: no_features(*size)})
@@ -167,8 +168,8 @@ def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[st
 
 
 def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """New users by descent on the method's objective, all draws side by side. All users start at the mean of
-    the training users, so that only their ratings tell them apart."""
+    """Fit new users by descent on the method's objective, for all draws at the same time. All new users
+    start at the mean of the training users, so that only their ratings make them different."""
     method, hyper = fit.method, fit.hyper
     dims = {site: site_dims(method, site) for site in held}
     axis = {site: names.index("user") + 1 for site, names in dims.items() if "user" in names}
@@ -221,7 +222,7 @@ def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str
 
 
 def _with_views(card: Card, data: Tasks) -> Tasks:
-    """The rows with the views of training. One that none of them has is one that they lack, as a task may."""
+    """The rows with the views of the training data. A view that no row has is treated as missing."""
     known = _of_training(card)
     lacking = {v: known[v] for v in known if v != LABELS and v not in data.names}
     if not lacking or not set(data.names) <= set(known):

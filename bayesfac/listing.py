@@ -1,4 +1,4 @@
-"""The list of methods, as a table that prints whole."""
+"""The list of methods, as a table that is printed without omissions."""
 
 import pandas as pd
 
@@ -23,7 +23,7 @@ class Listing(pd.DataFrame):
 
 
 def methods() -> pd.DataFrame:
-    """Every registered method: its paper, data, solver and engines; the first engine is the solver."""
+    """All methods: what they do, their data, solver, engines and paper. The first engine is the solver."""
     rows = [
         {
             "method": method.name,

@@ -1,4 +1,4 @@
-"""Clusters of rows, pairs of rows in one cluster, and the columns that tasks use, as a fit infers them."""
+"""Clusters of rows, the probability that two rows are in one cluster, and the columns that tasks use."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,32 +28,34 @@ READINGS: dict[str, Callable[..., Any]] = {
 def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture") -> pd.DataFrame:
     """The cluster of every row, and how certain the fit is of it.
 
-    Each row of A is a mixture: the shares of K components. Rows with similar mixtures form a cluster: k-means
-    on the rows of A, begun at the rows of each largest component, so that cluster k keeps the number of
-    component k, and at random rows. The clusters with the smaller sum of squares count. Where every row
-    is nearly one component this is that component; where a graph makes all rows mixtures, the largest of
-    several similar shares says little (`mggm` on five views of handwritten digits, after 4,000 sweeps: 45 %
-    of the rows are right by the largest share, 95 % by the mixture).
+    Each row of A contains the shares of K components in this row, its mixture. Rows with similar mixtures
+    form a cluster. The clusters are found by k-means on the rows of A. The first centre of cluster k is the
+    mean of the rows whose largest share is component k, so that cluster k keeps the number of component k.
+    k-means also starts at random rows, and the clusters with the smaller sum of squares count.
 
-    The number of a cluster is arbitrary, and each draw numbers its clusters anew. So the clusters of every
-    draw are first matched to those of one frame, as `fit.aligned()` does; `.attrs["note"]` says how far the
-    matched draws still differ. `together` compares pairs of rows and needs no matching.
+    If every row is nearly one component, its cluster is this component. If a graph makes all rows mixtures,
+    the largest of several similar shares says little (`mggm` on five views of handwritten digits, after
+    4,000 sweeps: 45 % of the rows are right by the largest share, 95 % by the mixture).
+
+    The numbers of the clusters are arbitrary and differ between draws. So the clusters of all draws are
+    first matched with one another, as `fit.aligned()` does; `.attrs["note"]` says how much the matched draws
+    still differ. `together` compares pairs of rows and needs no matching.
 
     Parameters
     ----------
     fit : Fit
         A point or draws of `plsa`, `mvplsa`, `ltm`, `concat_ltm`, `mggm`, or of a method like these.
     reference : Fit, optional
-        A point fit of the same rows; clusters of draws then get the numbers of its clusters.
-    by : str
-        "mixture", or "largest": the component with the largest share.
+        A point fit to the same rows. The clusters of the draws then get the numbers of its clusters.
+            by : {"mixture", "largest"}
+        "largest" uses the component with the largest share as the cluster.
 
     Returns
     -------
     DataFrame
-        One line per row of the data: `cluster`; `probability`, the share of the component with this number in
-        the row (or in its words), averaged over draws; and for draws `agreement`, the share of the draws
-        that put the row into this cluster.
+        One line per row of the data. The columns are `cluster`; `probability`, the share of the component
+        with this number in the row (or in its words), averaged over draws; and for draws `agreement`, the
+        share of the draws that put the row into this cluster.
 
     Examples
     --------
@@ -95,15 +97,15 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
 def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:
     """The probability that two rows belong to one cluster, for all pairs of some rows.
 
-    The mean over the draws of a_i . a_s, the probability that a cluster drawn for row i and a cluster drawn
-    for row s are the same; 1 on the diagonal. The numbers of clusters cancel out, so nothing is matched.
+    For rows i and s this is the mean over the draws of a_i . a_s, where a_i has the cluster probabilities of
+    row i. On the diagonal it is 1. It does not depend on the numbers of the clusters.
 
     Parameters
     ----------
     fit : Fit
         A point or draws, as for `clusters`.
     rows : sequence of labels
-        At most 2000: the answer is a square table, and a table of all rows would not fit in memory.
+        At most 2000 rows, because the result is a table of all pairs of these rows.
 
     Examples
     --------
@@ -126,7 +128,7 @@ def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:
 
 
 def _relabelling(method: Method) -> Permutation:
-    """The permutation of the method's row clusters; a method without row clusters is refused."""
+    """The permutation of the method's row clusters; an error for a method without row clusters."""
     relabelling = _clustering(method)
     if relabelling is None:
         raise BayesfacError(
@@ -148,27 +150,28 @@ def _clustering(method: Method) -> Permutation | None:
 
 
 def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
-    """How many columns of a sparse representation each task uses, and how certain the fit is of the number.
+    """How many columns of a sparse representation each task uses, and how certain the fit is of this count.
 
-    Column r of F contributes to a task |F_r|^2 over the task's rows times |B_r|^2 over all blocks, a product
-    that does not change with the scales of F and B. The column is off for the task if it has less than
-    the share `below` of all contributions. The number of a column is arbitrary; the count of columns is not,
-    in every draw.
+    The contribution of column r to a task is |F_r|^2, summed over the rows of the task, times |B_r|^2, summed
+    over all blocks. This product does not change if the scales of F and B change. A column is off for a task
+    if its share of all contributions is less than `below`. The order of the columns is arbitrary, but the
+    count of the columns in use is not.
 
     Parameters
     ----------
     fit : Fit
         A point or draws of `heres`.
     data : Tasks
-        The training data: a fit knows its rows, but not their tasks.
-    below : float
-        The share of a task's contributions from which a column is on.
+        The training data, because a fit does not store the tasks of its rows.
+            below : float
+        A column is on for a task if its share of the contributions is at least this number.
 
     Returns
     -------
     DataFrame
-        One line per task, one for columns that `some` task uses and one for columns that `every` task
-        uses: `on`, the count, averaged over draws; and for draws `low` and `high`, its 5 and 95 % quantiles.
+        One line for each task, one for columns that `some` task uses, and one for columns that `every` task
+        uses. The columns are `on`, the count averaged over draws, and for draws `low` and `high`, the 5 and
+        95 % quantiles of the count.
 
     Examples
     --------
@@ -209,7 +212,7 @@ def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
 
 
 def _has_columns_of_tasks(method: Method) -> bool:
-    """Whether rows of tasks have features F, explained by B block by block, that only a relabelling moves."""
+    """Whether the method has factors F of the rows and B of the blocks, free up to a relabelling only."""
     rows_and_blocks = {"F": ("row", "component"), "B": ("feature.{key}", "component")}
     if method.data is not Tasks or not rows_and_blocks.items() <= method.dims.items():
         return False
@@ -217,7 +220,7 @@ def _has_columns_of_tasks(method: Method) -> bool:
 
 
 def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np.ndarray, str]:
-    """A of every draw, (draw, row, cluster), with clusters in one order; and a note on the matching."""
+    """A of every draw, (draw, row, cluster), with the clusters in one order; and a note on the matching."""
     assert fit.draws is not None
     # as `align` does: sites whose topics have a permutation of their own would disturb the match
     others = (g for g in gauge_of(fit.method, fit.draws) if "A" not in g.axes)

@@ -1,14 +1,14 @@
 """Measures of predictions of several labels at once: decisions, rankings, probabilities.
 
-`Y` is the truth, rows x labels, 0 or 1. It is compared with `predicted` (0 or 1), with `score` (larger is
-more relevant), or with `probability`: arrays, DataFrames or scipy sparse matrices (which are made dense).
-Smaller is better for *losses*, *errors* and `brier`. By convention
+`Y` is the truth: a table of rows x labels with the values 0 and 1. It is compared with `predicted` (0 or 1),
+with `score` (larger is more relevant), or with `probability`. Each may be an array, a DataFrame or a scipy
+sparse matrix, which is made dense. Smaller is better for *losses*, *errors* and `brier`. The conventions are:
 
-- a row (in `macro_f1` a label) with nothing true and nothing predicted scores `empty`, by default 1;
-  scikit-learn's default is 0;
-- rankings leave out a row with no label or with all labels, because all scores rank it alike; scikit-learn
-  counts it as perfect;
-- a tie counts against the ranking: false labels are ranked before true labels of the same score.
+- A row (in `macro_f1` a label) with no true and no predicted label has the score `empty`. Its default is 1;
+  scikit-learn's default is 0.
+- Measures of rankings leave out a row with no true label or with only true labels, because no score can rank
+  it wrongly; scikit-learn counts such a row as perfect.
+- A tie counts as a mistake: false labels are ranked before true labels of the same score.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def subset_accuracy(Y: Table, predicted: Table) -> float:
 
 
 def accuracy(Y: Table, predicted: Table, empty: float = 1.0) -> float:
-    """Labels both true and predicted over labels true or predicted (Jaccard), averaged over rows.
+    """The Jaccard index of true and predicted labels, averaged over rows: |both| / |either|.
 
     >>> accuracy([[1, 0], [1, 1], [0, 0]], [[1, 1], [1, 1], [0, 0]])
     0.8333333333333334
@@ -112,7 +112,7 @@ def micro_f1(Y: Table, predicted: Table, empty: float = 1.0) -> float:
 
 # -- rankings -----------------------------------------------------------------------------------
 def ranking_loss(Y: Table, score: Table) -> float:
-    """The share of a row's (true, false) pairs whose true label is not ranked higher, averaged over rows.
+    """The share of pairs (true label, false label) of a row that are ranked wrongly, averaged over rows.
 
     >>> ranking_loss([[1, 0, 0], [1, 1, 1]], [[0.5, 0.1, 0.5], [0.1, 0.2, 0.3]])
     0.5
@@ -122,7 +122,7 @@ def ranking_loss(Y: Table, score: Table) -> float:
 
 
 def average_precision(Y: Table, score: Table) -> float:
-    """The share of true labels among labels ranked down to a true one, averaged over true labels, then rows.
+    """The share of true labels among all labels down to a true one, averaged over true labels, then rows.
 
     >>> average_precision([[1, 0, 1]], [[0.9, 0.5, 0.1]])
     0.8333333333333333
@@ -132,10 +132,11 @@ def average_precision(Y: Table, score: Table) -> float:
 
 
 def coverage_error(Y: Table, score: Table) -> float:
-    """Steps from the first label of a row's ranking down to its last true one, averaged over rows.
+    """The steps from the first label of a row's ranking down to its last true label, averaged over rows.
 
-    Counted as by Zhang and Zhou, "A review on multi-label learning algorithms" (2014): zero if only the first
-    label is true. scikit-learn counts labels, one more on the same rows, and 0 for a row with no label.
+    This is the definition of Zhang and Zhou, "A review on multi-label learning algorithms" (2014): the value
+    is zero if only the first label is true. scikit-learn counts labels instead of steps, which is one more,
+    and 0 for a row with no label.
 
     >>> coverage_error([[1, 0, 1], [0, 1, 0]], [[0.9, 0.5, 0.1], [0.2, 0.8, 0.1]])
     1.0
@@ -145,7 +146,7 @@ def coverage_error(Y: Table, score: Table) -> float:
 
 
 def one_error(Y: Table, score: Table) -> float:
-    """The share of rows whose first label is false, or one of several first labels that tie.
+    """The share of rows whose first label is false, where false labels win ties.
 
     >>> one_error([[1, 0, 0], [1, 0, 0]], [[0.9, 0.5, 0.1], [0.9, 0.9, 0.1]])
     0.5
@@ -156,7 +157,7 @@ def one_error(Y: Table, score: Table) -> float:
 
 # -- probabilities ------------------------------------------------------------------------------
 def brier(Y: Table, probability: Table) -> float:
-    """Squared distance of the probability from the truth, averaged over cells.
+    """The squared difference between probability and truth, averaged over cells.
 
     >>> brier([[1, 0]], [[0.5, 0.0]])
     0.125
@@ -166,8 +167,9 @@ def brier(Y: Table, probability: Table) -> float:
 
 
 def log_loss(Y: Table, probability: Table, clip: float = 0.0) -> float:
-    """Minus the log probability of the truth, averaged over cells: infinite if it is zero in one cell.
-    Probabilities are first moved into [clip, 1 - clip]; scikit-learn's clip is 2.2e-16.
+    """Minus the log probability of the truth, averaged over cells; infinite if one probability is zero.
+
+    Probabilities are first moved into [clip, 1 - clip]. scikit-learn's clip is 2.2e-16.
 
     >>> log_loss([[1, 0]], [[0.5, 0.0]]), log_loss([[1]], [[0.0]])
     (0.34657359027997264, inf)
@@ -181,8 +183,9 @@ def log_loss(Y: Table, probability: Table, clip: float = 0.0) -> float:
 
 
 def reliability(Y: Table, probability: Table, bins: int = 10) -> pd.DataFrame:
-    """Mean probability and share of true cells, all labels together, in bins of equal width.
-    A bin includes its upper edge, the first bin zero too; means of an empty bin are NaN.
+    """Mean probability and share of true cells in bins of equal width, for all labels together.
+
+    A bin includes its upper edge, and the first bin also includes zero. Means of an empty bin are NaN.
 
     >>> reliability([[1, 0], [1, 1]], [[0.75, 0.25], [0.5, 1.0]], bins=2)
        low  high  predicted  observed  count
@@ -202,7 +205,7 @@ def reliability(Y: Table, probability: Table, bins: int = 10) -> pd.DataFrame:
 
 
 def expected_calibration_error(Y: Table, probability: Table, bins: int = 10) -> float:
-    """|predicted - observed| of the bins of `reliability`, averaged over cells.
+    """The difference |predicted - observed| of the bins of `reliability`, averaged over cells.
 
     >>> expected_calibration_error([[1, 0], [1, 1]], [[0.75, 0.25], [0.5, 1.0]], bins=2)
     0.125
@@ -214,8 +217,9 @@ def expected_calibration_error(Y: Table, probability: Table, bins: int = 10) -> 
 def abstain(Y: Table, probability: Table, share: float, metric: Metric) -> float:
     """The metric without the `share` least certain rows; at least one row is kept.
 
-    The certainty of a row is the mean over its labels of max(p, 1 - p), the expected share of correct labels;
-    of equally certain rows the later are dropped first. The metric gets Y (bool) and probability (float).
+    The certainty of a row is the mean of max(p, 1 - p) over its labels, which is the expected share of
+    correct labels. Among equally certain rows the later ones are left out first. The metric gets Y (bool)
+    and probability (float).
 
     >>> abstain([[1], [0]], [[0.9], [0.6]], 0.5, lambda Y, p: hamming_loss(Y, p > 0.5))
     0.0
@@ -229,7 +233,7 @@ def abstain(Y: Table, probability: Table, share: float, metric: Metric) -> float
 
 
 def abstain_curve(Y: Table, probability: Table, shares: ArrayLike, metric: Metric) -> np.ndarray:
-    """`abstain` at several shares: a loss falls as shares grow if the uncertain rows are the wrong ones.
+    """`abstain` for several shares. If uncertain rows are often wrong, a loss falls as the share grows.
 
     >>> abstain_curve([[1, 0], [0, 1]], [[1, 0], [0.5, 0.5]], [0, 0.5], brier)
     array([0.125, 0.   ])
@@ -245,8 +249,10 @@ def scores(
     probability: Table | None = None,
     empty: float = 1.0,
 ) -> dict[str, float]:
-    """{name: value} of every measure that applies. Probabilities are ranked too, unless there is a `score`,
-    but no decisions are made from them. Without a row that has some labels but not all, nothing is ranked.
+    """All measures that can be computed, as {name: value}.
+
+    Without a `score`, the probabilities are ranked. No decisions are made from probabilities. If no row has
+    both true and false labels, there are no measures of rankings.
 
     >>> scores([[1, 0], [1, 1]], score=[[0.9, 0.2], [0.4, 0.8]])
     {'ranking_loss': 0.0, 'average_precision': 1.0, 'coverage_error': 0.0, 'one_error': 0.0}

@@ -1,11 +1,11 @@
-"""New rows of a finished fit from their own conditional, with all other sites held.
+"""Draw new rows of a finished fit from their conditional distribution; all other parameters stay.
 
-Given the other side a row is independent of all other rows. So rows of new users, and of topic models
-without graphs, are drawn by the conditionals of the rows' sites, as if they were the only rows: anew for each
-draw of a posterior. Where a method has auxiliary variables, or two sites of a row, each draw takes `SWEEPS`
-sweeps. They begin at the rows of the draw before, which are nearly a draw already; the first of a chain begin
-at the mean of the rows of training and take `FIRST` sweeps more. `benchmarks/new_rows.py` compares with 64
-sweeps.
+Given all other parameters, a row is independent of all other rows. So the rows of new users, and new rows of
+topic models without graphs, are drawn from the conditionals of their sites, as if they were the only rows.
+This is done anew for each draw of a posterior. If a method has auxiliary variables, or two sites for a row,
+each draw takes `SWEEPS` sweeps. The sweeps for a draw begin at the rows of the draw before. Those for the
+first draw of a chain begin at the mean of the training rows, and are `FIRST` sweeps more.
+`benchmarks/new_rows.py` compares the result with that of 64 sweeps.
 """
 
 import warnings
@@ -36,7 +36,7 @@ def own_sites(method: Method, held: Sites, axis: str) -> tuple[str, ...]:
 
 
 def drawable(method: Method, hyper: Any, held: Sites, axis: str) -> bool:
-    """Whether conditionals, and moves of users' rows, reach all sites of the axis."""
+    """Whether conditionals, and moves of users' rows, can draw all sites of the axis."""
     moves = method.row_moves(hyper)
     laws = laws_of(method, from_sites(method, held))
     lacking = [site for site in own_sites(method, held, axis) if site not in laws]
@@ -44,7 +44,7 @@ def drawable(method: Method, hyper: Any, held: Sites, axis: str) -> bool:
 
 
 def at_mean(method: Method, held: Sites, axis: str, count: int) -> dict[str, np.ndarray]:
-    """{site: (chain, count rows, ...)}: the mean row of the first draw of each chain, so many times."""
+    """{site: (chain, row, ...)}: `count` copies of the mean row of the first draw of each chain."""
     found = {}
     for site in own_sites(method, held, axis):
         at = 1 + site_dims(method, site).index(axis)
@@ -92,8 +92,8 @@ def _block(
     sweeps: Any,
     extra: Any,
 ) -> tuple[Any, Any]:
-    """The rows of the last draw of a block, by chain, and those of all its draws, which are numbered from
-    `first`: each takes `sweeps` sweeps, and the first one `extra` more."""
+    """The rows of the last draw of a block, for each chain, and the rows of all its draws. The draws are
+    numbered from `first`. Each draw takes `sweeps` sweeps, and the first one `extra` more."""
 
     def chain(rows: Any, others: Any, walk: jax.Array) -> tuple[Any, Any]:
         def swept(rows: Any, held: Any, key: jax.Array, times: Any) -> Any:
@@ -121,7 +121,7 @@ def _block(
 
 # -- points --------------------------------------------------------------------------------------------
 def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
-    """Whether the rows have no auxiliary variables and normal conditionals, whose means are their mode."""
+    """Whether the rows have no auxiliary variables, and normal conditionals, whose mean is the mode."""
     laws, kinds = laws_of(method, p), []
     if method.augment is not None or not set(own) <= set(laws):
         return False
@@ -137,7 +137,7 @@ def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) 
 
 
 def settled(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:
-    """Params with normal rows at their joint mode: each site at the mean of its conditional, in turn."""
+    """Params with normal rows at their joint mode: sites are set to their conditional means in turn."""
     p, change = program(_settled, data, method, hyper, own)(p, data)
     if change > tolerance(p):
         message = f"new rows of {method.name}: more than {STEPS} steps are needed"
@@ -146,7 +146,7 @@ def settled(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...])
 
 
 def tolerance(p: Any) -> float:
-    """The relative change at which rows have settled."""
+    """The relative change below which the rows have converged."""
     return 32 * float(jnp.finfo(jax.tree.leaves(p)[0].dtype).eps)
 
 

@@ -1,4 +1,4 @@
-"""Fit many values of a penalty together and choose one by the error on held-out ratings."""
+"""Fit a method with many values of a penalty together, and choose one value by held-out ratings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class Path:
         The value with the smallest mean zero-one error; among equal errors the largest value, which gives
         the simplest model.
     table : DataFrame
-        One row per value: mean and standard deviation over the repeats of the zero-one error, mean
-        absolute error, iterations.
+        One row per value. The columns are the zero-one error, the mean absolute error (each with its mean
+        and standard deviation over the repeats) and the iterations.
     """
 
     name: str
@@ -68,17 +68,17 @@ def path(
     progress: bool = True,
     **hyper: Any,
 ) -> Path:
-    """Fit an ordinal method under many penalties together, and score each on ratings held out.
+    """Fit an ordinal method with many penalties together, and score each of them on held-out ratings.
 
-    In every repeat `held_out` ratings of each user are set aside (weak generalisation). All values then
-    descend side by side from one start, in one L-BFGS with a history and a step length for each value; a
-    value that has converged costs nothing more. `name` may be another setting of real numbers. The default
-    is the rule of the thesis (section 3.6.5): 10^(i/16) for i = 4..40, three repeats, the smallest zero-one
-    error.
+    In every repeat, `held_out` ratings of each user are held out (weak generalisation). One program then fits
+    all values of the penalty from the same start by L-BFGS, each with its own history and step length. A
+    value that has converged takes no more time. `name` may be another real-valued setting. The defaults
+    are those of the thesis (section 3.6.5): the values 10^(i/16) for i = 4..40, three repeats, and the
+    smallest zero-one error.
 
-    With `jobs` the repeats run in processes of their own; without it `joblib.parallel_config` decides.
+    With `jobs` the repeats run in separate processes; without it `joblib.parallel_config` decides.
 
-    For `hmf`, whose stages have penalties of their own, fit `bmmmf` stage by stage:
+    In `hmf` every stage has its own penalty. To choose these penalties, fit `bmmmf` stage by stage:
     `tuple(path("bmmmf", ratings.above(q)).best for q in ratings.levels[:-1])`.
 
     Examples
@@ -123,7 +123,7 @@ def path(
 
 
 def _real(method: Any, name: str) -> bool:
-    """Whether a setting may be a real number; a number of components, for one, changes the parameters."""
+    """Whether a setting is a real number. A number of components, for example, is not."""
     hint = get_type_hints(method.Hyper).get(name, float)
     return not {*(get_args(hint) or [hint])} <= {int, bool, str, type(None)}
 

@@ -1,7 +1,7 @@
-"""Several methods on several data sets: ranks, Friedman's test, Nemenyi's critical difference, its diagram.
+"""Compare methods on several data sets: ranks, Friedman's test, Nemenyi's critical difference, a diagram.
 
 Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006. With N data sets, K
-methods and r_j the mean rank of method j (1 is the best, ties share the mean of their places),
+methods and r_j the mean rank of method j (1 is the best, ties get the mean of their ranks),
 
     chi2 = 12 N / (K (K + 1)) (sum_j r_j^2 - K (K + 1)^2 / 4)
     F_F  = (N - 1) chi2 / (N (K - 1) - chi2),     an F with K - 1 and (K - 1)(N - 1) degrees of freedom
@@ -52,7 +52,7 @@ class Friedman(NamedTuple):
 
 
 def ranks(table: Any, higher: bool = True) -> pd.DataFrame:
-    """The ranks of methods on every data set: 1 is the best, ties share the mean of their places.
+    """The ranks of the methods on every data set: 1 is the best, and ties get the mean of their ranks.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def ranks(table: Any, higher: bool = True) -> pd.DataFrame:
 
 
 def friedman(ranks: Any, alpha: float = 0.05) -> Friedman:
-    """Friedman's test that all methods are alike; it rejects if F exceeds the critical value.
+    """Friedman's test that all methods are equal; it rejects this if F is above the critical value.
 
     Examples
     --------
@@ -97,8 +97,9 @@ def friedman(ranks: Any, alpha: float = 0.05) -> Friedman:
 def critical_difference(K: int, N: int, alpha: float = 0.05) -> float:
     """Nemenyi's critical difference of the mean ranks of K methods over N data sets.
 
-    q is rounded as in printed tables, so that papers can be compared: the studentised range to three
-    decimals, over sqrt 2, to three decimals. This is Demsar's Table 5(a) digit for digit, exact to 0.0005.
+    q is rounded as in printed tables, so that the result can be compared with papers. The quantile of the
+    studentised range is rounded to three decimals, divided by sqrt 2, and rounded to three decimals again.
+    The result has exactly the digits of Demsar's Table 5(a), with an error of at most 0.0005.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def critical_difference(K: int, N: int, alpha: float = 0.05) -> float:
 
 
 def nemenyi(ranks: Any) -> pd.DataFrame:
-    """The p value of every pair of methods, corrected for their number: methods x methods.
+    """The p value of every pair of methods, corrected for the number of methods: methods x methods.
 
     Examples
     --------
@@ -128,7 +129,7 @@ def nemenyi(ranks: Any) -> pd.DataFrame:
 
 
 def groups(ranks: Any, alpha: float = 0.05) -> list[list[Any]]:
-    """The largest sets of methods of which no two differ, sorted by mean rank; single methods are left out.
+    """The largest sets of methods in which no two differ, by mean rank; single methods are left out.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def _scale(ax: Any, K: int, N: int, cd: float) -> None:
 
 
 def _hang(ax: Any, name: str, rank: float, left: bool, K: int, y: float) -> None:
-    """A method's line from the axis down, and sideways to the name."""
+    """Draw the line of a method from the axis down, and sideways to the name."""
     end = 1 - 0.03 * K if left else K + 0.03 * K
     ax.plot([rank, rank, end], [0, y, y], color="black", lw=0.8, solid_joinstyle="miter")
     ax.plot([rank], [0], "o", color="black", ms=3.5)

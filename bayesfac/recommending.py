@@ -1,4 +1,4 @@
-"""Recommendations: a user's best items, each with its probability to be among them, and similar items."""
+"""Recommend items to users, with the probability that an item is among the best, and find similar items."""
 
 import difflib
 import warnings
@@ -52,33 +52,35 @@ def recommend(
     ----------
     users : label or sequence of labels, optional
         All users by default. A user without training data gets the items that are best for a user drawn
-        from the prior, and is flagged; a warning names such users where `users` has them.
-    n : int
-        A user with fewer items left has fewer rows; a warning names the users with none left.
+        from the prior, and is flagged. If you ask for such a user, a warning names the user.
+            n : int
+        The number of items. A user with fewer items left gets fewer rows; a warning names users with none.
     exclude : Ratings or table with columns user and item, optional
-        Pairs not to recommend. Pass the training data here: a fit does not keep them.
+        Pairs that are not recommended. Pass the training data here, because a fit does not store them.
     by : {"mean", "lower", "draw", "in_top"}
-        Rank by the expected rating; by the lower end of its central interval, so that items with
-        little evidence come later; by one draw for each user, so that unsure items are tried too
-        (Thompson sampling); or by the probability that the item is among the user's n best.
-    level : float
-        The level of this interval.
-    seed : int
-        Chooses the draws of "draw" and the simulated ratings of a point fit.
-    memory : int
-        Bytes of work space.
+        How to rank. "mean" is the expected rating. "lower" is the lower end of its central interval: items
+        with little evidence then come later. "draw" is one draw for each user (Thompson sampling): users then
+        also see items with uncertain ratings. "in_top" is the probability to be among the user's n best.
+            level : float
+        The level of the interval of "lower".
+            seed : int
+        Chooses the draws of "draw", and the simulated ratings of a point fit.
+            memory : int
+        The largest number of bytes to use.
 
     Returns
     -------
     DataFrame
-        user, rank, item, score (ranked by it), mean and sd_mean of the expected rating, in_top (the
-        probability), flagged. Draws have a row for a known user or item without ratings too: sd_mean and
-        in_top count its spread, which is that of the prior. A user that training did not know has this
-        spread too if the method has conditionals of users; without them, of counts, of `Relations` and with
-        features, the expected rating of a draw is the mean over the prior. `attrs["in_top"]` says what the
-        probability rests on: for draws it is the share of the draws; for a point fit, whose parameters have
-        no spread, the share of simulated ratings, with its noise and the prior of what has no ratings. All
-        rules but "mean" use these ratings of a point fit too.
+        Columns: user; rank; item; score, by which the items are ranked; mean and sd_mean, the mean and
+        standard deviation of the expected rating; in_top, the probability to be among the n best; flagged.
+
+        For draws, in_top is the share of the draws. The parameters of a point fit have no spread, so in_top
+        is then the share of simulated ratings, which include the noise, and the prior where there are no
+        training data. All rules but "mean" use the simulated ratings too. `attrs["in_top"]` says which.
+
+        For a user or item without ratings, sd_mean and in_top include the spread of the prior. There are
+        exceptions for users that were not in the training data: without conditionals of users, and for
+        counts, `Relations` and features, the expected rating of a draw is then the mean over the prior.
 
     Examples
     --------
@@ -124,24 +126,27 @@ def recommend(
 def similar(
     fit: "Fit", items: Any, n: int = 10, *, users: int = 500, draws: int = 100, seed: int = 0
 ) -> pd.DataFrame:
-    """The n items most alike to each item: their predicted ratings rise and fall with the same users.
+    """The n items that are most similar to each item.
 
-    Similarity is the correlation of two items' expected ratings over users. These ratings are identified,
-    where factors may be rotated; so the correlation is computed for each draw and then averaged.
+    The similarity of two items is the correlation of their expected ratings over users. Ratings do not
+    change if the factors are rotated. So the correlation is computed for each draw and then averaged.
 
     Parameters
     ----------
     items : label or sequence of labels
         Items of the training data.
     n : int
+        The number of similar items.
     users, draws : int
-        At most so many users and draws are used: users at random by `seed`, draws evenly spaced.
+        The largest numbers of users and draws to use: users are chosen at random with `seed`, and draws
+        evenly spaced.
 
     Returns
     -------
     DataFrame
-        item, rank, similar, correlation, sd (over the draws; 0 for a point fit) and in_top, the share of
-        the draws in which the item is among the n most alike.
+        Columns: item; rank; similar, the other item; correlation; sd, the standard deviation of the
+        correlation over the draws (0 for a point fit); in_top, the share of the draws in which the other
+        item is among the n most similar.
 
     Examples
     --------
@@ -193,7 +198,7 @@ def _alike(method: Any, hyper: Any, params: Any, grid: Grid, asked: np.ndarray) 
         profile = method.predict(p, grid, hyper).mean
         profile = profile - profile.mean(0)
         length = jnp.sqrt((profile**2).sum(0))
-        profile = profile / jnp.where(length > 0, length, 1)  # an item alike for all users: 0
+        profile = profile / jnp.where(length > 0, length, 1)  # 0 if all users have the same rating
         return profile[:, asked].T @ profile
 
     return jax.lax.map(one, params)

@@ -1,4 +1,4 @@
-"""A fit as a folder: a JSON header, NPZ arrays and one NPY file per site of draws; no pickle."""
+"""Save a fit as a folder: a JSON header, NPZ arrays, and one NPY file for each site of draws; no pickle."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ The folder holds labels and counts of the training data, but not the data themse
 
 
 def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | None = None) -> Path:
-    """Write a folder beside `path` and rename it at the end, so that it is complete or absent."""
+    """Write a folder beside `path` and rename it at the end, so that it is either complete or absent."""
     checks.whole_number("save(thin=...)", thin, 1)
     if dtype not in (None, "float16", "float32"):
         raise ValueError(f"Expected dtype 'float16' or 'float32', got {dtype!r}")
@@ -127,22 +127,24 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
         "files": files,
     }
     card = model_card(fit, thin, dtype)
-    (folder / "model_card.md").write_text(card, encoding="utf-8")  # not sealed: users may add to it
+    (folder / "model_card.md").write_text(
+        card, encoding="utf-8"
+    )  # without a digest: users may edit it
     plain = json.loads(json.dumps(header, default=_plain_setting))
     with atomic(folder / "header.json") as part:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
 
 
 def _fewer(name: str, values: np.ndarray, thin: int) -> np.ndarray:
-    """A statistic of every n-th draw. What NUTS could not reach is told by all draws: a draw that stays has
-    the largest value of those that are dropped after it."""
+    """A statistic of every n-th draw. Problems of NUTS must stay visible: a draw that is kept gets the
+    largest value of the draws that are dropped after it."""
     if name in OF_ALL and thin > 1:
         return np.maximum.reduceat(values, np.arange(0, values.shape[1], thin), axis=1)
     return values[:, ::thin]
 
 
 def _less(site: str, draws: np.ndarray, thin: int, dtype: str | None) -> np.ndarray:
-    """Every n-th draw of a site, in a smaller type if its numbers fit into the type."""
+    """Every n-th draw of a site, in a smaller type; an error if the numbers do not fit into the type."""
     kept = draws[:, ::thin]
     if dtype is None or kept.dtype.kind != "f" or kept.dtype.itemsize <= np.dtype(dtype).itemsize:
         return kept
@@ -157,13 +159,13 @@ def _less(site: str, draws: np.ndarray, thin: int, dtype: str | None) -> np.ndar
 
 
 def _reduced(thin: int, dtype: str | None) -> list[str]:
-    """Notes on what a folder lacks."""
+    """Notes on what was left out of the folder."""
     every = [f"saved with one draw in {thin}"] if thin > 1 else []
     return every + ([f"saved as {dtype}"] if dtype else [])
 
 
 def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
-    """A page in Markdown on what a saved fit is, for whoever finds the folder."""
+    """A description of a saved fit in Markdown, for readers of the folder."""
     notes = [*fit.result.notes, *_reduced(thin, dtype)]
     info = fit.info.get("versions", {})
     facts = {
@@ -234,7 +236,7 @@ def _header(folder: Path) -> dict[str, Any]:
 
 
 def _seal(header: dict[str, Any]) -> str:
-    """A digest of the header: a changed digit in a hyper-parameter would change predictions."""
+    """A digest of the header, because a changed hyper-parameter would change the predictions."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
@@ -311,13 +313,13 @@ def _scale(centre: list[float], spread: list[float], mirrored: list[int], consta
 
 
 def check(card: Card, engine: Any) -> None:
-    """Refuse labels that no folder can hold before a run that writes into one."""
+    """Raise an error before the run if the engine writes into a folder and labels cannot be saved."""
     if getattr(engine, "folder", None) is not None:
         _card_to_json(card)
 
 
 def _of_axis(values: Any, axis: str) -> Any:
-    """Labels for JSON: dates as whole numbers with their type, others as they are."""
+    """Labels for JSON: dates as whole numbers with their type, other labels as they are."""
     if values.dtype.kind == "M":
         return {"dtype": str(values.dtype), "values": pd.Index(values).asi8.tolist()}
     return _plain(values, axis)

@@ -1,7 +1,7 @@
 """Divide data into a training part and a test part.
 
-All parts keep the labels and levels of the whole (`Ratings.take`), so codes, shapes and
-predictions are comparable, and every split is a function of its seed alone.
+All parts keep the labels and levels of the whole data, so predictions for them can be compared. A split
+depends only on the data and the seed.
 """
 
 from collections.abc import Iterator
@@ -43,14 +43,14 @@ Container = TypeVar(
 
 
 class Weak(NamedTuple):
-    """Weak generalisation: other items of the same users."""
+    """Weak generalisation: the test part has other items of the same users."""
 
     train: Ratings
     test: Ratings
 
 
 class Strong(NamedTuple):
-    """Strong generalisation: new users.
+    """Strong generalisation: the test part has new users.
 
     train   all ratings of the other users, from which the model is learned
     given   ratings of the new users, with which the model may be tuned or updated
@@ -65,14 +65,15 @@ class Strong(NamedTuple):
 def holdout(
     data: Container, fraction: float, *, seed: int = 0, by: str = "random"
 ) -> tuple[Container, Container]:
-    """Hold out a random share: of ratings or cells, of the rows with labels, or of the counts of every cell.
+    """Hold out a random share of the data for a test.
 
-    Of tasks, the share of each task's labelled rows is held out: the training part keeps these rows without
-    their labels; the test part has only these rows, with labels.
+    For ratings and tensors, this is a share of the cells. For tasks, it is a share of the labelled rows of
+    each task: the training part keeps these rows without their labels, and the test part has only these
+    rows, with labels.
 
     Views have no missing cells, so their cells cannot be held out. Instead the counts are thinned: every
     single count goes to the test part with probability `fraction`. Both parts then have all rows, features
-    and graphs, and are independent if the counts were Poisson.
+    and graphs. They are independent if the counts have a Poisson distribution.
 
     Parameters
     ----------
@@ -81,8 +82,8 @@ def holdout(
         The share of the test part, between 0 and 1.
     seed : int
     by : {"random", "time"}
-        "time" holds out the latest ratings, of all users together, as a system in use would meet them:
-        users and items that appear late are then new. Of equally late ratings, random ones are held out.
+        "time" holds out the latest ratings of all users together, as in a real system. Users and items that
+        appear late then have no training data. Among ratings with the same time, the choice is random.
 
     Returns
     -------
@@ -123,7 +124,7 @@ def holdout(
 
 
 def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Listed, Listed]]:
-    """Cross-validation: k pairs (train, test); every rating, or cell of a tensor, is in one test set.
+    """Cross-validation: k pairs (train, test). Every rating or cell of a tensor is in exactly one test set.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[List
 
 @dataclass(frozen=True)
 class PairFolds:
-    """Folds of (user, item) pairs, for scikit-learn with estimators of `bayesfac.sklearn.pairs`.
+    """Cross-validation of (user, item) pairs in scikit-learn, for estimators of `bayesfac.sklearn.pairs`.
 
     Pass it as `cv=`. With an integer as `cv`, scikit-learn divides X in its order without shuffling: if X is
     sorted by user, the model is tested on users that are not in the training part.
@@ -147,8 +148,8 @@ class PairFolds:
     k : int
         The number of folds.
     by : "rating" or "user"
-        Divide the ratings, as `k_fold` does with the same seed; or the users, so that the model is tested on
-        new users, whose ratings are predicted from the prior and the items.
+        "rating" divides the ratings, as `k_fold` does with the same seed. "user" divides the users, so that
+        the model is tested on new users, whose ratings are predicted from the prior and the items.
     seed : int
 
     Examples
@@ -188,8 +189,8 @@ class PairFolds:
 def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -> Weak:
     """Hold out `held_out` ratings of every user (thesis, section 3.6.2).
 
-    Every user keeps at least one rating, so a user must have more than `held_out` ratings. Users without
-    ratings, for example of another part of the data, are skipped.
+    Every user keeps at least one rating, so every user with ratings must have more than `held_out` ratings.
+    Users without ratings are skipped.
 
     Examples
     --------
@@ -205,7 +206,7 @@ def weak_generalisation(ratings: Ratings, held_out: int = 1, *, seed: int = 0) -
 def strong_generalisation(
     ratings: Ratings, n_users: int, held_out: int = 1, *, seed: int = 0
 ) -> Strong:
-    """Set `n_users` users apart, and hold out `held_out` ratings of each (thesis, section 3.6.2).
+    """Choose `n_users` users as new users, and hold out `held_out` ratings of each (thesis, section 3.6.2).
 
     Examples
     --------

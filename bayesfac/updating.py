@@ -1,4 +1,4 @@
-"""Go on from a finished fit with more ratings: new rows begin at their own draws, and all rows are swept."""
+"""Continue a finished fit with more ratings: new rows are drawn first, then all rows are swept."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,11 +29,11 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
     checks.whole_number("sweeps", sweeps, 0)
     if not issubclass(method.data, Ratings):
         raise BayesfacError(
-            f"Expected a fit of ratings or counts, got one of {fit.name}: fit it again"
+            f"Expected a fit of ratings or counts, got a fit of {fit.name}: fit it again"
         )
     if not fit.is_point and not method.conditionals:
         raise BayesfacError(
-            f"{fit.name} has no conditionals to sweep, so its draws cannot go on: fit it again"
+            f"{fit.name} has no Gibbs conditionals, so its draws cannot be continued: fit it again"
         )
     data = contain(method, data)
     if data.levels != card.levels:
@@ -41,19 +41,19 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
     for axis, labels in (("user", data.users), ("item", data.items)):
         if (lost := positions_of(labels, card.coords[axis]) < 0).any():
             raise ValueError(
-                f"Expected all ratings, those of training and new ones (a fit keeps none), got none of "
+                f"Expected all ratings, old and new (a fit does not store ratings), got none of "
                 f"{axis} {plain(card.coords[axis][int(np.argmax(lost))])!r}"
             )
     if method.reads_features and card.encodings:
         data = data.encoded(card.encodings, tuple(card.encodings))
     settings = {"seed": (fit.seed + 1) % 2**32, "progress": False, **fit.hyper._asdict()}
     if fit.is_point:
-        engine = replace(fit.engine, folder=None)  # it holds the run of the old ratings
+        engine = replace(fit.engine, folder=None)  # the folder has the run of the old ratings
         return refit(method, data, engine, init=grown(fit, data, 0), **settings)
     chains, draws = next(iter(fit._as_draws().values())).shape[:2]
     engine = Gibbs(sweeps, draws, chains, jitter=0)
     if isinstance(fit.engine, Gibbs):
-        # a fit that was saved thinned has fewer draws than its engine made, and these lie further apart
+        # a fit that was saved with thin= has fewer draws than its engine made, with more sweeps between them
         apart = 1 if fit.partial else -(-fit.engine.draws // draws)
         size = {"draws": draws, "chains": chains, "thin": fit.engine.thin * apart}
         engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None, **size)
@@ -62,8 +62,8 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
 
 
 def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
-    """{site: value} of the last draw of a chain, for the users and items of `data`; new ones have the mean
-    of the known ones, also where they are features."""
+    """{site: value} of the last draw of a chain, for the users and items of `data`. New users and items get
+    the mean of the known ones, also where users or items are features."""
     start = {site: np.asarray(value[chain, -1]) for site, value in fit._as_draws().items()}
     for axis, index in describe(data).coords.items():
         at = positions_of(fit.data.coords[axis], index)
@@ -77,7 +77,7 @@ def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
 
 
 def _begun(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
-    """Where a chain begins: its last draw; new users, then new items are drawn given all others."""
+    """Where a chain begins: at its last draw, with new users and then new items drawn given all others."""
     method, p = fit.method, grown(fit, data, chain)
     data = method.ready(data, fit.hyper)
     for axis, labels in (("user", data.users), ("item", data.items)):

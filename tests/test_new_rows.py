@@ -181,7 +181,7 @@ def test_points_settle_at_the_mode_of_the_conditionals():
         bf.fit("mmmf", training("urp"), bf.LBFGS(3), n_components=2, progress=False).fold_in(
             training("urp"), rows="item"
         )
-    with pytest.raises(ValueError, match="Expected rows='user', or of ratings and counts 'item'"):
+    with pytest.raises(ValueError, match="Expected rows='user', or 'item' for ratings and counts"):
         fit.fold_in(new, rows="items")
 
 
