@@ -1,4 +1,4 @@
-"""What each engine would give for a method and data, in how many seconds, and which one to take."""
+"""The engines for a method and data: the result of each, its time in seconds, and which one to use."""
 
 from typing import Any
 
@@ -35,11 +35,11 @@ GIVES = {
 
 
 class Costs(Listing):
-    """A table of engines that prints whole."""
+    """A table of engines that is printed without omissions."""
 
     @property
     def recommended(self) -> list[str]:
-        """The engines to take, in this order."""
+        """The engines to use, in this order."""
         return list(self.index[self["advice"] != ""])
 
     def __repr__(self) -> str:
@@ -51,12 +51,13 @@ class Costs(Listing):
 
 
 def engines(method: str, data: Any, **hyper: Any) -> Costs:
-    """What each engine would give for this method and data, in about how many seconds, and which to take.
+    """List the engines for this method and data: the result of each, its time in seconds, and which to use.
 
-    The seconds are those of one core at the engines' default settings, without compilation and without the
-    search for settings that are left open. They follow from the operations of the traced programs; no program
-    is run. On one machine they were compared with runs: right to a factor of two for `Gibbs`, whose number of
-    sweeps is known, and of the right order of magnitude for engines that stop by a rule.
+    The seconds are estimates for one core and default settings of the engines, without compilation and
+    without the search for settings. They follow from the number of operations in the traced programs; no
+    program is run. Compared with runs on one machine, the estimate for `Gibbs`, whose number of sweeps is
+    known, was right up to a factor of two. For engines that stop by a rule, it had the right order of
+    magnitude.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def sweep_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
 
 
 def _advice(solver: str, seconds: dict[str, float]) -> dict[str, str]:
-    """Which engine to take first, and for the posterior."""
+    """Which engine to use first, and which for the posterior."""
     found = {solver: "take it first"}
     if "Gibbs" in seconds:
         if seconds["Gibbs"] > SOON:

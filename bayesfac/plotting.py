@@ -1,4 +1,4 @@
-"""Plots of a fit by name: `fit.plot.trace()`. The report shows the same pictures."""
+"""Plots of a fit by name, such as `fit.plot.trace()`. The report shows the same pictures."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,14 @@ class Plots:
         return f"Plots of {self._name}: {', '.join(names)}"
 
     def coverage(self, test: Any) -> Any:
-        """The share of held-out values inside central intervals of every level, against this level."""
+        """The share of held-out values that are inside central intervals, for intervals of every level."""
         scores = score(self._fit, test)
         if not isinstance(scores, Scores):
             raise BayesfacError("Expected ratings or labels, got counts, which have no intervals")
         return self._shown(coverage_curve, {self._name: scores})
 
     def trace(self) -> Any:
-        """The path of a point fit or of SVI; of a sampler the draws of four identified quantities."""
+        """The objective of a point fit or of SVI; for a sampler, the draws of four identified quantities."""
         diagnosis = diagnostics(self._fit)
         if diagnosis.kind != "sampler" or diagnosis.quantities["probe"].shape[1] < SHORTEST:
             return self._shown(objective, self._name, self._fit, diagnosis)
@@ -57,8 +57,8 @@ class Plots:
     def levels(self, query: Any = None) -> Any:
         """The probability of each level for twelve cells of a query, from low to high predictions.
 
-        The query is as for `predict`; by default the cells on which diagnostics are computed. Of held-out
-        ratings a dot marks the observed level.
+        The query is as for `predict`; by default, the cells for which diagnostics are computed. For held-out
+        ratings, a dot marks the observed level.
         """
         prediction = self._fit.predict(self._fit.data.probe if query is None else query)
         observed = getattr(query, "value", None)  # of a table a column, whose index may be anything
@@ -66,9 +66,9 @@ class Plots:
         return self._shown(fit_plots.levels, self._name, prediction, observed)
 
     def point_beside(self, draws: "Fit", query: Any = None) -> Any:
-        """The predictions of this point fit against means and 90 % intervals of draws of the same data.
+        """The predictions of this point fit against means and 90 % intervals of a fit with draws.
 
-        The query is as for `predict`; by default the cells on which diagnostics are computed.
+        The query is as for `predict`; by default, the cells for which diagnostics are computed.
         """
         if not self._fit.is_point or getattr(draws, "is_point", True):
             raise BayesfacError("Expected point.plot.point_beside(draws), got other kinds of fits")
@@ -84,9 +84,9 @@ class Plots:
         return self._shown(beside, pair, cells, activity, which)
 
     def factors(self, site: str | None = None) -> Any:
-        """The largest entries of up to four components, draws aligned in one frame, with 90 % intervals.
+        """The largest entries of up to four components in aligned draws, with 90 % intervals.
 
-        `site` is the table of factors to show, such as "U"; by default that of the items or features.
+        `site` is the name of the factor to show, such as "U"; by default that of the items or features.
         """
         return self._shown(fit_plots.factors, self._name, self._fit, site)
 

@@ -1,10 +1,10 @@
-"""`bf.auto`: which method, and how many components, by the log score of cells that are held out.
+"""`bf.auto`: choose a method and its number of components by the log score of held-out data.
 
-The candidates have a fixed order: cheap methods with nothing set; then, of the two best, the next smaller
-and the next larger number of components, until no neighbour of the best number is left; then the other
-methods, and again components. Each candidate is fitted on its own: its result depends on the data, the seed
-and its settings only, not on the clock, on other candidates or on the number of processes. The clock decides
-where the list ends.
+The candidates are tried in a fixed order. First come fast methods with default settings. Then, for the two
+best of them, come the next smaller and the next larger number of components, until both neighbours of the
+best number have been tried. Then come the other methods, and again their numbers of components. The result
+of a candidate depends only on the data, the seed and its settings, and not on the time, on other candidates
+or on the number of processes. The time limit decides only how many candidates are tried.
 """
 
 import time
@@ -30,7 +30,7 @@ from bayesfac.core.errors import DataWarning
 from bayesfac.evaluation.cells import folder_of
 from bayesfac.inference.result import bar
 
-LEAST = 50  # ratings, labelled rows or counts in all; a share of fewer ones chooses by chance
+LEAST = 50  # ratings, labelled rows or counts in all; with fewer of them the choice would be random
 
 
 def auto(
@@ -47,33 +47,33 @@ def auto(
     """Choose a method and its number of components by held-out data, and fit it to all data.
 
     A tenth of the ratings, a fifth of the labelled rows or a tenth of the counts is held out. Candidates are
-    tried in a fixed order from fast to slow methods, and the one with the best held-out log score is fitted
-    again, to all data. `fit.tried` is the table of what was tried, with a trivial baseline; `fit.notes` sums
-    it up.
+    tried in a fixed order from fast to slow methods. The candidate with the best log score on the held-out
+    part is fitted again, to all data. `fit.tried` is a table of all candidates and of a simple baseline, and
+    `fit.notes` is a summary.
 
     Parameters
     ----------
     data : Ratings, Tasks or Views
-        A DataFrame is read as ratings, a pair (views, labels) as Tasks, a mapping as Views. Labels are 0
-        and 1. At least one view has counts: views of measurements inform the fits, but have no likelihood by
-        which to compare methods.
-    seconds : float
-        A candidate begins only while time is left after what the last fit will take; one that has begun runs
-        to its end, and at least one method does. With `math.inf` the list is tried to its end, and the
-        result does not depend on the machine's speed.
-    folder : path, optional
-        Keep each finished candidate there. A second call reads them, so it goes on where a killed run or a
-        smaller budget ended.
-    seed : int
-        Decides what is held out, and seeds every fit.
+        A DataFrame is read as ratings, a pair (views, labels) as Tasks, and a mapping as Views. Labels are 0
+        and 1. At least one view must have counts. Views of measurements are used in the fits, but have no
+        likelihood by which methods could be compared.
+            seconds : float
+        The time limit. A new candidate begins only if enough time is left for the final fit. A candidate
+        that has begun runs to its end, and at least one method is tried. With `math.inf` all candidates are
+        tried, and the result does not depend on the speed of the machine.
+            folder : path, optional
+        Store each finished candidate there. A second call reads them and continues, for example after a
+        killed run or with a larger time limit.
+            seed : int
+        The seed of the choice of held-out data and of every fit.
     methods : sequence, optional
         Names of methods, or (name, settings), or (name, settings, engine); by default every method for such
         data, and `bpmf` and `ordinal_mf` also by Gibbs.
     components : sequence of int, optional
-        Every method is tried with each of these numbers of components, and with no others.
-    jobs : int, optional
-        Processes; -1 takes all cores. Without it `joblib.parallel_config` decides. The result of a candidate
-        does not depend on it.
+        Every method is tried with each of these numbers of components, and with no other numbers.
+            jobs : int, optional
+        The number of processes; -1 means all cores. Without it `joblib.parallel_config` decides. The result
+        of a candidate does not depend on it.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def auto(
 
 # -- what the user asks for -----------------------------------------------------------------------
 def _container(data: Any) -> Ratings | Tasks | Views:
-    """The data in their container, and large enough to hold some out."""
+    """The data in their container; an error if they are too few to hold some out."""
     if isinstance(data, pd.DataFrame):
         data = Ratings(data)
     elif isinstance(data, tuple) and len(data) == 2:

@@ -1,4 +1,4 @@
-"""The candidates of `bf.auto`: their list, how one is fitted and scored, and how its result is kept."""
+"""The candidates of `bf.auto`: their list, how each is fitted and scored, and how its result is stored."""
 
 import math
 import time
@@ -23,8 +23,8 @@ from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
-# from fast to slow, as measured on MovieLens-100K and emotions; methods that are named nowhere come last, in
-# the order of their names. Numbers of components follow after FIRST, and again after the rest
+# from fast to slow, as measured on MovieLens-100K and emotions; methods that are not listed come last, in
+# the order of their names. Other numbers of components are tried after FIRST, and again after the rest
 FIRST: dict[str, tuple[Any, ...]] = {
     "Ratings": (
         "urp", "bpmf", "pmf", "mmmf", "bmmmf", "attitude", "ordinal_mf", ("bpmf", {}, SHORT),
@@ -147,7 +147,7 @@ def run(
 
 
 def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
-    """The fit to the training part; rows whose labels are held out come later, as new rows, if they can."""
+    """The fit to the training part. Rows with held-out labels are added later as new rows, if possible."""
     method = lookup(one.method)
     later = isinstance(test, Tasks) and method.fold_in is not None
     if later:
@@ -156,7 +156,7 @@ def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
         train = train.take(there)
     engine = one.engine
     if getattr(engine, "folder", None) is not None:
-        engine = replace(engine, folder=None)  # a folder holds one run: the fit to all data
+        engine = replace(engine, folder=None)  # the folder is for the fit to all data
     fit = run_fit(method, train, engine, seed=seed, progress=False, **one.settings)
     if fit.partial:
         raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished candidate")
@@ -174,7 +174,7 @@ def _as_json(one: Tried) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Tried:
-    """The result that `run` kept."""
+    """The result that `run` stored."""
     scores = dict(kept["scores"])
     found = {"score": scores.pop("log score"), "measure": scores.pop("measure")}
     sums = np.array([scores[str(group)] for group in range(len(scores))])

@@ -1,13 +1,14 @@
-"""Log scores of held-out cells, of a fit and of a trivial baseline: what `bf.auto` compares.
+"""Log scores of held-out cells, for a fit and for a simple baseline: `bf.auto` compares them.
 
 ratings   the log mass of the level, or the log density of a real number
 labels    the log probability of every known label of the held-out rows
 views     the log probability of the feature of every held-out count, among the features of its view. Some
-          methods scale features or put all views side by side, so the probabilities P of a row are
-          multiplied by numbers, one for each feature, with which the training counts of every row are
-          distributed as the features are in training, and are divided by their sums over each view.
-          Views of measurements inform the fits, but are not held out: they have no likelihood. A share
-          BACKGROUND of every prediction is the frequency of the features, so no probability is zero
+          methods scale features or put all views side by side. So the probabilities P of a row are
+          first multiplied by a number for each feature, so that the predicted total of each feature is
+          its total in training, and then divided by their sums over each view.
+          Views of measurements are used in the fits, but no part of them is held out, because they have
+          no likelihood. A share BACKGROUND of every prediction is the frequency of the features, so that
+          no probability is zero
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from bayesfac.split import holdout
 MEASURE = {"Ratings": "RMSE", "Tasks": "micro-F1", "Views": "perplexity"}
 BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
 BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
-RIDGE = 5.0  # ratings that pull the bias of a user or item to zero
+RIDGE = 5.0  # the penalty of the biases of users and items, in ratings
 ROUNDS = 20  # of the two regressions that find the biases
 FULL = 0.1  # share of the columns of a view of counts that may be above 0 in every row, at most
 SCALINGS = 4  # steps towards the numbers that give every feature its training frequency
@@ -193,7 +194,7 @@ def _counts(train: Views, test: Views, blocks: Any) -> LogScores:
 
 
 def _matched(known: sp.csr_matrix, spans: list[slice], blocks: Any) -> np.ndarray:
-    """A number for each feature, with which it is as frequent in the predictions as in training."""
+    """Factors for the features, with which predictions and training have equal totals of each feature."""
     total, scale = np.asarray(known.sum(0), float).ravel(), np.ones(known.shape[1])
     sizes = [np.asarray(known[:, s].sum(1), float).ravel() for s in spans]
     for _ in range(SCALINGS):

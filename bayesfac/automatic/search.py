@@ -1,4 +1,4 @@
-"""The search of `bf.auto`: the order of the candidates, the limit of time, and the results."""
+"""The search of `bf.auto`: the order of the candidates, the time limit, and the results."""
 
 import math
 import time
@@ -40,7 +40,7 @@ class Search:
         self.baseline = scored(BASELINE[self.kind], of_baseline(*self.parts), self.weights)
 
     def run(self, groups: list[list[Candidate]], grow: bool, shown: Any) -> None:
-        """Try each group, with `grow` followed by other numbers of components, while time is left."""
+        """Try each group while time is left; with `grow`, other numbers of components follow each group."""
         try:
             for group in groups:
                 wave = group
@@ -68,13 +68,13 @@ class Search:
             for one, result in finished_calls(calls, self.jobs):
                 self.tried[repr(one)] = found[repr(one)] = one, result
                 shown.update(1)
-        finally:  # in the order of the list, whatever finished first
+        finally:  # in the order of the list, not of finishing
             for one in wave:
                 if repr(one) in found:
                     self.tried[repr(one)] = self.tried.pop(repr(one))
 
     def _in_time(self, wave: list[Candidate]) -> Iterator[Candidate]:
-        """Candidates as long as time is left, after what the last fit will take."""
+        """Yield candidates as long as enough time is left for the final fit."""
         for one in wave:
             ranked = self.ranked()
             if ranked and time.perf_counter() + ranked[0][1].seconds >= self.end:
@@ -112,7 +112,7 @@ class Search:
         raise BayesfacError(f"Expected a method that takes these data, got none: {why}")
 
     def behind(self, one: Tried) -> tuple[float, float]:
-        """By how much the score of `one` is below the best, and its standard error over users or rows."""
+        """The best score minus the score of `one`, and the standard error over users or rows."""
         best, size = self.ranked()[0][1], self.weights.sums()
         gap = best.score - one.score
         each = best.sums - one.sums - gap * size

@@ -1,4 +1,4 @@
-"""Cross-validation of several methods on several data sets: tables, ranks and tests."""
+"""Cross-validation of several methods on several data sets, with tables, ranks and tests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,43 +51,45 @@ def evaluate(
 ) -> Evaluation:
     """Cross-validate methods on data sets: mean ± sd, ranks, Friedman's and Nemenyi's tests.
 
-    Every row is tested once. Folds are random, dealt task by task, and the same for all methods. A
-    factorization is fitted to the training rows and predicts the test rows by `fold_in`, with their labels
-    hidden. A factorization without `fold_in` is fitted to all rows, and a note says "transductive". It
-    predicts the labels whose scores are above the cut that the fit chose, or that `Tuned` chooses;
-    comparators have rules of their own. Comparators get features that are scaled by the training rows, as
-    methods scale theirs; the setting scaled=False gives them the features as they come. Ctrl-C returns the
-    finished cells.
+    A *cell* is one method, one data set and one fold. Every row is in exactly one test set. Folds are random,
+    divide each task evenly, and are the same for all methods.
+
+    A factorization is fitted to the training rows, and predicts the test rows by `fold_in` without their
+    labels. A factorization without `fold_in` is fitted to all rows, with the labels of the test rows hidden;
+    a note then says "transductive". A factorization predicts the labels whose scores are above a threshold
+    (`fit.cut`), which the fit or `Tuned` chooses. Comparators have their own rules. They get features that
+    are scaled by the training rows, as for the methods; the setting scaled=False gives them unscaled
+    features. Ctrl-C returns the finished cells.
 
     Parameters
     ----------
     methods : mapping
-        name -> a method for `Tasks` or a comparator by its name; (name, settings), (name, settings,
-        engine); `bf.Tuned(...)` of one of these; or a function (train, test without labels) -> scores,
-        rows x labels, as an array in the order of `test.rows` or a DataFrame.
+        name -> method. A method is the name of a method for `Tasks` or of a comparator; a tuple (name,
+        settings) or (name, settings, engine); `bf.Tuned(...)` of one of these; or a function (train, test
+        without labels) -> scores, rows x labels, as an array in the order of `test.rows` or a DataFrame.
     datasets : mapping
         name -> Tasks with labels 0 and 1 in every row, or (views, labels).
     folds : int
-        The number of parts; each part is the test set once.
+        The number of folds; each fold is the test set once.
     metrics : sequence
         Names of measures in `bf.multilabel`, or functions (Y, predicted) -> float. Measures of
-        probabilities are NaN for methods whose scores are no probabilities.
-    seed : int
-        Seeds the folds, the rows held out for tuning, and every fit.
-    folder : path, optional
-        Keep each finished cell there, in a file of its own; a second call runs the other cells only. A
-        function is recognised by its name and code, not by data it refers to: when these change, give the
-        function another name in `methods`.
-    finished : bool
-        Run nothing: show the cells that `folder` has by now, for example of a run in another process.
-    shared : bool
-        Let other processes take cells: write the plan of the run to `folder`, from which `bayesfac worker
-        FOLDER` runs cells on any machine that sees the folder. Methods and measures have names then.
-    jobs : int, optional
-        Processes; -1 takes all cores. Without it `joblib.parallel_config` decides, which also takes the cells
-        to other machines (`docs/machines.md`). Results do not depend on it.
-    empty : float
-        The score of a row (in `macro_f1` of a label) with nothing true and nothing predicted.
+        probabilities are NaN for methods whose scores are not probabilities.
+            seed : int
+        The seed of the folds, of the rows held out for tuning, and of every fit.
+            folder : path, optional
+        Write each finished cell into a file there. A second call runs only the other cells. A function is
+        recognised by its name and code. If other data that it uses change, give it another name in `methods`.
+            finished : bool
+        Run nothing, and show the cells that `folder` has at present, for example of a run in another process.
+            shared : bool
+        Let other processes run cells. The plan of the run is written to `folder`, and
+        `bayesfac worker FOLDER` runs cells on any machine that has access to the folder. All methods and
+        measures must be names.
+            jobs : int, optional
+        The number of processes; -1 means all cores. Without it `joblib.parallel_config` decides, which can
+        also use other machines (`docs/machines.md`). Results do not depend on it.
+            empty : float
+        The score of a row (in `macro_f1` of a label) with no true and no predicted label.
 
     Examples
     --------
@@ -195,7 +197,7 @@ def _data(data: Any) -> Tasks:
 
 
 def _metrics(metrics: Any) -> tuple[Any, ...]:
-    """Names and functions; no name may occur twice."""
+    """The names and functions, checked; no name may occur twice."""
     if isinstance(metrics, str) or not isinstance(metrics, Sequence) or not metrics:
         raise TypeError(f"Expected a list of metrics, got {metrics!r}")
     known = tuple(read_metric(metric) for metric in metrics)

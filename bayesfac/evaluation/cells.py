@@ -1,6 +1,7 @@
-"""One cell of a cross-validation: a method, a data set and a fold; alone, or beside other processes.
+"""Run one cell of a cross-validation: one method, one data set and one fold.
 
-A finished cell is kept in a file whose name is a digest of everything that decides the result.
+Other processes may run other cells at the same time. A finished cell is stored in a file whose name is a
+digest of everything that determines the result.
 """
 
 import hashlib
@@ -27,11 +28,11 @@ from bayesfac.evaluation.methods_and_measures import Runner
 from bayesfac.evaluation.trials import trial
 
 KIND = "finished cell of bf.evaluate, version 1"
-PAUSE = 2.0  # seconds between two looks at cells that other processes have
+PAUSE = 2.0  # seconds between two checks of cells that other processes run
 
 
 class Trial(NamedTuple):
-    """One data set, one method, one fold, and the file of the result (None: it is not kept)."""
+    """One data set, one method, one fold, and the file of the result (None: it is not stored)."""
 
     dataset: str
     method: str
@@ -49,7 +50,7 @@ def planned(
         return trials
     settings = settings | {"bayesfac": version("bayesfac"), "float64": precise()}
     data = {name: own.fingerprint() for name, own in tasks.items()}
-    # the name of a function counts too: it is the only difference between two functions of the same code
+    # the name of a function is in the key too: two functions may have the same code
     how = {
         name: [name if run.kind == "function" else "", own_code(run.what), *run[1:]]
         for name, run in runners.items()
@@ -62,7 +63,7 @@ def planned(
 
 
 def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
-    """The fold of every row: at random, task by task, so that each fold has its share of each task.
+    """The fold of every row: random within each task, so that each fold has its share of each task.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
 def run(
     i: int, cell: Trial, data: Tasks, runner: Runner, fold: np.ndarray, *how: Any
 ) -> tuple[int, dict[str, Any] | None]:
-    """Run one cell and keep its result."""
+    """Run one cell and store its result."""
     try:
         result = trial(data, runner, fold, cell.fold, *how)
     except Exception as wrong:
@@ -109,7 +110,7 @@ def place_of_lock(path: Path) -> Path:
 def until_all_are_finished(
     calls: list[tuple[Callable, int, Any]], jobs: int | None
 ) -> Iterator[tuple[int, Any]]:  # fmt: skip
-    """Results as they come, also of cells that other processes run; cells of dead processes are run here."""
+    """Yield results when they are finished, by any process; cells of dead processes are run here."""
     while calls:
         done = set()
         for i, result in finished_calls(calls, jobs if len(calls) > 1 else 1):
@@ -123,7 +124,7 @@ def until_all_are_finished(
 
 # -- finished cells on disk ---------------------------------------------------------------------
 def folder_of(path: Any, what: str) -> Path | None:
-    """The folder in which finished cells or candidates are kept, if there is one."""
+    """The folder in which finished cells or candidates are stored, if there is one."""
     folder = None if path is None else Path(path)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"Expected a folder for finished {what}, got the file {folder}")
@@ -131,13 +132,13 @@ def folder_of(path: Any, what: str) -> Path | None:
 
 
 def place(folder: Path, key: Mapping[str, Any]) -> Path:
-    """The file for the result that `key` decides."""
+    """The file for the result that `key` determines."""
     name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
     return folder / f"{name}.json"
 
 
 def write(path: Path, one: Trial, result: Mapping[str, Any]) -> None:
-    """Keep the result of a trial."""
+    """Store the result of a trial."""
     # JSON has no NaN and no infinity
     scores = {n: v if math.isfinite(v) else str(v) for n, v in result["scores"].items()}
     result = {**result, "scores": scores}
@@ -148,7 +149,7 @@ def write(path: Path, one: Trial, result: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The result that `write` kept."""
+    """The result that `write` stored."""
     reason = None
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))

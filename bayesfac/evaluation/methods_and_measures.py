@@ -25,22 +25,24 @@ RATIOS = 4.0 ** (np.arange(-9, 10) / 9)  # predicted / true labels, one for each
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method whose settings are chosen anew in every fold, on rows held out of the training rows.
+    """A method whose settings are chosen in every fold, on rows that are held out from the training rows.
 
     Parameters
     ----------
     method
         A method as `bf.evaluate` takes it.
     grid : mapping
-        Setting -> values; all combinations are tried. A function gets settings as keyword arguments.
-    by : str or callable
-        A measure of `bf.multilabel` by its name, or f(Y, predicted), of which larger is better.
-    share : float
-        The share of every task's training rows that is held out, at random. With the chosen settings the
-        method learns from all training rows.
-    threshold : bool or sequence of float
-        Thresholds for the scores, to choose from on the same rows. True: the method's own rule and 19
-        thresholds that predict from a quarter of the number of true labels up to four times that number.
+        Setting -> values. All combinations are tried. A function gets the settings as keyword arguments.
+            by : str or callable
+        The measure that decides: the name of a measure of `bf.multilabel`, or a function f(Y, predicted) of
+        which larger values are better.
+            share : float
+        The share of every task's training rows that is held out, at random. The method is then fitted to all
+        training rows with the chosen settings.
+            threshold : bool or sequence of float
+        Thresholds for the scores, from which one is chosen on the same rows. True means the method's own
+        rule and 19 thresholds. The lowest predicts four times as many labels as are true, the highest a
+        quarter as many.
 
     Examples
     --------
@@ -104,7 +106,7 @@ class Runner(NamedTuple):
 
 
 def read_method(method: Any) -> Runner:
-    """A method as users write it, checked as far as possible without data."""
+    """Read a method as users write it, and check it as far as possible without data."""
     if isinstance(method, Tuned):
         if isinstance(method.method, Tuned):
             raise TypeError("Expected one grid, got Tuned of Tuned")

@@ -18,8 +18,8 @@ class Evaluation:
     Attributes
     ----------
     cells : DataFrame
-        A row for each data set, method and fold: the metrics, seconds, the chosen settings, the chosen
-        threshold, notes.
+        One row for each data set, method and fold, with the metrics, the seconds, the chosen settings, the
+        chosen threshold and notes.
     datasets, methods, metrics : tuple
         The names, in the order of the call.
     partial : bool
@@ -34,20 +34,21 @@ class Evaluation:
     partial: bool = False
 
     def mean(self, metric: str | None = None) -> pd.DataFrame:
-        """Data sets x methods: means over the folds where the metric is defined; NaN without all folds."""
+        """Means over folds in which the metric is defined, data sets x methods; NaN if a fold is missing."""
         return self._over_folds(metric, "mean")
 
     def sd(self, metric: str | None = None) -> pd.DataFrame:
-        """Data sets x methods: standard deviations over folds (of n - 1)."""
+        """Standard deviations over folds (with n - 1), data sets x methods."""
         return self._over_folds(metric, "std")
 
     def ranks(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
     ) -> pd.DataFrame:
-        """Data sets x methods: ranks of the means, rounded to `digits`, so that means printed alike tie. Data
-        sets on which a method has no mean are left out.
+        """Ranks of the means, data sets x methods.
 
-        `higher` says whether a larger value of the user's own metric is better.
+        Means are first rounded to `digits`, so that means that look equal in print have equal ranks. Data
+        sets on which a method has no mean are left out. For a metric of your own, `higher` says whether
+        larger values are better.
         """
         name = self._metric(metric)
         if higher is None and name not in METRICS:
@@ -67,7 +68,7 @@ class Evaluation:
     def friedman(
         self, metric: str | None = None, *, alpha: float = 0.05, **how: Any
     ) -> ranking.Friedman:
-        """Friedman's test that all methods are alike; `how` goes to `ranks`."""
+        """Friedman's test that all methods are equal; `how` is passed to `ranks`."""
         return ranking.friedman(self.ranks(metric, **how), alpha)
 
     def critical_difference(
@@ -78,7 +79,7 @@ class Evaluation:
         return ranking.critical_difference(K, N, alpha)
 
     def cd_diagram(self, metric: str | None = None, *, alpha: float = 0.05, **how: Any) -> Any:
-        """The critical-difference diagram with a caption; `bf.ranks.cd_diagram` draws into other axes."""
+        """The critical-difference diagram with a caption; `bf.ranks.cd_diagram` can draw into given axes."""
         from bayesfac.report.diagnostics.findings import Finding
         from bayesfac.report.plots.figure import Picture
 
@@ -98,8 +99,8 @@ class Evaluation:
     def table(
         self, metric: str | None = None, *, higher: bool | None = None, digits: int = 3
     ) -> pd.DataFrame:
-        """Mean ± sd and, with several methods, the rank in brackets; mean ranks below. The user's own metric
-        has ranks only with `higher`."""
+        """A table of means ± sds. With several methods, ranks are in brackets, and mean ranks are in the
+        last row. A metric of your own has ranks only with `higher`."""
         name = self._metric(metric)
         mean, sd = self.mean(name), self.sd(name)
         known = higher is not None or name in METRICS

@@ -5,8 +5,8 @@
     FOLDER/plan/data/*.npz     the data sets, each under the digest of its labels and values
     FOLDER/locks/DIGEST.lock   who runs the cell (see `core.locks`)
 
-The digest of a cell follows from everything that decides its result. A worker computes the digest again from
-what it read and leaves out a file of another digest, so no cell is run with other settings.
+The digest of a cell depends on everything that determines its result. A worker computes the digest again
+from what it has read. It leaves out a file with another digest, so no cell is run with other settings.
 """
 
 import json

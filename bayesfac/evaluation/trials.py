@@ -1,4 +1,4 @@
-"""One trial: a method learns from some rows of a data set and is scored on other rows."""
+"""One trial: a method is fitted to some rows of a data set and scored on other rows."""
 
 import inspect
 import math
@@ -43,8 +43,8 @@ class Rows(NamedTuple):
 class Scores(NamedTuple):
     """Scores of the test rows, rows x labels, in the order of the data; and notes.
 
-    `score` decides; `ranked` orders labels: the same scores, those of a factorization before clipping.
-    `cut` is the score above which a factorization predicts a label.
+    `score` is used for decisions and `ranked` for rankings. Both are equal, except for a factorization, whose
+    `ranked` has the scores before clipping. `cut` is the score above which a factorization predicts a label.
     """
 
     score: np.ndarray
@@ -54,7 +54,7 @@ class Scores(NamedTuple):
 
 
 def scores(runner: Runner, data: Tasks, rows: Rows, seed: int) -> Scores:
-    """Let a method learn from the training rows and score the test rows."""
+    """Fit a method to the training rows, and compute its scores of the test rows."""
     ask = {"factorization": _of_fit, "comparator": _of_comparator, "function": _of_function}
     told = ask[runner.kind](runner, data, rows, seed)
     shape = int(rows.test.sum()), len(data.labels)
@@ -126,7 +126,7 @@ def _unlabelled(data: Tasks, rows: np.ndarray) -> Tasks:
 def decisions(
     runner: Runner, score: np.ndarray, threshold: float | None, cut: float = HALF
 ) -> np.ndarray:
-    """0 and 1: by the threshold (inclusive); without it above the cut, or by the comparator's own rule."""
+    """Decisions 0 and 1: by the threshold (inclusive), or without it above the cut or by the own rule."""
     if runner.kind == "comparator":
         return comparators.as_labels(score, runner.what, threshold)
     return (score > cut if threshold is None else score >= threshold).astype(int)
@@ -164,8 +164,8 @@ def choose(
     empty: float,
     notes: list[str],
 ) -> tuple[dict[str, Any], float | None]:
-    """The settings and the threshold that score best on rows held out of the training rows; settings that the
-    method refuses on these data become notes."""
+    """The settings and the threshold with the best score on rows that are held out from the training rows.
+    Settings that the method refuses on these data become notes."""
     if (tuned := runner.tuned) is None:
         return {}, None
     options = list(tuned.settings())
@@ -220,7 +220,7 @@ def trial(
     data: Tasks, runner: Runner, fold: np.ndarray, number: int, seed: int, metrics: Sequence[Any],
     empty: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Learn from all folds but one: scores, seconds, chosen settings and threshold, notes."""
+    """Fit to all folds but one; returns scores, seconds, the chosen settings and threshold, and notes."""
     begun = time.perf_counter()
     rows, notes = Rows(fold != number, fold == number), list[str]()
     with heard(notes, "while tuning: "):

@@ -1,4 +1,4 @@
-"""The engines, which run any Method and know no method by name."""
+"""The engines. Each engine can run any method that has what the engine needs."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ _PROCESS = os.getpid()
 
 
 def engine_for(engine: Any, method: Method) -> Any:
-    """The engine that was asked for, or the method's own solver; refuse one that the method cannot run."""
+    """The given engine, or the method's own solver; an error if the method cannot run with the engine."""
     if engine is None:
         engine = ENGINES[method.solver]
     if isinstance(engine, type) and engine.__name__ in ENGINES:
@@ -47,8 +47,8 @@ def engine_for(engine: Any, method: Method) -> Any:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Refuse a second fit at the same time: two threads, or a fork of a process that used JAX, would corrupt
-    the global state of NumPyro."""
+    """Raise an error if another fit runs at the same time. Two threads, or a fork of a process that used
+    JAX, would corrupt the global state of NumPyro."""
     if os.getpid() != _PROCESS:
         raise BayesfacError(
             "Expected a fresh process, got a fork after import: use spawn or joblib's loky"

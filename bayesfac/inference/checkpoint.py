@@ -1,4 +1,4 @@
-"""Checkpoints: a killed run resumes from its last checkpoint and ends at the same numbers.
+"""Checkpoints: an interrupted run continues from its last checkpoint and gives the same numbers.
 
 A checkpoint is one NPZ file without pickle: the arrays, and a JSON header with the identity of the run
 and the sha256 of every array. The file is replaced atomically, at most every `save_every` seconds.
@@ -38,7 +38,7 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays, or CorruptFile: a damaged file never becomes wrong numbers."""
+    """The header and the arrays; a damaged file raises CorruptFile."""
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -63,8 +63,8 @@ def _digest(array: np.ndarray) -> str:
 
 
 class Checkpoint:
-    """The checkpoint of one run; without a folder every method does nothing. Where it is `idle`, another
-    process saves: it only loads."""
+    """The checkpoint of one run. Without a folder, every method does nothing. If it is `idle`, it only
+    loads, because another process saves."""
 
     def __init__(
         self, folder: str | None, run: str, save_every: float = SAVE_EVERY, idle: bool = False
@@ -84,7 +84,7 @@ class Checkpoint:
         if header["run"] != self.run:
             raise ValueError(
                 f"Expected {self.path.parent} to hold this run (same method, data, hyper-parameters, "
-                "engine, seed and version of bayesfac), got another; name an empty folder"
+                "engine, seed and version of bayesfac), got another run; name an empty folder"
             )
         return arrays
 

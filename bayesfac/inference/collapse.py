@@ -16,11 +16,11 @@ LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
 
 
 def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> list[str]:
-    """A remark if all columns, or all rows, are predicted alike at the probe cells.
+    """A remark if all columns, or all rows, have the same predictions at the probe cells.
 
-    Each probe cell is compared with a cell of the same row, and with a cell of the same column: a model of
-    which only thresholds or intercepts are left varies along one axis. Views are compared by the profiles of
-    two rows, because counts vary with the totals of rows and columns.
+    Each probe cell is compared with a cell of the same row and with a cell of the same column. Both are
+    needed, because predictions from thresholds or intercepts alone vary along one axis only. For views the
+    profiles of two rows are compared, because counts vary with the totals of rows and columns.
     """
     query, labels, _ = card.locate(card.probe)
     row, col = np.asarray(query.row), np.asarray(query.col)
@@ -36,7 +36,7 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
         what = _without_effect(method, params, hyper, card, data, row, col)
     if not what:
         return []
-    # where a penalty is so strong that its minimum lies at zero, every start ends there
+    # if a penalty is so strong that the minimum is at zero, every start ends there
     weaker = "take a smaller penalty, " if getattr(hyper, "penalty", None) else ""
     advice = f"{weaker}start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
     return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
@@ -45,7 +45,7 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
 def _without_effect(
     method: Method, params: Any, hyper: Any, card: Card, data: Any, row: np.ndarray, col: np.ndarray
 ) -> str:
-    """Which cells are predicted alike, in words; empty if predictions vary along both axes."""
+    """Which cells have the same predictions, in words; empty if predictions vary along both axes."""
     limit = LEAST * _spread(card, data)
     here = _predicted(method, params, hyper, row, col)
     moved = np.roll(np.arange(len(row)), 1)

@@ -46,12 +46,13 @@ def extrapolated(
     data: Any,
     reach: jax.Array,
 ) -> tuple[Any, jax.Array, Value]:
-    """A cycle of three sweeps, with an extrapolation between the second and the third: the parameters, the
-    next reach, and the objective as a sum of two numbers.
+    """Run a cycle of three sweeps, with an extrapolation between the second and the third. Returns the
+    parameters, the next reach, and the objective as a sum of two numbers.
 
-    `reach` is the largest -a that is tried: four times as large after a cycle that reached it and succeeded,
-    a quarter after one that failed. `squares(p, data)` is the sum of the squares of parameters. One loop runs
-    over the sweeps, so that the program holds one copy of the sweep and one of the objective.
+    `reach` is the largest -a that is tried. It is multiplied by four after a cycle that used it and
+    succeeded, and divided by four after a cycle that failed. `squares(p, data)` is the sum of the squares of
+    the parameters. The sweeps are in one loop, so that the program has one copy of the sweep and the
+    objective.
     """
 
     def one_sweep(number: jax.Array, state: tuple) -> tuple:
@@ -87,10 +88,10 @@ def extrapolated(
 
 
 def inside(far: Any, near: Any, bounds: Bounds) -> Any:
-    """The far point; an entry at or beyond a bound of its site is taken from the near point.
+    """The far point, where entries at or beyond a bound of their site are taken from the near point.
 
-    Rows of probabilities do not sum to one then, as by rounding, which a large a multiplies. The next sweep
-    must mend this before it compares anything with such rows.
+    Rows of probabilities then do not sum to one. Rounding has the same effect, multiplied by a large a. The
+    next sweep must correct this before it compares anything with such rows.
     """
     here, there, moved = sites(far), sites(near), {}
     for site, low, high in bounds:

@@ -1,4 +1,4 @@
-"""Repeat a method's own update until its objective stands still."""
+"""Repeat a method's own update until the objective no longer changes."""
 
 import time
 from collections.abc import Callable
@@ -40,29 +40,31 @@ LOST = 1e-3  # what single precision may cost, relative to 1 + |objective|
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The paper's own solver.
+    """The solver of the method's paper: repeat its update until convergence.
 
     Parameters
     ----------
     max_iter : int
-        Sweeps at most. An extrapolated step takes three of them.
+        The largest number of sweeps. A sweep is one update of all parameters. An extrapolated step takes
+        three sweeps.
     tol : float, optional
-        Stop when the objective changes by less than this, relative to 1 + |objective|, per sweep. By default
-        the descent stops where ten times the sweeps would change next to nothing: the objective by less than
-        1e-4, predictions by less than 0.01 of their spread (see `inference/standstill.py`).
-    restarts : int
-        Independent starts: the fit with the best objective is returned, the other objectives are reported.
-    accelerate : bool
-        Extrapolate from every two sweeps (SQUAREM: Varadhan & Roland 2008); a step that would raise the
+        Stop when a sweep changes the objective by less than this, relative to 1 + |objective|. By default
+        the solver stops when ten times as many sweeps would change the objective by less than 1e-4 and the
+        predictions by less than 0.01 of their spread (see `inference/standstill.py`).
+            restarts : int
+        The number of independent starts. The fit with the best objective is returned, and the objectives of
+        the others are reported.
+            accelerate : bool
+        Extrapolate from every two sweeps (SQUAREM: Varadhan & Roland 2008). A step that would raise the
         objective is not taken.
-    every : int
-        Sweeps between two evaluations of the objective (each costs a pass over the data). With more than 1,
-        sweeps are plain.
-    folder : str, optional
-        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
-    shares : bool
+            every : int
+        Sweeps between two evaluations of the objective, each of which takes a pass over the data. With more
+        than 1, sweeps are not extrapolated.
+            folder : str, optional
+        Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
+            shares : bool
         Divide the rows of the data among all devices of this process, or of all processes that
-        `jax.distributed.initialize` has joined, for `plsa` and `mvplsa`. The parameters are the same, to
+        `jax.distributed.initialize` has joined, for `plsa` and `mvplsa`. The parameters are the same up to
         rounding. See "When one machine is not enough".
     """
 
@@ -154,10 +156,11 @@ class FixedPoint:
 
 @dataclass
 class Descent:
-    """Where a descent is: parameters, objectives so far, sweeps done, rises seen, reach of extrapolation.
+    """The state of a descent: parameters, objectives so far, sweeps made, rises of the objective, and
+    `reach`.
 
-    After `look` sweeps (0: never) the descent is looked at again; `level` and `seen` are the objective and
-    the predictions at the last look.
+    `reach` limits the extrapolation. After `look` sweeps (0: never) convergence is tested again. `level` and
+    `seen` are the objective and the predictions at the last test.
     """
 
     p: Any
@@ -189,7 +192,7 @@ class Descent:
         return len(new) * steps
 
     def examine(self, job: Job, steps: int) -> None:
-        """Converged if nothing has moved since the last look; else say when to look again."""
+        """Converged if nothing has moved since the last test; otherwise decide when to test again."""
         before = self.level, self.seen
         self.level, self.seen = self.trace[-1], standstill.predictions(job, self.p)
         self.converged = standstill.still(before, (self.level, self.seen), self.done)
@@ -208,7 +211,7 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 
 
 def _begin(job: Job, p: Any, point: Checkpoint, look: int) -> Descent:
-    """The start, or what the checkpoint holds."""
+    """The start, or the state in the checkpoint."""
     if saved := point.load():
         own = {name: kind(saved.pop(name)) for name, kind in KEPT.items()}
         trace, reach = list(saved.pop("trace")), _halves(float(saved.pop("reach")), p)[0]
@@ -249,10 +252,10 @@ def _block(
     steps: Any,
     cycles: Any,
 ) -> tuple:
-    """Up to so many cycles of so many sweeps, from parameters with the objective high + low.
+    """Run at most so many cycles of so many sweeps, from parameters with the objective high + low.
 
-    The parameters, the reach of the extrapolation, the values after each cycle, how many there are, how many
-    of them are rises, and whether the descent stands still.
+    Returns the parameters, the reach of the extrapolation, the objectives after each cycle, the number of
+    these objectives, how many of them are rises, and whether the descent has stopped moving.
     """
     objective = partial(precise_objective, method, hyper)
 
@@ -292,9 +295,9 @@ def _single(params: Any) -> bool:
 
 
 def _lost_digits(job: Job, p: Any, value: float) -> str | None:
-    """A note if single precision changed the objective of a regression on features, which come in any scale.
+    """A note if single precision changed the objective of a regression on features, which may have any scale.
 
-    One more sweep in double precision should find the same objective.
+    The test is one more sweep in double precision, which should find the same objective.
     """
     if "views_given" not in job.method.traits or not _single(p):
         return None

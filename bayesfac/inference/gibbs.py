@@ -34,33 +34,35 @@ BUFFER = 64 * 2**20  # bytes of draws that the compiled program holds
 
 @dataclass(frozen=True)
 class Gibbs:
-    """Draw every block from its full conditional, one block after another.
+    """Gibbs sampling: draw each block of parameters from its conditional distribution given all others.
 
     Parameters
     ----------
-    warmup, draws, chains : int
-        Sweeps thrown away, draws kept, independent chains.
+    warmup : int
+        Sweeps that are thrown away at the beginning. A sweep draws every block once.
+    draws, chains : int
+        The number of draws that each chain keeps, and the number of independent chains.
     thin : int
-        Sweeps per kept draw.
+        Sweeps for each kept draw.
     jitter : float
-        How far chains start from `init`, in unconstrained units. Each chain starts from a copy of `init`,
-        turned or relabelled as the method's gauge allows. With 0 chains start at `init` itself.
+        How far chains start from `init`, in unconstrained coordinates. Each chain starts from a copy of
+        `init` that is rotated or relabelled at random. With 0, every chain starts at `init` itself.
     pairs : int
-        With more than 0, a kept sweep gives more than one draw: each block of normal rows (a factor) is drawn
-        2 x `pairs` times from its conditional, in pairs m + e and m - e about its mean m, while all other
-        sites stay. Averages over these draws are the conditional's own (Rao-Blackwell), so that few sweeps
-        give smooth predictions. The log joint is that of the sweep. A method without normal rows ignores it.
+        With more than 0, a kept sweep gives several draws. Each block of normal rows (a factor) is drawn
+        2 x `pairs` times from its conditional, in pairs m + e and m - e about the conditional mean m, while
+        all other parameters stay. Averages over these draws are exact conditional means (Rao-Blackwell), so
+        that few sweeps give smooth predictions. A method without normal rows ignores this option.
     over : float
-        Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block steps from
-        x to m - over (x - m) + sqrt(1 - over^2) e. This leaves the conditional invariant, and
-        chains that move slowly explore the posterior faster.
+        Overrelaxation of blocks of normal rows, from 0 to below 1 (Adler 1981; Neal 1998): a block moves from
+        x to m - over (x - m) + sqrt(1 - over^2) e. The posterior stays the same, and slow chains explore it
+        faster.
     folder : str, optional
-        Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
-        a killed run resumes from it, to the same draws.
+        Write the draws to this folder during the run, so that they are never all in memory, and a checkpoint
+        every `save_every` seconds. If the run is killed, the same call continues it, to the same draws.
     shares : bool
-        Divide the rows of both sides among all devices of this process, or of all processes that
-        `jax.distributed.initialize` has joined. The draws are the same, to rounding, and so is a checkpoint:
-        a run resumes with any number of processes. See "When one machine is not enough".
+        Divide the rows of both factors among all devices of this process, or of all processes that
+        `jax.distributed.initialize` has joined. The draws are the same up to rounding. A run may be resumed
+        with another number of processes. See "When one machine is not enough".
     """
 
     warmup: int = 500
@@ -80,9 +82,9 @@ class Gibbs:
         require(self.jitter >= 0, f"Expected Gibbs(jitter=...) of at least 0, got {self.jitter!r}")
 
     def run(self, job: Job, past: tuple[int, Any] | None = None) -> Result:
-        """All chains side by side in one compiled program, which returns after about half a second.
+        """Run all chains in one compiled program, which returns about every half second.
 
-        With `past`, `Result.last` of a shorter run, the chains go on from there.
+        With `past`, which is `Result.last` of a shorter run, the chains continue from there.
         """
         place = (Together if self.shares else Alone)(job, self.folder, program)
         p, walks = self._starts(job)
@@ -131,7 +133,7 @@ class Gibbs:
         return Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp}, last=(total, p))
 
     def _starts(self, job: Job) -> tuple[Any, jax.Array]:
-        """Params of all chains, and the keys of their walks."""
+        """The first Params of all chains, and their random keys."""
         keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
         starts = [self._start(job.of_chain(c, self.chains), key) for c, (key, _) in enumerate(keys)]
         p = jax.tree.map(lambda *each: np.stack(each), *starts)
@@ -162,7 +164,7 @@ def _write(writer: Writer, first: int, kept: dict[str, np.ndarray]) -> None:
 
 
 def _check(draws: dict[str, np.ndarray], done: int, sweeps: int) -> None:
-    """Stop the fit at NaN or infinity in a draw; say which parameter, and when."""
+    """Raise an error for NaN or infinity in a draw; the error names the parameter and the sweep."""
     for site, values in draws.items():
         flat = values.reshape(*values.shape[:2], -1)
         if not np.isfinite(flat).all():
@@ -187,8 +189,8 @@ def _block(
 ) -> tuple[Any, dict[str, jax.Array], jax.Array]:
     """Keep `count` states of all chains, each after so many sweeps; `done` sweeps were made before.
 
-    Params of all chains; (chain, size, draws of a state, ...) draws; the states' log joints. `count` entries
-    are filled.
+    Returns Params of all chains; draws (chain, size, draws of a state, ...); and the log joint of each state.
+    The first `count` entries are filled.
     """
 
     def step(p: Any, number: jax.Array) -> Any:
@@ -220,7 +222,7 @@ def _block(
 def continued(
     job: Job, p: Any, walks: jax.Array, warmup: int, draws: int, pairs: int
 ) -> dict[str, np.ndarray]:
-    """{site: (chain, draw, ...)}: every sweep after `warmup` sweeps of chains that stand at `p`."""
+    """{site: (chain, draw, ...)} of each sweep of chains from `p`; `warmup` sweeps before are dropped."""
     block = program(_block, job.data, job.method, job.hyper, draws, pairs, 0.0)
     p = block(p, job.data, walks, 0, 1, warmup)[0]
     new = block(p, job.data, walks, warmup, draws, 1)[1]
@@ -236,8 +238,8 @@ def draws_of_a_sweep(job: Job, p: Any, pairs: int) -> int:
 def spread(
     method: Method, hyper: Any, p: Any, data: Any, key: jax.Array, pairs: int
 ) -> dict[str, jax.Array]:
-    """{site: (draws, ...)}: the state of a chain, or with `pairs` balanced draws of each block of normal rows
-    beside the state of all other sites."""
+    """{site: (draws, ...)}: the state of a chain. With `pairs`, blocks of normal rows have balanced draws,
+    and all other sites keep their state."""
     state, found = sites(p), []
     auxiliary = _auxiliary(method, hyper, p, data, key)
     for number, (site, law) in enumerate(laws_of(method, p).items() if pairs else ()):
@@ -260,9 +262,9 @@ def sweep(
     over: float = 0.0,
     only: tuple[str, ...] | None = None,
 ) -> Any:
-    """All blocks of one chain once, in the order that the method lists them; then its moves.
+    """Draw all blocks of one chain once, in the order in which the method lists them, then make its moves.
 
-    With `only`, these sites alone change, and only `Method.row_moves` are made.
+    With `only`, only these sites change, and only `Method.row_moves` are made.
     """
     laws, auxiliary = laws_of(method, p), _auxiliary(method, hyper, p, data, key)
     for number, (site, law) in enumerate(laws.items()):
@@ -287,10 +289,10 @@ def sweep(
 def _auxiliary(
     method: Method, hyper: Any, p: Any, data: Any, key: jax.Array
 ) -> Callable[[str], tuple]:
-    """The auxiliary variables at p, as the conditional of a site takes them.
+    """The auxiliary variables at p, in the form that the conditional of a site takes.
 
-    Where the data are divided, those of a cell are drawn twice, with the cells of its row and with those of
-    its column, from the same random numbers.
+    If the data are divided among devices, the variables of a cell are drawn twice from the same random
+    numbers: with the cells of its row, and with the cells of its column.
     """
     drawn: dict[int, Any] = {}
 
@@ -306,7 +308,7 @@ def _auxiliary(
 
 
 def _for(site: str, method: Method, data: Any) -> Any:
-    """The data as the conditional of a site takes them: where they are divided, the cells of its rows."""
+    """The data that the conditional of a site takes: if they are divided, the cells of its rows."""
     if not isinstance(data, Divided):
         return data
     return seen(data, next(iter(site_dims(method, site)), ""))

@@ -28,23 +28,23 @@ from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 class LBFGS:
     """Limited-memory BFGS in unconstrained coordinates. No Jacobian is added, so the optimum is the MAP.
 
-    Where a method's objective is a sum of independent problems (its `terms`), they are solved side by side:
-    each has its own history and step length, and costs nothing more once it is solved.
+    If a method's objective is a sum of independent problems (its `terms`), they are solved at the same time.
+    Each problem has its own history and step length, and takes no more time once it is solved.
 
     Parameters
     ----------
     max_iter : int
-        Iterations at most.
+        The largest number of iterations.
     tol : float
-        Stop when the objective falls by less than this, relative to max(1, |objective|).
+        Stop when an iteration lowers the objective by less than this, relative to max(1, |objective|).
     memory : int
-        Past steps that are remembered.
-    folder : str, optional
-        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+        The number of past steps that are used.
+            folder : str, optional
+        Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     shares : bool
         Divide the rows of the data among all devices of this process, or of all processes that
         `jax.distributed.initialize` has joined, for `mmmf` (users), `plsa` and `mvplsa`. The result is the
-        same, to rounding. See "When one machine is not enough".
+        same up to rounding. See "When one machine is not enough".
     """
 
     max_iter: int = 1000
@@ -70,7 +70,7 @@ class LBFGS:
             known = {site: jnp.asarray(value) for site, value in held.items()}
             return constrain(method, transforms, known | restore(z))
 
-        # the compiled function holds arrays of this fit, so that no other fit could use it
+        # the compiled function has arrays of this fit in it, so no other fit could use it
         settings = (job, self.folder, lambda function, data: jax.jit(function))
         place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
@@ -107,7 +107,7 @@ class LBFGS:
         return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
 
     def _notes(self, why: list[str]) -> list[str]:
-        """Why problems are not solved."""
+        """The reasons why some problems are not solved."""
         notes = [f"L-BFGS: {STUCK}"] if STUCK in why else []
         if SPENT in why:
             notes.append(f"L-BFGS: {self.max_iter} iterations were not enough")

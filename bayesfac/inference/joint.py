@@ -1,8 +1,9 @@
-"""Draws of parameters and data from a method's own joint, the law that its samplers must leave unchanged.
+"""Draw parameters and data from the joint distribution of a method, which samplers must leave unchanged.
 
-With a proper likelihood the parameters of the joint follow the prior. A generalised likelihood, exp(-loss),
-does not sum to one over all data, and a prior may contain a factor that is no density: then the parameters of
-the joint are draws of the prior, weighted by the sum of the likelihood over all data and by the factor.
+With a proper likelihood, the parameters of the joint follow the prior. A generalised likelihood, exp(-loss),
+does not sum to one over all data, and a prior may contain a factor that is not a density. The parameters of
+the joint are then weighted draws of the prior. Their weight is the sum of the likelihood over all data, times
+the factor.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ def observed(site: str) -> bool:
 
 
 def hidden(method: Method, data: Any) -> Any:
-    """The data without the values that the model explains."""
+    """The data without the values that the model generates."""
     return data.hide(views=False) if "views_given" in method.traits else data.hide()
 
 
@@ -64,7 +65,7 @@ def _latent(name: str, site: dict[str, Any]) -> bool:
 
 
 def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> Any:
-    """New values for the data from the model's law at Params; a table gets a value in every cell."""
+    """New values of the data, drawn from the model at Params; a table gets a value in every cell."""
     held = seed(substitute(method.model, data=sites(p)), key)
     found = trace(held).get_trace(hidden(method, data), hyper)
     drawn = {name: site["value"] for name, site in found.items() if observed(name)}
@@ -113,8 +114,8 @@ def log_factors(sites: dict[str, Any]) -> jax.Array:
 class Truths(NamedTuple):
     """Keys for which `prior_draw` gives draws of the joint, or the reason why there are no such keys.
 
-    pool, effective   the number of weighted draws of the prior that the keys were chosen from, and their
-                      effective number; zero where no weights were needed
+    pool, effective   the number of weighted draws of the prior from which the keys were chosen, and their
+                      effective number; zero if no weights were needed
     """
 
     keys: jax.Array
@@ -141,7 +142,7 @@ def chosen(weigh: Callable[[jax.Array], jax.Array], key: jax.Array, count: int) 
     pool = -(-POOL * count // BLOCK) * BLOCK
     keys = jax.random.split(at[0], pool)
     first = np.asarray(weigh(keys[:BLOCK]))
-    # where one draw has nearly all the weight of a block, the whole pool would not do either
+    # if one draw has nearly all the weight of a block, the whole pool would not be enough either
     if (alone := _effective(first)) < ALONE:
         return Truths(keys[:0], BLOCK, alone, _too_few(BLOCK, alone, count))
     rest = [np.asarray(weigh(keys[i : i + BLOCK])) for i in range(BLOCK, pool, BLOCK)]
@@ -190,7 +191,7 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
             return DEPENDS.format(name)
     try:
         jax.eval_shape(lambda p: redrawn(method, data, hyper, p, key), p)
-    # a law without a sampler raises NotImplementedError: that is the obstacle
+    # a distribution without a sampler raises NotImplementedError, which is the obstacle
     except (BayesfacError, NotImplementedError) as none:
         return str(none) or "its law of the data cannot be drawn from"
     return ""

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS for one problem or for many side by side, each with its own history and step."""
+"""Limited-memory BFGS for one or many problems at the same time, each with its own history and step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,8 @@ def advance(look: Look, at: Descent, memory: int, tol: float, gtol: float) -> No
     down = _dot(slope, direction)
     uphill = down >= 0
     direction[uphill], down[uphill] = -slope[uphill], -_dot(slope[uphill], slope[uphill])
-    # a problem without history has no scale: its first step has length one, and may lower little
+    # the scale of a problem without history is unknown: its first step has length one, and may lower it
+    # little
     fresh = ~np.any([w[live] > 0 for w in [np.zeros(len(at.z)), *at.weights]], axis=0)
     norm = np.sqrt(_dot(slope, slope))
     length = np.where(fresh, np.minimum(1, 1 / np.maximum(norm, np.finfo(float).tiny)), 1.0)

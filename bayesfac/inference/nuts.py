@@ -46,26 +46,30 @@ BLOCK = 25  # steps per compiled call: progress, checkpoints, Ctrl-C
 
 @dataclass(frozen=True)
 class NUTS:
-    """The No-U-Turn sampler: Hamiltonian Monte Carlo that tunes itself. Exact, and slow on large data.
+    """The No-U-Turn sampler, a form of Hamiltonian Monte Carlo that tunes itself; slow on large data.
 
     Parameters
     ----------
     warmup, draws, chains : int
+        Transitions for tuning, which are thrown away; draws that each chain keeps; independent chains.
     target_accept : float
-        Closer to 1: smaller steps, fewer divergences.
+        The aim for the mean acceptance probability. A value closer to 1 gives smaller steps and fewer
+        divergences.
     max_tree_depth : int
+        A transition makes at most 2^max_tree_depth - 1 steps.
     jitter : float
-        How far chains start from their points, in unconstrained units. With `init`, each chain starts from
-        a copy of that point, turned or relabelled as the method's gauge allows. With 0 chains start at
+        How far chains start from their points, in unconstrained coordinates. With `init`, each chain starts
+        from a copy of that point, which is rotated or relabelled at random. With 0, every chain starts at
         `init` itself.
     chain_method : {"parallel", "vectorized"}
-        A program for each chain, side by side on the cores; or one program for all chains, in which every
-        chain waits for the longest trajectory. By default "parallel" on CPUs, "vectorized" on accelerators.
+        "parallel" runs one program for each chain at the same time. "vectorized" runs one program for all
+        chains, in which every chain waits for the longest trajectory. By default "parallel" on CPUs, and
+        "vectorized" on accelerators.
     thin : int
-        Transitions per kept draw. Divergences and depths of trees count those of all of them.
+        Transitions for each kept draw. Statistics such as divergences count all transitions.
     folder : str, optional
-        Write draws there as they come, never all in memory, and a checkpoint every `save_every` seconds;
-        a killed run resumes from it, to the same draws.
+        Write the draws to this folder during the run, so that they are never all in memory, and a checkpoint
+        every `save_every` seconds. If the run is killed, the same call continues it, to the same draws.
     """
 
     warmup: int = 500
@@ -174,10 +178,11 @@ class NUTS:
 
 
 def of_draws(seen: dict[str, np.ndarray], thin: int) -> dict[str, np.ndarray]:
-    """Statistics of draws, from those of all transitions: of the last of a draw's `thin` transitions.
+    """The statistics of kept draws, from the statistics of all transitions.
 
-    A draw is divergent if any of them was, and its tree is the deepest of theirs: draws that are thrown away
-    tell as much of what the sampler cannot reach as those that are kept.
+    A kept draw has the statistics of the last of its `thin` transitions, with two exceptions. It counts as
+    divergent if any of these transitions diverged, and its tree depth is the largest of theirs. Transitions
+    that are thrown away also show regions that the sampler cannot explore.
     """
     each = {n: v[:, : v.shape[1] // thin * thin].reshape(len(v), -1, thin) for n, v in seen.items()}
     found = {n: v[..., -1] for n, v in each.items()}
@@ -187,7 +192,7 @@ def of_draws(seen: dict[str, np.ndarray], thin: int) -> dict[str, np.ndarray]:
 
 
 class Settings(NamedTuple):
-    """What decides the transitions, beside the model."""
+    """The settings that determine the transitions, together with the model."""
 
     warmup: int
     target_accept: float
@@ -195,10 +200,10 @@ class Settings(NamedTuple):
 
 
 def transitions(method: Method, data: Any, hyper: Any, settings: Settings) -> tuple[Any, Any, Any]:
-    """NumPyro's sampler of the model, whose sites of `noncentred` are standardised.
+    """NumPyro's sampler of the model, in which the sites of `noncentred` are standardised.
 
-    begin(key, free) -> state, step(state) -> state, values(free) -> {site: value}. All belong to one trace:
-    `begin` must be called before `step`, as it sets variables that NumPyro keeps outside of the state.
+    Returns begin(key, free) -> state, step(state) -> state, and values(free) -> {site: value}. All belong to
+    one trace: `begin` must be called before `step`, because it sets variables outside of the state.
     """
 
     def model() -> None:

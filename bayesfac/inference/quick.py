@@ -1,4 +1,4 @@
-"""Gibbs sweeps until predictions are settled: intervals for about the price of a point."""
+"""A short Gibbs run, which stops when predictions are precise enough: about the time of a point fit."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from bayesfac.inference.result import Job, Result, check_settings
 from bayesfac.inference.widths import monte_carlo_error
 
 FEWEST, MOST = 40, 640  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`
-STUCK = 0.85  # of the error before: twice as many independent draws have .71
+STUCK = 0.85  # of the error before; with twice as many independent draws it would be .71
 JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the start
 
 SHORT = (
@@ -22,29 +22,29 @@ SHORT = (
 
 @dataclass(frozen=True)
 class Quick:
-    """A Gibbs run that is as long as predictions need, with predictions averaged exactly.
+    """A Gibbs run that is only as long as precise predictions need.
 
-    The chains begin at the method's own start, or at turned copies of `init`. They make 40 sweeps, of which
-    the second half counts, and then 80, 160, 320 or 640, until the Monte Carlo error of predictions at the
-    probe cells is small enough, or hardly falls any more, as where chains stay in different modes. A kept
-    sweep gives several draws, as `Gibbs(pairs=...)` describes. The rule reads no clock, so that the same
-    seed gives the same fit.
+    The chains begin at the method's own start, or at rotated copies of `init`. They make 40 sweeps, and then
+    80, 160, 320 or 640 in all, of which the second half is kept. The run ends when the Monte Carlo error of
+    the predictions at some cells (the probe cells) is small enough. It also ends when this error hardly falls
+    any more, for example because the chains stay in different modes. A kept sweep gives several draws, as
+    `Gibbs(pairs=...)` describes. The rule does not use the time, so the same seed gives the same fit.
 
     Parameters
     ----------
     error : float
         The Monte Carlo error that ends the run, in units of the standard deviation of an expected outcome.
-        A fit that does not reach it says so.
+        If the run ends with a larger error, the fit says so.
     sweeps : int, optional
-        Sweeps of each chain instead. `fit.engine.sweeps` says how many there were.
+        A fixed number of sweeps of each chain. `fit.engine.sweeps` says how many sweeps were made.
     chains : int
-        Independent chains.
+        The number of independent chains.
     draws : int
-        Draws of each chain that are kept, at most, from evenly spaced sweeps.
+        The largest number of draws that each chain keeps, from evenly spaced sweeps.
     pairs : int
-        Pairs of draws of each block of normal rows at a kept sweep.
+        The number of pairs of draws of each block of normal rows at a kept sweep.
     folder : str, optional
-        Write draws and checkpoints there, as Gibbs does; a killed run resumes to the same draws.
+        Write draws and checkpoints to this folder, as Gibbs does.
     """
 
     error: float = 0.1
@@ -61,7 +61,7 @@ class Quick:
         checks.positive(self, "error")
 
     def run(self, job: Job) -> Result:
-        """Chains that go on, each time to twice as many sweeps. An interrupted run gives the last draws."""
+        """Run chains, each time to twice as many sweeps. An interrupted run returns the last draws."""
         found: Result | None = None
         n, before = self.sweeps or FEWEST, math.inf
         each = draws_of_a_sweep(job, job.start_point(job.key), self.pairs)
@@ -85,7 +85,7 @@ class Quick:
             found, n, before = new, 2 * n, error
 
     def chains_of(self, sweeps: int, each: int) -> Gibbs:
-        """The run of so many sweeps, of which the second half counts; a kept one gives `each` draws."""
+        """A Gibbs run of so many sweeps. The second half is kept, and a kept sweep gives `each` draws."""
         half, most = sweeps - sweeps // 2, max(1, self.draws // each)
         thin = -(-half // most)
         kept = half // thin

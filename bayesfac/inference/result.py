@@ -1,4 +1,4 @@
-"""What every engine takes and gives back, and the checks that engines share."""
+"""The input and the result of every engine, and checks that engines share."""
 
 import sys
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ MAPPED = 256 * 2**20  # bytes of a block of draws in `each_draw`
 class Job:
     """One fit for an engine to run.
 
-    start      {site: array} to start from, as far as the method has these sites, or for engines with chains a
-               tuple of them, one for each chain; None: a fresh start
-    identity   a digest of everything that decides the numbers; a checkpoint belongs to one identity
-    probe      cells whose predictions tell whether a descent has ended; None: not known
+    start      {site: array} to start from, as far as the method has these sites; for engines with chains a
+               tuple of such mappings, one for each chain; None means the method's own start
+    identity   a digest of everything that determines the result; a checkpoint belongs to one identity
+    probe      cells whose predictions show whether a descent has converged; None if there are none
     """
 
     method: Method
@@ -41,9 +41,9 @@ class Job:
     probe: Query | None = None
 
     def start_point(self, key: jax.Array, own: Any = None) -> Any:
-        """The method's own start, where the sites of `start` of the same name and shape replace its sites.
+        """The method's own start, in which sites of `start` with the same name and shape replace its sites.
 
-        `own` is the function that makes the start, by default the method's `init`.
+        `own` is the function that makes the start; by default this is the method's `init`.
         """
         fresh = (own or self.method.init)(key, self.data, self.hyper)
         # by way of NumPy: no weak types, which would make every program compile twice
@@ -71,13 +71,13 @@ class Job:
         return replace(self, start=self.start[chain])
 
     def objective(self, p: Any, data: Any) -> jax.Array:
-        """The objective with the data as an argument, so that a compiled program holds no copy of them."""
+        """The objective with the data as an argument, so that a compiled program has no copy of the data."""
         return self.method.objective(p, data, self.hyper)
 
 
 def start_from(init: Any, coords: Mapping[str, Any]) -> Any:
-    """{site: array} from another fit, of which the last draw counts, from Params or from a mapping; from a
-    list a tuple of them.
+    """{site: array} from another fit (its last draw), from Params or from a mapping; from a list a tuple of
+    such mappings.
 
     `coords` are the labels of the data to fit; those of another fit must be the same.
     """
@@ -109,10 +109,10 @@ class Result:
     trace      the objective by iteration, -ELBO by step, or minus the log joint by draw
     converged  True, False, or None where only diagnostics can tell
     stats      {name: (chain, draw)} of a sampler: lp, diverging, ...
-    notes      messages for the user: safeguards that fired, restarts, early stops
+    notes      messages for the user, for example on safeguards, restarts and early stops
     partial    whether the run was interrupted
-    engine     the engine with the settings that the run filled in; None: as it was given
-    last       sweeps that were made, and Params of all chains after them, for a longer run of Gibbs
+    engine     the engine with the settings that the run filled in; None if it filled in none
+    last       the number of sweeps made, and Params of all chains after them, to continue a Gibbs run
     """
 
     params: Any = None
@@ -137,7 +137,8 @@ def bar(progress: bool, total: int, what: str) -> Any:
 class OneLine:
     """One line of output in a notebook, which each write replaces.
 
-    An executed notebook keeps the last, which is empty; a stream would keep every state of the bar.
+    An executed notebook stores only the last text, which is empty. A stream would store every state of the
+    progress bar.
     """
 
     def __init__(self) -> None:
@@ -150,7 +151,7 @@ class OneLine:
         self.place.update({"text/plain": text.strip()}, raw=True)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: there is no buffer."""
 
 
 def program(function: Any, data: Any, *settings: Any) -> Any:
@@ -158,7 +159,7 @@ def program(function: Any, data: Any, *settings: Any) -> Any:
     return _program(function, settings, jax.tree.structure(data), sparse.chosen())
 
 
-@lru_cache(maxsize=64)  # bounded: after some thousand programs a process has no memory maps left
+@lru_cache(maxsize=64)  # bounded: thousands of programs would use up the process's memory maps
 def _program(function: Any, settings: tuple, structure: Any, loops: str | None) -> Any:
     def unchecked(*arguments: Any) -> Any:
         # data and settings were checked before; NumPyro would check constants by programs of their own
@@ -188,7 +189,7 @@ def _name(path: Any) -> str:
 
 
 def check_sites(params: Any, where: str) -> None:
-    """Stop the fit at NaN or infinity in a parameter; say which parameter, and when."""
+    """Raise an error for NaN or infinity in a parameter; the error names the parameter and the step."""
     for name, value in named(params).items():
         if not np.isfinite(np.asarray(value)).all():
             raise NumericalError(
@@ -197,7 +198,7 @@ def check_sites(params: Any, where: str) -> None:
 
 
 def check_number(value: float, what: str, where: str) -> None:
-    """Stop the fit at NaN or infinity in a number."""
+    """Raise an error if a number is NaN or infinite."""
     if not np.isfinite(value):
         raise NumericalError(f"Expected a finite {what}, got {value} {where}")
 
@@ -213,7 +214,7 @@ def replace_sites(params: Any, values: Mapping[str, Any]) -> Any:
 
 
 def derived(method: Method, data: Any, hyper: Any, result: Result) -> Result:
-    """The result, and beside each draw what the method derives from the draw and the training data."""
+    """The result, with the quantities that the method derives from each draw and the training data."""
     if method.derive is None:
         return result
     if result.draws is None:
@@ -229,7 +230,7 @@ def _derived_of(method: Method, hyper: Any, data: Any) -> Any:
 
 
 def log_joints(job: Job, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The log joint of every draw (chain, draw) in the constrained space, so that engines compare."""
+    """The log joint of every draw (chain, draw) in the constrained space, the same for all engines."""
     return each_draw(_log_joint_of, draws, job.data, job.method, job.hyper)
 
 
@@ -267,13 +268,14 @@ def require(condition: bool, message: str) -> None:
 
 
 def check_settings(engine: Any, **least: int) -> None:
-    """Whole numbers of at least `least`; `save_every` in seconds: 0 at every look, infinity never; and
-    numbers and switches where the defaults are."""
+    """Check the settings of an engine: whole numbers of at least `least`; `save_every` in seconds (0: as
+    often as possible, infinity: never); and numbers and switches where the defaults are numbers and
+    switches."""
     name = type(engine).__name__
     for setting, low in least.items():
         value = getattr(engine, setting)
         checks.whole_number(f"{name}({setting}=...)", value, low)
-        object.__setattr__(engine, setting, int(value))  # files and digests know no NumPy numbers
+        object.__setattr__(engine, setting, int(value))  # for files and digests, no NumPy number
     seconds = engine.save_every
     valid = is_number(seconds) and seconds >= 0
     require(valid, f"Expected {name}(save_every=...) in seconds, got {seconds!r}")

@@ -1,4 +1,4 @@
-"""Draws in memory, or written to disk one by one, so that a long run never holds all of them."""
+"""Draws in memory, or written to disk one by one, so that a long run never has all of them in memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -33,8 +33,8 @@ class StoredDraws(Mapping[str, np.ndarray]):
 
 
 class Thinned(Mapping[str, np.ndarray]):
-    """Every n-th draw of each chain. Files are still opened at each access: an open map would count the pages
-    that were read as memory of this process."""
+    """Every n-th draw of each chain. Files are opened again at each access, because pages of an open memory
+    map count as memory of this process."""
 
     def __init__(self, draws: Mapping[str, np.ndarray], step: int) -> None:
         self.draws, self.step = draws, step
@@ -67,7 +67,7 @@ def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
 
 
 class Writer:
-    """Stores draws of one chain at a time, in any order, in memory or on disk; where it is `idle`, another
+    """Store draws of one chain at a time, in any order, in memory or on disk. If it is `idle`, another
     process stores them."""
 
     def __init__(self, folder: str | None, shape: tuple[int, int], idle: bool = False) -> None:

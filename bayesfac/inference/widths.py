@@ -1,9 +1,9 @@
-"""Whether the standard deviations of an approximation, or of a short run, are wide enough.
+"""Check whether the standard deviations (sds) of an approximation, or of a short run, are large enough.
 
-Draws of the posterior stay draws of the posterior under Gibbs sweeps. So chains start at draws of an
-approximation: where predictions spread more after some sweeps than before, the approximation was too narrow.
-After a few sweeps chains still depend on their start, so the true difference is at least as large. A
-short Gibbs run tells by itself how its variance grows with its length.
+Gibbs sweeps leave the posterior unchanged. So some chains start at draws of an approximation and make a few
+sweeps. If predictions vary more after these sweeps than before, the approximation was too narrow. After a
+few sweeps chains still depend on their start, so the true difference is at least as large. For a short Gibbs
+run no further sweeps are needed: its first and second half show how its variance grows with its length.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,10 @@ PAIRS = 2  # balanced draws of rows at each kept sweep
 
 
 def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> dict[str, Any]:
-    """{"ratio", "error"}: sds of expected outcomes at the probe cells, over those after Gibbs sweeps.
+    """{"ratio", "error"}: sds of expected outcomes at the probe cells, divided by those after Gibbs sweeps.
 
-    `error` is the standard error, from leaving out one chain at a time. {"why"}: why there is no answer.
+    `error` is the standard error, from leaving out one chain at a time. If there is no result, {"why"} says
+    why.
     """
     total = int(np.prod(next(iter(draws.values())).shape[:2]))
     at = np.linspace(0, total - 1, CHAINS).astype(int)
@@ -37,7 +38,7 @@ def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query
     walks = jax.random.split(jax.random.fold_in(job.key, SWEEPS), CHAINS)
     try:
         new = continued(job, p, walks, SWEEPS // 2, SWEEPS // 2, PAIRS)
-    except BayesfacError as error:  # the conditionals may not serve all settings of a method
+    except BayesfacError as error:  # the conditionals may not exist for all settings of a method
         return {"why": str(error)}
     before, after = (_expected(job, some, probe) for some in (draws, new))
     chains = np.arange(len(after)) // (len(after) // CHAINS)
@@ -54,16 +55,17 @@ def _expected(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.nda
 
 
 def _growth(before: np.ndarray, after: np.ndarray) -> float:
-    """The variance after the sweeps over that before, averaged over the cells that vary."""
+    """The variance after the sweeps divided by that before, averaged over the cells that vary."""
     old, new = before.var(0), after.var(0)
     return float(np.mean(new[old > 0] / old[old > 0])) if (old > 0).any() else np.nan
 
 
 def monte_carlo_error(job: Job, draws: Any) -> float | None:
-    """The Monte Carlo error of expected outcomes over their sd: a root mean square over the probe cells.
+    """The Monte Carlo error of expected outcomes divided by their sd, a root mean square over the probe
+    cells.
 
-    The means of the halves of all chains vary by this error and by what the chains have not forgotten.
-    None: no probe cell varies, or there are none.
+    It follows from the means of the halves of all chains, which differ by this error and because the chains
+    still depend on their start. None if no probe cell varies, or if there are none.
     """
     if job.probe is None:
         return None
@@ -81,9 +83,9 @@ def monte_carlo_error(job: Job, draws: Any) -> float | None:
 def shortness(probe: np.ndarray) -> float | None:
     """The share by which sds of a short run are too small, from its draws of predictions (chain, draw, cell).
 
-    A run of length T that moves on a time scale t shows a variance that is too small by the share t / T, so
-    its halves lack twice as much. The variance of an endless run is therefore twice that of the run minus
-    that of its halves, averaged over cells.
+    If a run of length T moves on a time scale t, its variance is too small by the share t / T, and the
+    variance of its halves by twice this share. So the variance of an infinitely long run is twice that of
+    the run minus that of its halves, averaged over cells.
     """
     chains, draws, cells = probe.shape
     half = draws // 2

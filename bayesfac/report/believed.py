@@ -18,20 +18,20 @@ def believed(scores: Mapping[str, Any]) -> pd.DataFrame:
     """Compare the log scores of several fits on the same held-out cells; the best fit comes first.
 
     elpd             the sum of the log scores (expected log predictive density); higher is better
-    difference       from the best fit, with the posterior of what it would be on other users or rows of the
-                     kind: its standard deviation, and the bounds that hold 90 % of it
+    difference       the difference from the best fit, with the standard deviation and the 90 % interval of
+                     its posterior: what it would be for other users or rows of the same kind
     best             the posterior probability that no other fit has a higher elpd
     stacking weight  the weight in the mixture of all predictions with the highest log score (Yao, Vehtari,
                      Simpson & Gelman 2018). A fit that adds nothing to the others has weight 0, even if it
                      is nearly as good as the best one
 
-    The posterior is that of the Bayesian bootstrap (Rubin 1981): users or rows have random weights, drawn
-    from a flat Dirichlet law with a fixed seed.
+    The posterior comes from the Bayesian bootstrap (Rubin 1981): users or rows have random weights, drawn
+    from a flat Dirichlet distribution with a fixed seed.
 
     Parameters
     ----------
     scores : mapping
-        Name -> scores of a fit, as in `Comparison.scores`. What has no log score is left out.
+        Name -> scores of a fit, as in `Comparison.scores`. Fits without a log score are left out.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
 
 
 def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Fits x draws: elpd of as many cells, with random weights of the clusters.
+    """Fits x draws: the elpd of all cells, with random weights of the clusters.
 
     `sums` has the log scores of each fit, summed by cluster, and `sizes` the number of cells.
     """
@@ -95,8 +95,8 @@ def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def stacking(each: np.ndarray | Sequence[Any], weights: Any = None) -> np.ndarray:
     """The weights w that maximise the mean of log sum_k w_k exp(each[k]), by EM.
 
-    A step multiplies every weight by a factor. The log of the largest factor bounds by how much any mixture
-    can be better than the present one; the search ends when this bound is below GAP.
+    A step multiplies every weight by a factor. No mixture can be better than the present one by more than
+    the log of the largest factor. The search ends when this number is below GAP.
 
     >>> stacking([[-1.0, -3.0], [-3.0, -1.0]]).tolist()
     [0.5, 0.5]

@@ -47,7 +47,7 @@ class Comparison:
     Attributes
     ----------
     fits, scores : dict
-        By the names of the fits.
+        Fits and their scores by name.
     test : Ratings, Tasks or Views
         The test set.
     about : str
@@ -55,7 +55,7 @@ class Comparison:
     train : Ratings, optional
         The training data, for scores of recommendations.
     outside : dict
-        Scores of predictions that were made elsewhere, by name.
+        Scores of other predictions, which were passed as numbers, by name.
     """
 
     fits: dict[str, Any]
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def _every(self) -> dict[str, Any]:
-        """All scores, those of predictions made elsewhere last."""
+        """All scores; those of other predictions come last."""
         return {**self.scores, **self.outside}
 
     @property
@@ -102,7 +102,7 @@ class Comparison:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """Each loss minus the first fit's, with its standard error over users; lower is better."""
+        """Each loss minus that of the first fit, with its standard error over users; lower is better."""
         (_, first), *others = self._every.items()
         rows = {
             (name, loss): pair
@@ -232,7 +232,7 @@ class Comparison:
         return f"is no different beyond noise ({gap:+.3f} ± {number(error, 2)}{unit})"
 
     def _intervals(self) -> list[str]:
-        """Whether the 90 % intervals hold what they promise."""
+        """Whether the 90 % intervals contain about 90 % of the held-out values."""
         column = coverage(WIDTH)
         if column not in self.table:
             return []
@@ -247,7 +247,7 @@ class Comparison:
         return [f"The 90 % intervals hold {shares}."]
 
     def _next(self) -> str:
-        """The next step: the advice on the best fit, or none."""
+        """What to do next: the advice on the best fit, if there is any."""
         best = str(self.table.loc[list(self.fits), self._main].idxmin())
         found = self.diagnoses[best]
         advice = [f for f in found.findings if f.advice and f.level != "good"]
@@ -275,15 +275,15 @@ def compare(
     Parameters
     ----------
     fits : mapping
-        Name -> Fit, or numbers in the order of the test set: predictions of something else, which are
-        scored by their errors. At least one is a fit; differences are taken from the first fit.
+        Name -> Fit, or numbers in the order of the test set. Numbers are other predictions, which are scored
+        by their errors. At least one entry is a fit. Differences are from the first fit.
     test : Ratings, Tasks or Views
-        Data that no fit was trained on, of the kind of the training data.
+        Data of the same kind as the training data, which were not used in any fit.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
     train : Ratings, optional
-        The training data. With them, what each fit recommends is scored too: items that a user rated in
-        training are left out, and the most popular items are the baseline.
+        The training data. If given, recommendations of each fit are scored too. Items that a user rated in
+        the training data are not recommended, and the most popular items are the baseline.
 
     Examples
     --------
@@ -323,7 +323,7 @@ def _is_fit(one: Any) -> bool:
 
 
 def _same_scale(fits: Mapping[str, Any]) -> None:
-    """Refuse fits on different scales: probabilities of levels and densities cannot be compared."""
+    """Raise an error for different scales: probabilities of levels and densities cannot be compared."""
     scales = {name: fit.data.levels for name, fit in fits.items()}
     first = next(iter(fits))
     for name, levels in scales.items():

@@ -66,7 +66,7 @@ def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTr
 def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
     """`to_datatree` with `observed_data` and `log_likelihood`, so that ArviZ's own `loo` runs.
 
-    A variable is called as the model's site, `rating` or `view.labels`; its axis is `cell`, with the
+    A variable has the name of the model's site, `rating` or `view.labels`. Its axis is `cell`, with the
     labels of each cell as coordinates. The log likelihood of a cell is its term of the log joint: a log
     density, or minus a loss. `Fit.loo` keeps only the scores of the cells, and so needs less memory.
 

@@ -1,4 +1,4 @@
-"""Recommendations of several fits scored on held-out ratings, beside the most popular items."""
+"""Score recommendations of several fits on held-out ratings, with the most popular items as a baseline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Ranking:
 
 
 def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
-    """Score what each fit recommends to the users of the test set.
+    """Score the recommendations of each fit to the users of the test set.
 
     Examples
     --------

@@ -1,10 +1,13 @@
-"""Simulation-based calibration: draw true parameters from the prior and data from the parameters, sample the
-posterior, and rank the true values among the draws.
+"""Simulation-based calibration, a test of samplers.
+
+True parameters are drawn from the prior, and data given these parameters. The sampler then draws from the
+posterior given the data, and the rank of the true values among the draws is computed. If the sampler is
+correct, the ranks are uniform.
 
 Talts, Betancourt, Simpson, Vehtari & Gelman, "Validating Bayesian inference algorithms with simulation-based
-calibration", 2018; Modrak et al., "Simulation-based calibration checking for Bayesian computation: the choice
-of test quantities shapes sensitivity", Bayesian Analysis 2023, who explain why the likelihood of the data is
-among the quantities.
+calibration", 2018; Modrak et al., "Simulation-based calibration checking for Bayesian computation: the
+choice of test quantities shapes sensitivity", Bayesian Analysis 2023. The second paper explains why the
+likelihood of the data is among the quantities that are ranked.
 """
 
 from collections.abc import Mapping
@@ -55,28 +58,29 @@ def sbc(
     progress: bool = True,
     **settings: Any,
 ) -> Calibration:
-    """Check an engine on a method by the ranks of true values among the draws of their posterior.
+    """Simulation-based calibration: test whether an engine samples the posterior of a method correctly.
 
-    For each replication the parameters are drawn from the method's joint, and the data given the parameters;
-    the engine then draws from the posterior, and the true value of every identified quantity is ranked among
-    its draws. The ranks are uniform if the sampler is correct. For SVI, VB and Quick, approximations, they
-    measure the error. Replications run in blocks of at most 100, each in one compiled program, in float64.
+    In each replication, parameters are drawn from the method's joint distribution, and data given the
+    parameters. The engine then draws from the posterior. For every identified quantity (one that does not
+    change if factors are rotated or relabelled), the rank of its true value among its draws is computed. The
+    ranks are uniform if the sampler is correct. SVI, VB and Quick are approximations, and the ranks measure
+    their error. Replications run in blocks of at most 100, each in one compiled program, in float64.
 
     Parameters
     ----------
     method : str or Method
     engine : {"Gibbs", "NUTS", "SVI", "VB", "Quick"}
     draws : int
-        Draws of each replication; bins are even if `draws` + 1 has many divisors.
-    warmup, thin : int, optional
-        Steps thrown away, and steps for each kept draw, enough to make draws nearly independent.
-    data : optional
-        Data whose sizes and cells are used and whose values are drawn anew; by default the method's example.
+        Draws in each replication. The bins of the ranks are equal if `draws` + 1 has many divisors.
+            warmup, thin : int, optional
+        Steps that are thrown away, and steps for each kept draw. The defaults make draws nearly independent.
+            data : optional
+        Data whose sizes and cells are used; the values are drawn anew. By default the method's example.
     hyper : mapping, optional
         Hyper-parameters that replace those of the example, or the defaults if there are `data`.
     jobs : int, optional
-        Blocks of replications that run at a time, each in a process of its own; -1 takes all cores. Without
-        it `joblib.parallel_config` decides. Results do not depend on it.
+        Blocks of replications that run at a time, each in a separate process; -1 means all cores. Without it
+        `joblib.parallel_config` decides. Results do not depend on it.
     settings
         Settings of the engine: `target_accept`, `max_tree_depth`, `jitter` (NUTS), `guide`, `steps`,
         `learning_rate` (SVI), `max_iter`, `widen` (VB), `sweeps`, `chains`, `pairs` (Quick).
@@ -123,7 +127,7 @@ def sbc(
 # -- running --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Replicated:
-    """What all blocks of one calibration share. The name of the calibration tells it from others, so that a
+    """What all blocks of one calibration have in common. The name identifies the calibration, so that a
     process compiles its program once."""
 
     name: str
@@ -249,7 +253,7 @@ def effective(drawn: np.ndarray) -> float:
 
 # -- arguments ------------------------------------------------------------------------------------
 def _engine(method: Method, engine: str, settings: Mapping[str, Any]) -> Any:
-    """The engine with its settings; wrong names are refused."""
+    """The engine with its settings; a wrong name is an error."""
     if engine not in SAMPLERS:
         raise LookupError(unknown("engine of sbc", engine, SAMPLERS))
     if engine not in method.engines:

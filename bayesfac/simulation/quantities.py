@@ -1,4 +1,4 @@
-"""The quantities that calibration ranks: numbers that do not change when factors turn or are relabelled."""
+"""The quantities that calibration ranks: they do not change if factors are rotated or relabelled."""
 
 from typing import Any
 
@@ -68,8 +68,8 @@ def predictions(method: Method, p: Any, data: Any, hyper: Any, cells: Any) -> Nu
 
 
 def spectra(free: Rotation, p: Numbers) -> Numbers:
-    """Singular values of the product of the factors (for each pair of factors that turns by itself), and
-    eigenvalues of the matrices that turn as R'MR."""
+    """Singular values of the product of factors, for each pair of factors with a rotation of its own, and
+    eigenvalues of the matrices M that become R'MR."""
     u, v = (p[site] for site in free.factors)
     values = {f"singular value of {free.factors[0]}": singular_values(u, v)}
     values |= {

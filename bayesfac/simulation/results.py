@@ -14,7 +14,7 @@ from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import Picture, canvas, short
 
 LEVEL = 0.01  # a p-value at or below this level rejects the engine
-SURE = 3.29  # standard errors from which a direction is named: two-sided p = .001
+SURE = 3.29  # standard errors from which the direction of an error is reported: two-sided p = .001
 INTERVALS = (0.5, 0.9)
 
 
@@ -56,8 +56,8 @@ class Calibration:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row for each quantity: p-values of both tests, coverage of central intervals, effective draws,
-        and the direction of the error."""
+        """A table with a row for each quantity: p-values of both tests, coverage of central intervals,
+        effective sample size, and the direction of the error."""
         rows = {name: self._row(ranks.to_numpy()) for name, ranks in self.ranks.items()}
         table = pd.DataFrame.from_dict(rows, orient="index")
         return table.assign(ess=self.ess) if rows else table
@@ -177,15 +177,17 @@ def shown(p: float) -> str:
 
 
 def direction(place: np.ndarray) -> str:
-    """The error of the draws, judged by the places of the true values among them, in (0, 1): their mean
-    (variance 1/12 if uniform) or mean square about 1/2 (variance 1/180) is off by `SURE` standard errors.
+    """The error of the draws in words, judged by the places of the true values among them, in (0, 1).
+
+    An error is reported if the mean of the places (variance 1/12 if uniform) or their mean square about 1/2
+    (variance 1/180) is wrong by `SURE` standard errors.
 
     >>> place = (np.arange(1000) + 0.5) / 1000
     >>> direction(place), direction(place**0.5), direction(0.25 + place / 2)
     ('fine', 'too low', 'too wide')
     """
     root, bias = len(place) ** 0.5, place.mean() - 0.5
-    # about their own mean and about 1/2, because draws that are off to one side are neither narrow nor wide
+    # about the mean and about 1/2, because draws with a bias to one side are neither narrow nor wide
     spreads = np.array([place.var(), np.mean((place - 0.5) ** 2)]) - 1 / 12
     errors = []
     if abs(bias) * 12**0.5 * root >= SURE:

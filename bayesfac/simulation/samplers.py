@@ -1,4 +1,4 @@
-"""Engines as functions (key, data) -> draws of Params, which can be compiled and mapped over data sets."""
+"""Engines as functions (key, data) -> draws of Params, which JAX can compile and map over data sets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ def kept(
     length: Length,
     keep: Callable[[Any], Any] = lambda state: state,
 ) -> Any:
-    """What `keep` takes from the states of a chain after warm-up and thinning, stacked."""
+    """The result of `keep` for the states of a chain after warm-up and thinning, stacked."""
 
     def draw(state: Any, keys: jax.Array) -> tuple[Any, Any]:
         state = jax.lax.scan(lambda s, k: (step(s, k), None), state, keys)[0]

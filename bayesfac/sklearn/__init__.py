@@ -1,17 +1,17 @@
-"""Every method as an estimator of scikit-learn: `bayesfac.sklearn.NAME(...)`, NAME as in `bf.methods()`.
+"""Every method as a scikit-learn estimator: `bayesfac.sklearn.NAME(...)`, with NAME as in `bf.methods()`.
 
-The data of the method decide the kind of the estimator:
+The kind of the estimator depends on the data of the method:
 
     Ratings   a transformer: X has a row for every user, NaN (or no entry) where nothing was observed.
               `bayesfac.sklearn.pairs.NAME` is the same method as a regressor of (user, item) pairs
-    Counts    a transformer: X has a row for every user, zeros where nothing was counted
+    Counts    a transformer: X has a row for every user, with zeros where nothing was counted
     Tensor    only in `bayesfac.sklearn.pairs`: a regressor of cells, with a column for each label
     Views     a transformer: X has no missing cells, or consists of several views of the same rows
-    Relations no estimator: X is one matrix, and these data are several
+    Relations no estimator, because X is one matrix and these data are several matrices
     Tasks     a classifier with several labels, or with several classes
 
-`Imputer(estimator)` fills missing cells as a step of a pipeline. The other classes are made from the
-registry on first use, so methods of your own are included.
+`Imputer(estimator)` is a step of a pipeline that fills missing cells. The other classes are made from the
+registry of methods on first use, so methods of your own are included.
 
 Examples
 --------

@@ -1,4 +1,4 @@
-"""The base class of all estimators, and how a module makes them from registered methods."""
+"""The base class of all estimators, and the functions that make an estimator from a method."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
     @property
     def container(self) -> Views:
-        """The table as Views, which make the remaining checks."""
+        """The table as Views, whose constructor makes the remaining checks."""
         views = Views(self.views, rows=self.rows)
         views.host = replace(views.host, features=self.columns)
         return views
@@ -61,13 +61,13 @@ class Estimator(BaseEstimator):
         """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""
         own = super().get_params(deep)
         engine = own["engine"]
-        # what is no engine is refused by `fit` alone, as scikit-learn asks
+        # an object that is not an engine is refused in `fit` only, as scikit-learn demands
         known = is_dataclass(engine) and not isinstance(engine, type)
         inner = fields(engine) if deep and known else ()
         return own | {f"{ENGINE}{f.name}": getattr(engine, f.name) for f in inner}
 
     def set_params(self, **params: Any) -> "Estimator":
-        """Change settings; `engine__draws=500` changes one of the engine (of the method's own for None)."""
+        """Change settings; `engine__draws=500` changes a setting of the engine (if None, of the solver)."""
         inner = {k.removeprefix(ENGINE): v for k, v in params.items() if k.startswith(ENGINE)}
         super().set_params(**{k: v for k, v in params.items() if not k.startswith(ENGINE)})
         if inner:
@@ -88,8 +88,8 @@ class Estimator(BaseEstimator):
         return tags
 
     def _run(self, data: Any, settled: Any = None) -> Fit:
-        """Run `bf.fit` with the parameters of the estimator, or with those settled before; the data already
-        have their levels."""
+        """Run `bf.fit` with the parameters of the estimator, or with parameters that were chosen before. The
+        data already have their levels."""
         given = self if settled is None else settled
         hyper = {n: getattr(given, n) for n in settings(self.method) if n != "levels"}
         return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **hyper)

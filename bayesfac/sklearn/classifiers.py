@@ -24,15 +24,15 @@ from bayesfac.sklearn.base import Estimator, Table, settings
 class Labels(ClassifierMixin, Estimator):
     """A classifier of several labels: X is rows x features, Y rows x labels of 0 and 1.
 
-    X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
-    them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
-    split). Y may be sparse or a DataFrame, whose columns are then `classes_`. In a Y
-    of one dimension every class becomes a label, and the most probable class is predicted.
+    X is a dense or scipy sparse matrix. For methods of several views, X is a dict of such matrices by name,
+    a list of them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV`
+    can split). Y may be sparse or a DataFrame, whose columns are then `classes_`. If Y has one dimension,
+    every class becomes a label, and the most probable class is predicted.
 
-    `predict_proba` returns the probability of every label, `predict` the labels with a probability above the
-    cut that the training rows chose (`fit_.cut`); with `return_std=True` also the standard deviation
-    of every label. `score` is the share of rows with all labels right. `fit_` is the `bf.Fit`. All
-    rows are of one task: for several tasks use `bf.fit`.
+    `predict_proba` returns the probability of every label. `predict` returns the labels with a probability
+    above a threshold that was chosen on the training rows (`fit_.cut`); with `return_std=True` it also
+    returns the standard deviation of every label. `score` is the share of rows with all labels right. `fit_`
+    is the `bf.Fit`. All rows belong to one task; for several tasks use `bf.fit`.
     """
 
     extra = {"constant": False}
@@ -101,7 +101,7 @@ class Labels(ClassifierMixin, Estimator):
         return mean / mean.sum(1, keepdims=True) if self._single else mean
 
     def _ask(self, X: Any) -> tuple[Fit, slice]:
-        """A fit that holds these rows, and where they stand in it."""
+        """A fit that contains these rows, and their position in it."""
         check_is_fitted(self)
         table = self._read(X, reset=False)
         if self._train is None:
@@ -110,13 +110,13 @@ class Labels(ClassifierMixin, Estimator):
         return self._beside(*self._train, table), slice(len(self._train[0].rows), None)
 
     def _scores(self, fit: Fit, new: slice) -> np.ndarray:
-        """Scores of the classes before they are clipped: far rows have several probabilities of .999."""
+        """Scores of the classes before clipping, after which several classes may have probability .999."""
         rows = fit.data.coords["row"][new]
         cells = np.repeat(rows, len(self.classes_)), np.tile(self.classes_, len(rows))
         return fit.predict(cells).score.reshape(len(rows), -1)
 
     def _beside(self, old: Table, truth: pd.DataFrame, new: Table) -> Fit:
-        """Fit again, from the end of the first fit, to training rows and, without labels, new rows."""
+        """Fit again to the training rows and the new rows without labels, from the end of the first fit."""
         n, rows = len(old.rows), pd.RangeIndex(len(old.rows) + len(new.rows))
         both = {v: sp.vstack([sp.csr_matrix(t.views[v]) for t in (old, new)]) for v in old.views}
         labels = truth.set_axis(rows[:n]).reindex(rows)

@@ -1,6 +1,6 @@
 """Methods for ratings as regressors: X has a row (user, item) for every rating, y is the rating.
 
-`Cells` is the like for tensors, whose cells have three or more labels.
+`Cells` does the same for tensors, whose cells have three or more labels.
 
 Examples
 --------
@@ -35,8 +35,8 @@ class Cells(RegressorMixin, Estimator):
     """A regressor of cells: X has three or more columns, the labels of a cell; y is its value.
 
     Labels are text or numbers. Labels without training data are predicted from the prior.
-    `predict(X, return_std=True)` returns mean and sd of the value, noise included; `score` is minus the root
-    mean squared error. `fit_` is the `bf.Fit`.
+    `predict(X, return_std=True)` returns the mean and the standard deviation of the value, including the
+    noise. `score` is minus the root mean squared error. `fit_` is the `bf.Fit`.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -84,9 +84,9 @@ class Pairs(Cells):
     """A regressor of ratings: X has two columns, the labels of a user and of an item; y is the rating.
 
     Labels are text or numbers. Users and items without training data are predicted from the prior.
-    `predict(X, return_std=True)` returns mean and sd of the rating, noise included; `score` is minus the root
-    mean squared error, and warns if most users of X have no training data. Cross-validate with
-    `cv=bf.split.PairFolds()`, which shuffles. `fit_` is the `bf.Fit`.
+    `predict(X, return_std=True)` returns the mean and the standard deviation of the rating, including the
+    noise. `score` is minus the root mean squared error, and warns if most users of X have no training data.
+    For cross-validation use `cv=bf.split.PairFolds()`, which shuffles the ratings. `fit_` is the `bf.Fit`.
     """
 
     extra_doc = {
@@ -103,11 +103,11 @@ class Pairs(Cells):
         return self
 
     def partial_fit(self, X: Any, y: Any) -> "Pairs":
-        """Add these ratings to those of earlier calls, and go on from the present parameters.
+        """Add these ratings to those of earlier calls, and continue from the present parameters.
 
-        All ratings are kept, so nothing is forgotten. A point goes on from where it was, new users and items
-        from the mean of the known ones; draws of Gibbs go on by `bf.Fit.update`; other engines begin anew.
-        Settings and the scale stay those of the first call; a rating that stands twice takes its last value.
+        The estimator stores all ratings. A point fit continues from its parameters; new users and items begin
+        at the mean of the known ones. Draws of Gibbs continue with `bf.Fit.update`. Other engines begin anew.
+        Settings and the scale stay those of the first call. If a pair has two ratings, the last one counts.
         """
         if not hasattr(self, "fit_"):
             return self.fit(X, y)

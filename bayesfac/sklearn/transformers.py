@@ -1,4 +1,4 @@
-"""Transformers: factors of rows, for matrices with missing cells and for views."""
+"""Transformers, which return factors of rows, for matrices with missing cells and for views."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -49,14 +49,14 @@ class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
 
     @property
     def embedding_(self) -> np.ndarray:
-        """The factors of the training rows, rows x components; not for draws, see `bf.Fit.params`."""
+        """The factors of the training rows, rows x components; for a point fit only."""
         return table_of(self.fit_, factor(self.fit_, self.axes[0]), self.axes[0])
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
-        """The expected cells of rows with the factors Z, rows x all columns; for counts the shares.
+        """The expected cells of rows with the factors Z, rows x all columns; for counts the expected shares.
 
-        A row's other parameters, such as its bias or thresholds, are not in Z: they are the means over the
-        training rows. For a point fit only.
+        Other parameters of a row, such as a bias or thresholds, are not in Z. For them the means over the
+        training rows are used. For a point fit only.
         """
         check_is_fitted(self)
         fit, axis = self.fit_, self.axes[0]
@@ -86,10 +86,10 @@ class Rows(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator, ABC):
 
 
 class NewRows(Rows):
-    """Factors of training rows and new rows: those of new rows are fitted, all other parameters stay."""
+    """Factors of training rows and of new rows, which are fitted while all other parameters stay."""
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """`fit(X).transform(X)`: training rows are treated as new rows are."""
+        """The same as `fit(X).transform(X)`, which treats training rows like new rows."""
         return self.fit(X).transform(X)
 
     def transform(self, X: Any) -> np.ndarray:
@@ -104,13 +104,15 @@ class NewRows(Rows):
 class Cells(Rows):
     """A transformer of a matrix with missing cells: rows are users, columns items.
 
-    X is dense with NaN where nothing was observed, or scipy sparse, whose stored entries are the observed
-    cells (a stored zero is a rating of zero). y is ignored, as by every transformer: for (user, item) pairs
-    with ratings y use `bayesfac.sklearn.pairs`. `fit_` is the `bf.Fit`, `embedding_` the factors of the
-    training rows, `components_` the factors of the columns. `transform` fits the factors of any rows to
-    their cells with all other parameters fixed; `impute` fills missing cells; `score` is minus the root mean
-    squared error of one cell of every row, held out while the row's factors are fitted. Methods without
-    `Fit.fold_in` have `fit_transform` only.
+    X is a dense matrix with NaN where nothing was observed, or a scipy sparse matrix, whose stored entries
+    are the observed cells (a stored zero is a rating of zero). y is ignored, as in every transformer. For
+    (user, item) pairs with ratings y use `bayesfac.sklearn.pairs`.
+
+    `fit_` is the `bf.Fit`, `embedding_` has the factors of the training rows, and `components_` the factors
+    of the columns. `transform` fits the factors of any rows to their cells with all other parameters fixed.
+    `impute` fills missing cells. `score` is minus the root mean squared error of one cell of every row,
+    which is held out while the factors of the row are fitted. Methods without `Fit.fold_in` have
+    `fit_transform` only.
     """
 
     axes = ("user", "item")
@@ -148,7 +150,7 @@ class NewCells(NewRows, Cells):
     def impute(self, X: Any, return_std: bool = False) -> Any:
         """X as an array with missing cells filled by the predictive mean.
 
-        With `return_std` also the standard deviation of each cell, 0 for observed cells.
+        With `return_std`, the standard deviation of each cell is returned too; it is 0 for observed cells.
         """
         check_is_fitted(self)
         table = self._read(X, False, "allow-nan")
@@ -172,9 +174,9 @@ Cells.with_new_rows = NewCells
 class Visits(NewRows):
     """A transformer of counts: rows are users, columns items, and a zero is a count like any other.
 
-    X is dense or scipy sparse, without negative numbers. `fit_` is the `bf.Fit`, `embedding_` the factors of
-    the training rows, `components_` the factors of the columns. `transform` fits the factors of any rows to
-    their counts with all other parameters fixed.
+    X is a dense or scipy sparse matrix without negative numbers. `fit_` is the `bf.Fit`, `embedding_` has
+    the factors of the training rows, and `components_` the factors of the columns. `transform` fits the
+    factors of any rows to their counts with all other parameters fixed.
     """
 
     axes = ("user", "item")
@@ -190,12 +192,15 @@ class Visits(NewRows):
 class Topics(Rows):
     """A transformer of a matrix without missing cells: rows are documents, columns words.
 
-    X is dense or scipy sparse; or, for methods of several views, a dict of such matrices by name, a list of
-    them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV` can
-    split). `fit_` is the `bf.Fit`, `embedding_` the shares of the training rows, `components_` the features
-    of each topic (for several views a dict by name). Methods without a graph have `transform`, the shares of
-    any rows with all other parameters fixed, and `score`, the mean log probability of a count given the
-    shares of its row; methods with a graph have `fit_transform` only, as a row depends on its neighbours.
+    X is a dense or scipy sparse matrix. For methods of several views, X is a dict of such matrices by name, a
+    list of them, or a DataFrame with two levels of columns, the view and its feature (which `GridSearchCV`
+    can split).
+
+    `fit_` is the `bf.Fit`, `embedding_` has the shares of the topics in the training rows, and `components_`
+    the features of each topic (for several views a dict by name). Methods without a graph have `transform`,
+    which returns the shares of any rows with all other parameters fixed, and `score`, the mean log
+    probability of a count given the shares of its row. Methods with a graph have `fit_transform` only,
+    because a row depends on its neighbours.
     """
 
     axes = ("row", "feature")
@@ -208,7 +213,7 @@ class NewTopics(NewRows, Topics):
     """Shares of training rows and of new rows."""
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean log probability of a count; shares are fitted to these rows, topics stay fixed."""
+        """The mean log probability of a count. Shares are fitted to these rows; topics stay fixed."""
         check_is_fitted(self)
         data = self._data(X, reset=False)
         cells = data.frame()
@@ -221,12 +226,12 @@ Topics.with_new_rows = NewTopics
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """A transformer that fills missing cells: a step of a pipeline, with `set_output` and names of columns.
+    """A transformer that fills missing cells, for pipelines; it supports `set_output` and names of columns.
 
     Parameters
     ----------
     estimator : an estimator of `bayesfac.sklearn` with `impute`
-        Its settings are `estimator__n_components` and so on; the fitted copy is `estimator_`.
+        Its settings are `estimator__n_components` and so on. The fitted copy is `estimator_`.
 
     Examples
     --------

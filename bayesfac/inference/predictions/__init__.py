@@ -1,1 +1,1 @@
-"""Predictions of a fit: distributions of cells, chances of levels, whole tables, log scores cell by cell."""
+"""Predictions of a fit: distributions of cells, probabilities of levels, whole tables, log scores."""

@@ -40,10 +40,11 @@ class Everywhere:
 
     `mean`, `sd` (noise included) and `sd_mean` are matrices. `frame()` is a long table with labels, and
     `to_parquet(path)` writes this table block by block, so that the cells need not fit in memory.
-    Draws have a row for a label without training data too, whose spread, that of the prior, is in `sd_mean`;
-    for `predict` the expected outcome of such a label is the mean over the prior. `sd` is the same.
-    Rows are in the order of `data.rows`; tasks have labelled rows first, whatever the order in which you gave
-    them.
+
+    For a label without training data, `sd_mean` includes the spread of the prior if the fit has draws.
+    `predict` differs: there the expected outcome of such a label is the mean over the prior. `sd` is the
+    same in both. Rows are in the order of `data.rows`. Tasks have labelled rows first, in whatever order you
+    passed them.
     """
 
     method: Method
@@ -93,7 +94,7 @@ class Everywhere:
         return pd.concat(self.blocks(), ignore_index=True)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> Path:
-        """Write the long table to a Parquet file, block by block; an unfinished file does not stay.
+        """Write the long table to a Parquet file, block by block; an unfinished file is removed.
 
         Examples
         --------
@@ -135,7 +136,7 @@ class Everywhere:
         return (self.data.cells("user")[rows] == 0)[:, None] | (self.data.cells("item") == 0)
 
     def _moments(self, rows: np.ndarray) -> Moments:
-        """Of a point, cells that only the prior can predict have the spread of the prior, as in `predict`."""
+        """For a point, cells that only the prior can predict have the spread of the prior."""
         found = moments(self.method, self.hyper, self.draws, rows, self.data.shape[1], self.memory)
         new = self._new(rows)
         draws = np.prod(next(iter(self.draws.values())).shape[:2])
@@ -229,7 +230,7 @@ def expectations(
 def outcomes(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, seed: Any
 ) -> np.ndarray:
-    """(outcome, ...) simulated outcomes of the cells under the first draw, which is all of a point fit."""
+    """(outcome, ...) simulated outcomes of the cells under the first draw; a point fit has only one draw."""
     (params,) = param_blocks(method, {site: value[:1, :1] for site, value in draws.items()}, 1, 1)
     return np.asarray(_simulated(method, hyper, params, query, seed))
 

@@ -15,7 +15,7 @@ from bayesfac.core.laws.ordinal import Levels, log_between
 from bayesfac.core.method import Method
 
 CELLS = 2**13  # cells at a time, so that one draw's results stay in the processor's cache
-LITTLE = 1e-25  # a sum of masses above this has lost nothing that counts to underflow
+LITTLE = 1e-25  # above this, a sum of probabilities has not changed by underflow
 
 
 class Tally(NamedTuple):
@@ -102,8 +102,8 @@ def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Arr
         return _normal_mass(*((end - mean) / sd for end in _ends(levels)))
     if type(outcome).cdf is dist.Distribution.cdf:
         raise BayesfacError(
-            f"Expected a law with a cdf, to give each level its mass, got {type(outcome).__name__}: "
-            "let `predict` return a law that has one, or fit to Ratings without levels"
+            f"Expected a distribution with a cdf, which gives the probability of each level, got "
+            f"{type(outcome).__name__}: let `predict` return one with a cdf, or fit to Ratings without levels"
         )
     inner = jnp.stack([outcome.cdf(cut) for cut in midpoints(levels)], -1)
     return jnp.log(jnp.diff(inner, axis=-1, prepend=0, append=1))
@@ -124,7 +124,7 @@ def _ends(levels: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
-    """Log mass between two ends; by logarithms where the mass of a tail underflows to zero."""
+    """The log probability between two ends; by logarithms if that of a tail underflows to zero."""
     flip = low > -high  # on the side where the normal CDF is below one half nothing cancels
     near, far = jnp.where(flip, -low, high), jnp.where(flip, -high, low)
     mass = jax.scipy.special.ndtr(near) - jax.scipy.special.ndtr(far)
@@ -133,7 +133,7 @@ def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
 
 
 def choice(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
-    """The code of the level that the outcome's rule predicts; of a continuous one the nearest to its mean."""
+    """The code of the level that the outcome's rule predicts; a continuous outcome is rounded to a level."""
     if isinstance(outcome, Levels):
         return outcome.choice
     return jnp.sum(outcome.mean[..., None] > midpoints(levels), -1)

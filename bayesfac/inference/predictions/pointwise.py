@@ -1,8 +1,8 @@
 """For each draw and training cell, the cell's factor in the joint and its score.
 
-The factor is the cell's term of the log joint. The score judges a prediction of the cell: on a scale of
-levels the log mass of the level, otherwise the log density. Factor and score differ where a Gaussian is
-fitted to levels, and where a loss stands for a likelihood.
+The factor is the term of the cell in the log joint. The score judges a prediction of the cell: on a scale of
+levels it is the log probability of the level, otherwise the log density. Factor and score differ if a
+Gaussian is fitted to levels, or if a loss replaces the likelihood.
 """
 
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
 
 
 def refuse_entangled(method: Method, data: Any) -> None:
-    """Refuse a method whose joint has no factor of a single rating."""
+    """Raise an error if the joint of the method has no factor for a single rating."""
     if isinstance(data, Ratings) and "no_minibatch" in method.traits:
         raise BayesfacError(
             f"{method.name} has no likelihood of a single rating: {method.traits['no_minibatch']}"

@@ -32,10 +32,10 @@ AVERAGES = ("score", "variance", "cdf", "below")
 class Prediction:
     """The predictive distribution of every cell of a query, in the order of the query.
 
-    `mean`, `sd` and `interval` describe the outcome, noise included; `sd_mean` is the posterior uncertainty
-    about the expected outcome alone (zero for a point fit). A `flagged` cell has a label without training
-    data, so its prediction comes from the prior. Ratings on a scale of `levels` also have `probabilities`
-    and `votes`, cells by levels, and `level`.
+    `mean`, `sd` and `interval` describe the outcome, including the noise. `sd_mean` is the posterior
+    standard deviation of the expected outcome alone (zero for a point fit). A `flagged` cell has a label
+    without training data, so its prediction comes from the prior. Ratings on a scale of `levels` also have
+    `probabilities` and `votes`, cells x levels, and `level`.
     """
 
     method: Method
@@ -59,7 +59,7 @@ class Prediction:
 
     @property
     def score(self) -> np.ndarray:
-        """Numbers by which to rank cells: expected outcomes, of binary labels before they are clipped."""
+        """Numbers by which cells can be ranked: expected outcomes, for binary labels before clipping."""
         return self._moments()["score"]
 
     @property
@@ -81,7 +81,7 @@ class Prediction:
         return self._kept[level]
 
     def quantiles(self, tails: Sequence[float]) -> np.ndarray:
-        """(tail, cell) quantiles of the predictive distribution, all from one pass over the draws."""
+        """(tail, cell) quantiles of the predictive distribution, from one pass over the draws."""
         if not all(0 <= tail <= 1 for tail in tails):  # -0.1 would count from the other end
             raise ValueError(f"Expected probabilities from 0 to 1 as tails, got {tails!r:.60}")
         ends = [sorted_summary(block.outcome, None, tails)[0] for _, block in self._blocks()]
@@ -89,28 +89,28 @@ class Prediction:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """(cell, level) predictive mass of each level, averaged over the draws.
+        """(cell, level) predictive probability of each level, averaged over the draws.
 
-        A method that predicts a continuous rating gives each level the mass nearest to it.
+        If a method predicts a continuous rating, a level has the probability of all ratings nearest to it.
         """
         return np.exp(self._tally().log_mass)
 
     @property
     def votes(self) -> np.ndarray:
-        """(cell, level) share of the draws whose own rule predicts the level."""
+        """(cell, level) share of the draws in which the method's rule predicts this level."""
         votes = self._tally().votes
         return votes / votes.sum(1, keepdims=True)
 
     @property
     def level(self) -> np.ndarray:
-        """The predicted level: by the rule of a point fit, or the median of the draws' votes. Of draws of
-        labels, 1 where the probability is above `fit.cut`."""
+        """The predicted level: by the rule of the method for a point fit, or the median of the votes of the
+        draws. For draws and labels, it is 1 if the probability is above `fit.cut`."""
         if self.method.data is Tasks and self.levels is not None and np.prod(self._shape) > 1:
             return np.asarray(self.levels)[(self.mean > cut_of(self.hyper)).astype(int)]
         return np.asarray(self.levels)[self._tally().median]
 
     def draws_of_mean(self) -> np.ndarray:
-        """(chain, draw, cell) expected outcomes; the query must be small enough to hold all of them."""
+        """(chain, draw, cell) expected outcomes; an error if they do not fit in memory."""
         chains, draws = self._shape
         if chains * draws * len(self) * 8 > 4 * self.memory:
             raise MemoryError(
@@ -137,11 +137,11 @@ class Prediction:
         return np.stack(parts)
 
     def scores(self, value: Any) -> dict[str, np.ndarray]:
-        """Scores of each cell against its observed value: mean, sd, log_score, crps, pit.
+        """Mean and sd of each cell, and its log_score, crps and pit for the observed value.
 
-        The PIT of a discrete outcome is drawn uniformly between P(Y < y) and P(Y <= y), from the seed. On
-        a scale of levels also ordinal_log_score, the log mass of the true level, and rps, the CRPS of the
-        masses of all levels; both are comparable between all methods.
+        The PIT of a discrete outcome is drawn uniformly between P(Y < y) and P(Y <= y), with the seed. For
+        a scale of levels there are also ordinal_log_score, the log probability of the true level, and rps,
+        the CRPS of the levels. Both can be compared between all methods.
         """
         truth = np.asarray(value, np.float64)
         if truth.shape != (len(self),) or not np.isfinite(truth).all():
@@ -217,7 +217,7 @@ class Prediction:
             yield at, self.query._replace(row=row, col=col)
 
     def _width(self, arrays: int) -> int:
-        """Cells at a time, of which so many arrays of all draws fit in the memory."""
+        """The number of cells for which so many arrays of all draws fit in the memory."""
         total = int(np.prod(self._shape))
         return max(1, min(len(self), self.memory // (16 * total * arrays), 2**16))
 
@@ -260,8 +260,8 @@ def param_blocks(
 ) -> Iterator[Any]:
     """Blocks of draws within `memory` bytes: Params with a leading axis of draws.
 
-    A caller must wait for the results of one block before it takes the next: queued work keeps its block
-    in memory, and on a busy machine all blocks would be read before the first is done.
+    A caller must wait for the results of one block before it takes the next one. Otherwise, queued work
+    keeps its block in memory, and on a busy machine all blocks would be read before the first is done.
     """
     chains, length = next(iter(draws.values())).shape[:2]
     shapes = {site: value.shape[2:] for site, value in draws.items()}
@@ -318,7 +318,7 @@ def means_by_draw(method: Method, hyper: Any, params: Any, query: Query) -> jax.
 
 def simulated(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
     """Simulated outcomes, repeat x cells: quantiles of one point in each of `repeat` strata, or draws."""
-    # of other laws NumPyro has no quantiles, or only with packages that this library does not require
+    # for other distributions NumPyro has no quantiles, or only with packages that are not required here
     if not isinstance(outcome, dist.Normal | Levels):
         return outcome.sample(key, (repeat,))
     shape, dtype = (repeat, *outcome.mean.shape), outcome.mean.dtype

@@ -1,4 +1,4 @@
-"""Predictions of a fit: of its ratings, or of another matrix that shares factors with them."""
+"""Predictions of the ratings of a fit, or of another matrix that shares factors with them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,11 +37,11 @@ def _cells(card: Card, kind: str) -> np.ndarray:
 
 
 def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
-    """A card and settings with this matrix in the place of the ratings, and the kinds of its labels."""
+    """A card and settings in which this matrix replaces the ratings, and the kinds of its labels."""
     known = {m[0]: m for m in getattr(fit.hyper, "matrices", None) or ()}
     if not known:
         raise BayesfacError(
-            f"Expected a fit of several matrices for matrix=, got one of {fit.name}"
+            f"Expected a fit of several matrices for matrix=, got a fit of {fit.name}"
         )
     if matrix not in known:
         raise UnknownName(unknown("matrix", matrix, known))

@@ -1,4 +1,4 @@
-"""What blocks of draws say of some cells, put together: moments, scores, quantiles of simulated outcomes."""
+"""Summaries of blocks of draws for some cells, merged: moments, scores, quantiles of simulated outcomes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ SORTED = 128  # cells whose outcomes are sorted at a time
 
 @dataclass(frozen=True)
 class Summary:
-    """What all draws say of some cells.
+    """A summary of all draws for some cells.
 
     mean, sd, sd_mean, score   as in Prediction
     outcome                    (simulated outcomes, cells)

@@ -1,1 +1,1 @@
-"""Posterior propagation: blocks of the ratings in stages, with posteriors of earlier ones as priors."""
+"""Posterior propagation: fit blocks of ratings in stages; posteriors of early blocks are later priors."""

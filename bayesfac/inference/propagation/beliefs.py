@@ -1,7 +1,8 @@
-"""What a block says of a site: natural parameters of a normal law for each row, or of a Gamma law.
+"""The result of a block for a site: natural parameters of a normal or Gamma distribution.
 
-`precision` is K x K for each row of a factor, one number for each bias, and the shape of a Gamma law; `shift`
-is precision times mean, and the rate of a Gamma law. Laws are multiplied by adding both.
+There is a normal distribution for each row of a factor and for each bias. `precision` is K x K for a row,
+and one number for a bias; `shift` is precision times mean. For a Gamma distribution, `precision` is the
+shape and `shift` the rate. Densities are multiplied by adding both.
 """
 
 from collections.abc import Mapping
@@ -11,9 +12,9 @@ import numpy as np
 
 from bayesfac.core.errors import BayesfacError
 
-FLOOR = 0.5  # of the first block's precision: where noise in later precisions would leave less, this stays
+FLOOR = 0.5  # at least this share of the first block's precision remains
 ROUNDS = 3  # of alignment: to one draw, then to the mean of what was aligned
-ENOUGH = 3  # draws for each direction of a row: fewer leave its covariance without meaning
+ENOUGH = 3  # draws for each dimension of a row: with fewer draws its covariance is meaningless
 
 
 class Belief(NamedTuple):
@@ -29,12 +30,12 @@ class Belief(NamedTuple):
         return self.shift / self.precision
 
     def less(self, other: "Belief") -> "Belief":
-        """What this one says beyond the other one."""
+        """The information in this one that is not in the other one: the quotient of the densities."""
         return Belief(self.precision - other.precision, self.shift - other.shift)
 
 
 def normal(draws: np.ndarray) -> Belief:
-    """Of draws (S, n, K), or (S, n): a normal law for each row, by its moments.
+    """A normal distribution for each row of draws (S, n, K), or (S, n), with the moments of the draws.
 
     The inverse of a sample covariance is too large on average, by (S - 1) / (S - K - 2).
     """
@@ -56,16 +57,17 @@ def normal(draws: np.ndarray) -> Belief:
 
 
 def gamma(draws: np.ndarray) -> Belief:
-    """Of draws (S,): the Gamma law with their mean and variance."""
+    """The Gamma distribution with the mean and variance of draws (S,)."""
     x = np.asarray(draws, np.float64)
     rate = x.mean() / x.var(ddof=1)
     return Belief(x.mean() * rate, rate)
 
 
 def combined(first: Belief, later: list[Belief]) -> Belief:
-    """The product of the laws of later blocks, each of which had the first one's law as its prior: divided by
-    this law as often as it was counted too often. Where too little precision would be left, what is missing
-    stands at the mean of the first block: precision alone would draw the mean to zero, or past it."""
+    """The product of the densities of later blocks. Each of them had the density of the first block as its
+    prior, so the product is divided by this density as often as it was counted too often. If too little
+    precision would be left, the missing precision is added at the mean of the first block, because precision
+    alone would move the mean towards zero, or past it."""
     precision = first.precision + sum(one.precision - first.precision for one in later)
     shift = first.shift + sum(one.shift - first.shift for one in later)
     if precision.ndim < 3:
@@ -93,8 +95,8 @@ def sampled(belief: Belief, draws: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def aligned(factors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Draws (S, n, K) of both factors, turned into one frame: orthogonal Procrustes on a draw, then on the
-    mean of what was turned."""
+    """Draws (S, n, K) of both factors, rotated to match: by orthogonal Procrustes to one draw, and then to
+    the mean of the rotated draws."""
     found = {site: np.asarray(x, np.float64) for site, x in factors.items()}
     target = {site: x[-1] for site, x in found.items()}
     for _ in range(ROUNDS):

@@ -35,29 +35,30 @@ class Blocks:
     """Posterior propagation (Qin et al. 2019): Gibbs on blocks of the ratings, in three stages.
 
     The ratings are cut into `rows` x `cols` blocks. Stage 1 fits the first block. Stage 2 fits the other
-    blocks of the first row and column, at the same time: the factors that they share with the first block
-    have its posterior as their prior, a normal law for each row. Stage 3 fits all other blocks, with such
-    priors for both sides. In the end the laws of each row are multiplied, and divided by what was counted
-    several times.
+    blocks of the first row and of the first column. The factors that they share with the first block have
+    its posterior as their prior, as a normal distribution for each row. Stage 3 fits all other blocks, with
+    such priors for users and items. In the end the densities of each row from all blocks are multiplied,
+    and divided by the priors that were counted several times.
 
-    Fits of one stage do not depend on one another, and pass only means and covariances on: they run in other
-    processes or on a cluster (`joblib.parallel_config`), with the same result for any number of workers.
+    Fits of one stage do not depend on one another, and pass on only means and covariances. They can run in
+    other processes or on a cluster (`joblib.parallel_config`), with the same result for any number of
+    workers.
 
-    The draws are an approximation. Rows have normal laws and are independent of one another, and a block
-    knows nothing of ratings in later stages. `docs/machines.md` compares it with Gibbs. `bpmf` and `pmf` run
-    with it, without features.
+    The draws are an approximation. Rows have normal distributions and are independent of one another, and a
+    block does not use ratings of later stages. `docs/machines.md` compares the result with Gibbs. `bpmf` and
+    `pmf` can run with this engine, without features.
 
     Parameters
     ----------
     rows, cols : int
-        Groups of users and of items. Those with most ratings come first, and all groups have about equally
-        many ratings.
-    warmup, draws, chains : int
-        Of the Gibbs run of each block. The result has `chains` x `draws` independent draws.
-    jobs : int, optional
-        Blocks at a time, each in a process of its own; without it `joblib.parallel_config` decides.
-    folder : str, optional
-        Keep what each finished block found there; a killed run goes on with the other blocks.
+        The numbers of groups of users and of items. Users and items with most ratings are in the first
+        groups, and all groups have about equally many ratings.
+            warmup, draws, chains : int
+        The settings of the Gibbs run of each block. The result has `chains` x `draws` independent draws.
+            jobs : int, optional
+        Blocks that run at a time, each in a separate process; without it `joblib.parallel_config` decides.
+            folder : str, optional
+        Store the result of each finished block there. If the run is killed, the same call continues it.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class Blocks:
         calls.workers(self.jobs)
 
     def run(self, job: Job) -> Result:
-        """All stages; then draws from the products of their laws."""
+        """Run all stages, then draw from the products of their densities."""
         plan = Plan(self, job)
         with bar(job.progress, len(plan.blocks), job.method.name) as shown:
             for stage in plan.stages:
@@ -101,7 +102,7 @@ class Blocks:
 
 
 class Plan:
-    """The blocks of a run, and what is known of them."""
+    """The blocks of a run, and the results so far."""
 
     def __init__(self, engine: Blocks, job: Job) -> None:
         method, data = job.method, job.data
@@ -136,13 +137,13 @@ class Plan:
         return SIDES.index(axes[0]) if axes and axes[0] in SIDES else None
 
     def first_of(self, place: Place, side: int | None) -> Place:
-        """The block that gives this one its prior of a site."""
+        """The block whose posterior is the prior of a site in this block."""
         if side is None:
             return 0, 0
         return (place[0], 0) if side == 0 else (0, place[1])
 
     def known(self, place: Place) -> Known:
-        """The ratings of a block, and what earlier stages found of its sites."""
+        """The ratings of a block, and the results of earlier stages for its sites."""
         rows, more = {}, {}
         for site, kind in self.kinds.items():
             before = self.first_of(place, self.side(site))
@@ -164,7 +165,7 @@ class Plan:
         return Belief(*(x[at] for x in self.prior[site]))
 
     def run(self, stage: list[Place]) -> Iterator[tuple[Place, dict[str, Belief], float]]:
-        """What the blocks of a stage found, as they finish; those that the folder has at once."""
+        """Yield the results of the blocks of a stage; those that are in the folder come first."""
         missing = []
         for place in stage:
             if (kept := self.kept(place)) is not None:
@@ -177,7 +178,7 @@ class Plan:
             yield place, found, r_hat
 
     def call(self, place: Place) -> tuple:
-        """The fit of a block: its own key, and no jitter where its start is known."""
+        """The call that fits a block, with its own key, and without jitter if its start is known."""
         engine, job = self.engine, self.job
         number = place[0] * engine.cols + place[1]
         key = np.asarray(jax.random.key_data(jax.random.fold_in(job.key, number)))
@@ -191,7 +192,7 @@ class Plan:
         return None if folder is None else Path(folder) / f"block-{place[0]}-{place[1]}.npz"
 
     def keep(self, place: Place, found: dict[str, Belief], r_hat: float) -> None:
-        """Write what a block found into the folder."""
+        """Write the result of a block into the folder."""
         if (path := self.path(place)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             parts = {site: belief._asdict().items() for site, belief in found.items()}
@@ -199,7 +200,7 @@ class Plan:
             write_arrays(path, {"run": self.job.identity, "r_hat": r_hat}, arrays)
 
     def kept(self, place: Place) -> tuple[dict[str, Belief], float] | None:
-        """What an earlier start of this run found, or None."""
+        """The result of a block from an earlier start of this run, or None."""
         if (path := self.path(place)) is None or not path.exists():
             return None
         header, arrays = read_arrays(path)
@@ -213,7 +214,7 @@ class Plan:
         return found, float(header["r_hat"])
 
     def draws(self) -> dict[str, np.ndarray]:
-        """{site: (1, draw, ...)} from the products of the laws of all blocks."""
+        """{site: (1, draw, ...)} from the products of the densities of all blocks."""
         engine, job = self.engine, self.job
         count = engine.chains * engine.draws
         rng = np.random.default_rng(np.asarray(jax.random.key_data(job.key)))
@@ -229,7 +230,7 @@ class Plan:
         return each_draw(completed, found, job.data, job.method, job.hyper)
 
     def belief(self, site: str) -> Belief:
-        """What all blocks together say of a site, in the order of the data."""
+        """The combined result of all blocks for a site, in the order of the data."""
         side = self.side(site)
         if side is None:
             return self._product(site, (0, 0), None)
@@ -240,7 +241,7 @@ class Plan:
         return Belief(*(np.concatenate(x)[back] for x in zip(*found, strict=True)))
 
     def _product(self, site: str, first: Place, side: int | None) -> Belief:
-        """The first block's law, times what each later block added to it."""
+        """The density of the first block, times what each later block added to it."""
         later = [
             found[site]
             for place, found in sorted(self.found.items())

@@ -1,4 +1,4 @@
-"""One block: Gibbs on its ratings, with the laws that earlier blocks found as priors."""
+"""Fit one block by Gibbs on its ratings, with the results of earlier blocks as priors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,10 +33,10 @@ AFTER = 5  # sweeps of means and precisions given their rows, which determine th
 
 
 class Known(NamedTuple):
-    """The ratings of a block, and what is known of its sites.
+    """The ratings of a block, and the results of earlier blocks for its sites.
 
-    rows    {site: belief} of factors: their prior in the place of the method's
-    more    {site: belief} of biases and noise: what is known beyond the method's prior
+    rows    {site: belief} of factors: this prior replaces the method's prior
+    more    {site: belief} of biases and noise: this information is added to the method's prior
     """
 
     data: Any
@@ -45,8 +45,8 @@ class Known(NamedTuple):
 
 
 def kinds(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, str]:
-    """How each site goes from block to block: as "rows" of a factor, "biases", "gamma", or "after" all blocks
-    given the rows. Of other sites the posterior cannot be handed on."""
+    """How the posterior of each site is passed on between blocks: as "rows" of a factor, "biases" or
+    "gamma"; or "after", if the site is drawn after all blocks given the rows. Other sites are an error."""
     found = {}
     for site, law in laws_of(method, p).items():
         own, axes = jax.eval_shape(lambda law=law: law(p, data, hyper)), site_dims(method, site)
@@ -63,20 +63,20 @@ def kinds(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, str]:
         else:
             raise BayesfacError(
                 f"Expected a method whose sites are rows of factors, biases or noise, got {method.name} with "
-                f"{site}, of which blocks cannot tell one another"
+                f"{site}, whose posterior cannot be passed between blocks"
             )
     return found
 
 
 def natural(law: Any) -> Belief:
-    """The natural parameters of a law of biases or noise."""
+    """The natural parameters of a distribution of biases or noise."""
     if isinstance(law, dist.Gamma):
         return Belief(law.concentration, law.rate)
     return Belief(1 / law.variance, law.mean / law.variance)
 
 
 def revised(law: Any, known: Known, site: str) -> Any:
-    """A conditional under what is known of its site."""
+    """A conditional, changed by the results of earlier blocks for its site."""
     if site in known.rows:
         own_prior: tuple[Any, Any] = known.rows[site]
         return GaussianRows(law.rows, law.target, law.V, law.weight, *own_prior)
@@ -91,8 +91,8 @@ def revised(law: Any, known: Known, site: str) -> Any:
 
 @lru_cache
 def propagated(method: Method) -> Method:
-    """The record whose data are `Known`. It has no moves: these would turn or scale the factors, whose frame
-    the priors fix."""
+    """The method for data of the type `Known`. It has no moves, because moves would rotate or scale the
+    factors, and the priors fix their rotation and scale."""
 
     def init(key: jax.Array, known: Known, hyper: Any) -> Any:
         p = method.init(key, known.data, hyper)
@@ -128,7 +128,7 @@ def of_block(
     engine: Gibbs,
     kind: Mapping[str, str],
 ) -> tuple[tuple[int, int], dict[str, Belief], float]:
-    """The place of a block, what it says of its sites, and R-hat of predictions at some of its cells."""
+    """The place of a block, its results for its sites, and R-hat of predictions at some of its cells."""
     method, first = lookup(name), not known.rows
     record, data = (method, known.data) if first else (propagated(method), known)
     job = Job(record, data, hyper, jax.random.wrap_key_data(jnp.asarray(key)))
@@ -147,17 +147,17 @@ def of_block(
 
 
 def _in_one_frame(method: Method, factors: dict[str, np.ndarray], names: Any) -> dict[str, Any]:
-    """The factors of the first block, whose frame all other blocks inherit."""
+    """The factors of the first block, with one rotation, which all other blocks take over."""
     gauge = gauge_of(method, names)
     if any(isinstance(free, Permutation) for free in gauge):
         raise BayesfacError(
-            f"Expected a method whose factors turn, got {method.name}, whose components change places"
+            f"Expected a method whose factors may rotate, got {method.name}, whose components change places"
         )
     return beliefs.aligned(factors) if gauge else factors
 
 
 def _r_hat(method: Method, hyper: Any, draws: Any, data: Any) -> float:
-    """The largest R-hat of halves of chains, of the mean rating at evenly spaced cells."""
+    """The largest R-hat of the expected ratings at evenly spaced cells, with each chain in two halves."""
     at = np.unique(np.linspace(0, len(data) - 1, PROBES).astype(int))
     cells = Query(np.asarray(data.cells.row)[at], np.asarray(data.cells.col)[at])
     x = each_draw(_at_cells, draws, cells, method, hyper)

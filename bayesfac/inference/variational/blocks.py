@@ -1,12 +1,14 @@
-"""Laplace's approximation row by row: the curvature of the objective at the solver's point, in blocks.
+"""Laplace's approximation row by row: a normal distribution for each row, from the curvature at the point.
 
-Where factors may rotate, the curvature of all numbers together is zero in some directions. The block of one
-row given all other rows has no such direction, as a rotation turns all rows at once. A block has the numbers
-of all sites that share their first axes: of mmmf a user's factors and thresholds.
+If factors may rotate, the curvature of all parameters together is zero in some directions. The block of one
+row, given all other rows, has no such direction, because a rotation turns all rows at once. A block contains
+the parameters of all sites that share their first axes. In `mmmf`, for example, these are the factors and
+the thresholds of a user.
 
-Blocks neglect what rows share. One factor widens all standard deviations by what predictions at the probe
-cells lack on average, by linear response (`core/laws/response.py`): there the curvature of all rows counts,
-and the flat directions do not, since they leave predictions as they are.
+Blocks ignore correlations between rows. To correct this on average, all standard deviations are multiplied by
+one factor, which is computed from the predictions at the probe cells by linear response
+(`core/laws/response.py`). Linear response uses the curvature of all rows. Flat directions do no harm there,
+because they do not change predictions.
 """
 
 from collections.abc import Mapping
@@ -36,7 +38,7 @@ Tables = dict[str, jax.Array]
 
 
 def run(engine: Any, job: Job) -> Result:
-    """The solver's point, and draws of the normal of every row about it."""
+    """The solver's point, and draws from the normal distribution of every row about this point."""
     folder = None if engine.folder is None else f"{engine.folder}/point"
     solver = SOLVERS[job.method.solver](folder=folder, save_every=engine.save_every)
     point = solver.run(replace(job, identity=f"{job.identity} point"))
@@ -107,7 +109,7 @@ def _drawn(
     data: Any,
     query: Any,
 ) -> tuple[Tables, jax.Array, jax.Array]:
-    """Draws of the free sites, the factor of their standard deviations, and how steep the point is."""
+    """Draws of the free sites, the factor of their standard deviations, and the size of the gradient."""
     every = sites(p)
     at = {site: every[site] for site in free}
     signs, probes, noise = jax.random.split(key, 3)
@@ -150,8 +152,8 @@ def _drawn(
 def _root(times: Any, at: Tables, names: tuple[str, ...], key: jax.Array) -> jax.Array:
     """The Cholesky factors of the blocks of these sites.
 
-    Rows of one group do not meet except through other groups, so that one product with the curvature brings
-    a column of all blocks. Where they do meet, random signs keep the mean of what enters at zero.
+    Two rows of one group have no joint term in the objective, so that one product with the curvature gives a
+    column of all blocks at once. If they have joint terms, random signs make their mean effect zero.
     """
     widths = [at[site].shape[-1] for site in names]
     batch = at[names[0]].shape[:-1]

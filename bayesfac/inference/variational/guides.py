@@ -1,4 +1,4 @@
-"""The guides of SVI: laws of all unconstrained numbers, which begin about the start point."""
+"""The guides of SVI: distributions of all unconstrained parameters, which begin near the start point."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +20,8 @@ LARGEST = 64  # numbers of a row that share a covariance; longer rows have width
 
 
 class Flow(autoguide.AutoIAFNormal):
-    """An autoregressive flow that begins at the start point, with the width of the other guides: begun
-    as a standard normal about zero, it makes positive definite matrices overflow at once."""
+    """An autoregressive flow that begins at the start point, with the same width as the other guides. If it
+    began as a standard normal about zero, positive definite matrices would overflow at once."""
 
     def _get_posterior(self) -> dist.Distribution:
         about = LowerCholeskyAffine(self._init_latent, WIDTH * jnp.eye(self.latent_dim))
@@ -57,12 +57,12 @@ class Rows(autoguide.AutoContinuous):
         return dist.Normal(jnp.zeros(self.latent_dim), 1).to_event(1)
 
     def get_transform(self, params: dict[str, jax.Array]) -> "Blocks":
-        """From standard normals to the fitted law."""
+        """The map from standard normals to the fitted distribution."""
         roots = {site: params[f"{self.prefix}_root_{site}"] for site in self._init_locs}
         return self._affine(params[f"{self.prefix}_loc"], roots)
 
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """The sites at the centre of the law."""
+        """The sites at the centre of the distribution."""
         return self._unpack_and_constrain(params[f"{self.prefix}_loc"], params)
 
 
@@ -115,7 +115,7 @@ class Blocks(Transform):
 
 
 def curvature(f: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """The Hessian of f by reverse mode alone: functions with slopes of their own have no forward mode."""
+    """The Hessian of f by reverse mode only: functions with custom gradients have no forward mode."""
     with sparse.use("jax"):  # the form of the loops that has second derivatives
         return jax.jacrev(jax.jacrev(f))(x)
 

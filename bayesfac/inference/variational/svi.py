@@ -1,4 +1,4 @@
-"""Stochastic variational inference, and its degenerate case: a point (MAP)."""
+"""Stochastic variational inference (SVI), and its special case for a point estimate (MAP)."""
 
 import math
 from collections.abc import Mapping
@@ -39,30 +39,34 @@ WINDOW = 10  # the stopping rule compares the last 10 blocks with the 10 blocks 
 
 @dataclass(frozen=True)
 class SVI:
-    """Fit a guide to the posterior by maximising the ELBO with Adam.
+    """Stochastic variational inference: fit a simple distribution, the guide, to the posterior.
+
+    Adam maximises the ELBO, which is a lower bound of the log probability of the data.
 
     Parameters
     ----------
     steps : int
-        Adam steps at most; the learning rate falls to a hundredth over them.
+        The largest number of Adam steps. The learning rate falls to a hundredth over these steps.
     guide : {"normal", "rows", "multivariate", "lowrank", "laplace", "flow", "blocks"}
-        Mean field, a full covariance for each row of a factor, full covariance, low rank plus diagonal,
-        curvature at the mode, autoregressive flow. "blocks" takes no steps: it is the curvature at the
-        solver's point, row by row, for methods whose factors may rotate.
+        The guide is a normal distribution of all unconstrained parameters. It is independent ("normal", mean
+        field), has a full covariance for each row of a factor ("rows"), a full covariance ("multivariate"), a
+        covariance of low rank plus a diagonal ("lowrank"), or the curvature at the mode ("laplace"). "flow"
+        is an autoregressive flow. "blocks" takes no steps: it has the curvature at the solver's point for
+        each row, for methods whose factors may rotate.
     learning_rate : float, optional
-        By default 0.01, and 0.001 for a flow, which diverges at 0.01.
+        By default 0.01, and 0.001 for a flow, which diverges with 0.01.
     batch : int, optional
-        Cells per step; all of them by default.
+        Cells in each step; all cells by default.
     draws : int
-        Draws taken from the fitted guide.
+        The number of draws from the fitted guide.
     patience : bool
-        Stop early: when the mean ELBO of 1000 steps is at most one standard error better, and at most
+        Stop early, when the mean ELBO of 1000 steps is at most one standard error better, and at most
         three standard errors worse, than the mean of the 1000 steps before.
     check : bool
-        Compare the guide's widths with those after a few Gibbs sweeps, where the method has conditionals;
-        `fit.diagnostics()` says the result.
+        Check the standard deviations by a few Gibbs sweeps, if the method has a Gibbs sampler.
+        `fit.diagnostics()` has the result.
     folder : str, optional
-        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+        Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     """
 
     steps: int = 10_000
@@ -117,17 +121,17 @@ class SVI:
 
 @dataclass(frozen=True)
 class MAP:
-    """The mode of the NumPyro model's joint, found by Adam: it checks the method's own solver.
+    """The mode of the joint density of the NumPyro model, found by Adam: a check of the method's own solver.
 
     Parameters
     ----------
     steps : int
-        Adam steps at most; the learning rate falls to a hundredth over them.
+        The largest number of Adam steps. The learning rate falls to a hundredth over these steps.
     learning_rate : float
     patience : bool
-        Stop when 1000 steps no longer improve on the 1000 steps before.
+        Stop when 1000 steps are no better than the 1000 steps before.
     folder : str, optional
-        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+        Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     """
 
     steps: int = 10_000
@@ -141,7 +145,7 @@ class MAP:
         checks.positive(self, "learning_rate")
 
     def run(self, job: Job) -> Result:
-        """Climb the log joint from the start."""
+        """Maximise the log joint from the start."""
         p = job.start_point(job.key)
         made = _fit(self, job, p, job.key)
         median = program(_median, job.data, job.method, job.hyper, settings_of(self))
@@ -166,8 +170,8 @@ class Weighted(Messenger):
 
 
 class Ordered(Trace_ELBO):
-    """The ELBO with its sites added in the order of their names. NumPyro adds them in the order of a set,
-    which changes from process to process: a resumed run would round differently and end elsewhere."""
+    """The ELBO, with its sites added in the order of their names. NumPyro adds them in the order of a set,
+    which differs between processes, so a resumed run would have other rounding errors and another result."""
 
     def loss_with_mutable_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state = super().loss_with_mutable_state(*args, **kwargs)
@@ -176,7 +180,7 @@ class Ordered(Trace_ELBO):
 
 
 class Settings(NamedTuple):
-    """What decides the steps of a fit, beside the model and the start."""
+    """The settings that determine the steps of a fit, together with the model and the start."""
 
     guide: str
     steps: int
@@ -193,7 +197,7 @@ def settings_of(engine: SVI | MAP) -> Settings:
 
 
 class Made(NamedTuple):
-    """Params of a guide, the trace of -ELBO, and how the fit ended: the last fields of a Result."""
+    """Params of a guide, the trace of -ELBO, and fields of a Result that say how the fit ended."""
 
     params: Any
     trace: np.ndarray
@@ -203,8 +207,8 @@ class Made(NamedTuple):
 def variational(
     method: Method, hyper: Any, settings: Settings, p: Any, key: jax.Array, data: Any
 ) -> tuple[NumpyroSVI, Any, Any]:
-    """NumPyro's SVI over (data, weights of observed sites), its guide, whose location begins at p, and the
-    state before the first step. Every compiled function makes them anew: they belong to one trace."""
+    """NumPyro's SVI over (data, weights of observed sites), its guide with its location at p, and the state
+    before the first step. Every compiled function makes them anew, because they belong to one trace."""
 
     def model(data: Any, weights: Mapping[str, float]) -> None:
         with Weighted(None, weights):
@@ -260,7 +264,7 @@ def _draws(count: int, *args: Any) -> dict[str, jax.Array]:
 
 
 def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
-    """Steps in a compiled loop, until the ELBO stands still."""
+    """Steps in a compiled loop, until the ELBO no longer rises."""
     settings = settings_of(engine)
     known = job.data, job.method, job.hyper, settings
     start = p, key, job.data
@@ -303,13 +307,13 @@ def _interrupted(trace: list[float]) -> str:
 
 
 def settled(trace: list[float]) -> bool:
-    """Whether the last 1000 steps beat the 1000 before by at most one standard error and fell behind by at
-    most three: a guide that diverges has not settled."""
+    """Whether the last 1000 steps are at most one standard error better than the 1000 before, and at most
+    three standard errors worse. A guide that diverges has not converged."""
     return len(trace) >= 2 * WINDOW * BLOCK and -3 <= gain(trace) <= 1
 
 
 def gain(trace: list[float]) -> float:
-    """How much the last 1000 steps beat the 1000 before, in standard errors; of a short trace its halves."""
+    """The gain of the last 1000 steps over the 1000 before (or of halves), in standard errors."""
     n = min(WINDOW * BLOCK, len(trace) // 2)
     if n < WINDOW:
         return math.inf
@@ -329,8 +333,8 @@ def log_weight(guide: Any, fitted: Any, method: Method, hyper: Any, data: Any) -
     """{site: value} of one draw -> log joint minus log guide, both in unconstrained coordinates, up to one
     constant.
 
-    Draws weighted by the exponential are draws of the posterior if the guide's tails are wide enough;
-    Pareto's k of the largest weights tells whether they are (Yao et al. 2018).
+    With the exponential as their weight, draws of the guide become draws of the posterior if the tails of
+    the guide are wide enough. Pareto's k of the largest weights shows whether they are (Yao et al. 2018).
     """
     density = _density(guide, fitted)
 

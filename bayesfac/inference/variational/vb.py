@@ -1,4 +1,4 @@
-"""Coordinate ascent variational Bayes: every site's law at its best given the others, in turn."""
+"""Coordinate ascent variational Bayes (VB): optimise the distribution of each site in turn."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,36 +28,39 @@ AS_FITTED = (
 
 @dataclass(frozen=True)
 class VB:
-    """Fit independent laws of all sites by coordinate ascent on the ELBO, then draw from them.
+    """Variational Bayes: approximate the posterior by a product of independent distributions of all sites.
 
-    Each row of a factor has a normal law with its full K x K covariance; rows, and sides, are independent.
-    So the laws ignore correlations between rows, and are too narrow. `widen` corrects them on average.
+    Coordinate ascent maximises the ELBO, which is a lower bound of the log probability of the data. Each row
+    of a factor has a normal distribution with a full K x K covariance, and rows are independent of one
+    another. Because this ignores correlations between rows, the distributions are too narrow; `widen`
+    corrects this on average.
 
     Parameters
     ----------
     warmup : int
-        Gibbs sweeps from the method's `init`, after which coordinate ascent begins. Where components have
-        vanished, as in many points, coordinate ascent would leave them so; Gibbs lets them grow.
+        Gibbs sweeps from the method's `init` before coordinate ascent begins. In many point estimates some
+        components are zero. Coordinate ascent cannot change this, but Gibbs sweeps let them grow.
     chains : int
-        Chains of these sweeps, each from a start of its own, or all from the `init` of the fit. Some chains
-        may miss a component. The fit goes on from the chain whose law has the highest ELBO after 10 sweeps.
+        The number of chains that make these sweeps, each from a start of its own, or all from the `init` of
+        the fit. Some chains may lose a component. The fit continues from the chain with the highest ELBO
+        after 10 sweeps of coordinate ascent.
     max_iter : int
-        Sweeps at most.
+        The largest number of sweeps.
     tol : float
-        Stop when the ELBO changes by less than this, relative to 1 + |ELBO|, per sweep.
+        Stop when a sweep changes the ELBO by less than this, relative to 1 + |ELBO|.
     draws : int
-        Independent draws from the fitted law.
+        The number of independent draws from the fitted distribution.
     every : int
-        Sweeps between two evaluations of the ELBO, which enter the trace with the sign changed.
+        Sweeps between two evaluations of the ELBO. The trace has minus the ELBO.
     widen : bool
-        Multiply the standard deviations of rows by one factor, for methods of ratings: by linear response,
-        which takes the time of a few sweeps. It counts what rows of both sides share, given all other
-        sites, and not the uncertainty of these: `docs/engines.md` has figures.
+        Multiply the standard deviations of rows by one factor, which comes from linear response and takes the
+        time of a few sweeps. It includes correlations between rows given all other sites, but not the
+        uncertainty of these sites; `docs/engines.md` has figures.
     check : bool
-        Compare the widths of the draws with those after a few Gibbs sweeps, which take longer than the fit;
-        `fit.diagnostics()` says the result.
+        Check the standard deviations by a few Gibbs sweeps, which take longer than the fit.
+        `fit.diagnostics()` has the result.
     folder : str, optional
-        Keep a checkpoint there, written every `save_every` seconds; a killed run resumes from it.
+        Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     """
 
     warmup: int = 50
@@ -76,7 +79,7 @@ class VB:
         require(0 <= self.tol < 1, f"Expected VB(tol=...) in [0, 1), got {self.tol!r}")
 
     def run(self, job: Job) -> Result:
-        """The law, and draws from it. A resumed run begins at the law of its checkpoint."""
+        """The fitted distribution, and draws from it. A resumed run begins at its checkpoint."""
         climbing = replace(job, method=ascent(job.method))
         point = Checkpoint(self.folder, job.identity, self.save_every)
         found = self._climb(self.max_iter).descend(climbing, self._start(job, climbing), point)
@@ -94,7 +97,7 @@ class VB:
         return FixedPoint(sweeps, self.tol, accelerate=False, every=self.every)
 
     def _start(self, job: Job, climbing: Job) -> Any:
-        """Of the laws that begin at the chains of Gibbs, the one with the highest ELBO after a few sweeps."""
+        """Fit a few sweeps from the end of each Gibbs chain, and return the result with the highest ELBO."""
         begin, states = program(_begin, job.data, job.method, job.hyper), self._states(job)
         quiet, nowhere = replace(climbing, progress=False), Checkpoint(None, "", 0.0)
 
@@ -110,7 +113,7 @@ class VB:
         return min(map(ended, states), key=lambda end: end.trace[-1]).params
 
     def _states(self, job: Job) -> list[Any]:
-        """The states of all chains of Gibbs after their sweeps; without sweeps, one start."""
+        """The states of all Gibbs chains after their sweeps; without sweeps, one start."""
         keys = jax.random.split(job.key, self.chains)
         if not self.warmup or not job.method.conditionals:
             return [job.start_point(job.key)]
@@ -140,7 +143,7 @@ def _begin(method: Method, hyper: Any, p: Any, data: Any) -> Any:
 def drawn(
     method: Method, hyper: Any, count: int, widen: bool, q: Any, key: jax.Array, data: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """{site: draws} of the law q, wider if `widen`, and the factor of standard deviations."""
+    """{site: draws} from the distribution q, wider if `widen`, and the factor of standard deviations."""
     law: Any = method.variational
     factor, (probe, *keys) = jnp.ones(()), jax.random.split(key, 1 + len(sites(q)))
     if widen and law.widened:
@@ -149,7 +152,7 @@ def drawn(
     laws = law.laws(q).items()
 
     def each(key: jax.Array, own: Any) -> jax.Array:
-        # one draw at a time: gamma numbers are drawn by rejection, all again until the last is accepted
+        # one draw at a time: gamma variables are drawn by rejection, all of them until the last is accepted
         return jax.lax.map(own.sample, jax.random.split(key, count))
 
     found = {s: each(k, own) for k, (s, own) in zip(keys, laws, strict=False)}

@@ -1,10 +1,10 @@
 """Bring the draws of a factorization into one frame, so that its factors can be interpreted.
 
-The joint density does not change when all factors are rotated by one orthogonal matrix, or when
-components are relabelled. Draws differ by such moves, so the mean of raw factors has no meaning. Here
-every draw is rotated (orthogonal Procrustes) or relabelled (Hungarian method) to match one pivot; the
-result holds a residual per draw and the number of modes that remain: aligned draws that still lie in several
-heaps, with empty space between the heaps, are different explanations of the data.
+The joint density does not change when all factors are rotated by one orthogonal matrix, or when components
+are relabelled. Draws differ by such moves, so the mean of raw factors has no meaning. Here every draw is
+rotated (orthogonal Procrustes) or relabelled (Hungarian method) to match one pivot. The result has a
+residual for each draw, and the number of modes that remain. If aligned draws are still in several groups
+with empty space between them (heaps), each heap is a mode: a different explanation of the data.
 """
 
 import json
@@ -87,14 +87,14 @@ def align(
     *,
     gauge: Sequence[Rotation | Permutation] | None = None,
 ) -> Aligned:
-    """Bring all draws of a fit, or of an ArviZ DataTree, into one frame.
+    """Align all draws of a fit, or of an ArviZ DataTree, so that their factors can be compared.
 
     Parameters
     ----------
     source : Fit or DataTree
         A fit with draws, or any DataTree with a group `posterior`.
     reference : Fit, Params or mapping, optional
-        A point to match, so that the posterior can be compared with it.
+        A point fit to which all draws are aligned, so that it can be compared with the posterior.
     gauge : sequence of Rotation and Permutation, optional
         The symmetries of the joint density; by default those that the method declares. Required for a
         DataTree of another library (`bf.Rotation`, `bf.Permutation`).

@@ -33,7 +33,7 @@ class Diagnostics:
     table      one row per identified quantity: mean, sd, r_hat, ess_bulk, ess_tail, mcse
     findings   each has a level ("good", "care", "bad"), a text and advice
     quantities the draws behind the table, by the name in its column `source`
-    narrow     the share by which sds of expected outcomes are too small; None where no check applies
+    narrow     the share by which sds of expected outcomes are too small; None if this was not checked
     """
 
     name: str
@@ -101,9 +101,10 @@ def diagnostics(fit: Any) -> Diagnostics:
     Parameters
     ----------
     fit : Fit
-        Of a sampler: agreement of chains (rank-normalised R-hat), effective draws (bulk and tail),
-        Monte Carlo error, and for NUTS divergences, energy and tree depth. Of SVI and VB: the trend of
-        the ELBO. Of Blocks: that it is an approximation. Of a point fit: whether the objective has settled.
+        A fit by a sampler is judged by the agreement of its chains (rank-normalised R-hat), the effective
+        sample size (bulk and tail), the Monte Carlo error, and for NUTS by divergences, energy and tree
+        depth. SVI and VB are judged by the trend of the ELBO. The result for Blocks says that it is an
+        approximation. A point fit is judged by whether the objective has converged.
 
     Examples
     --------

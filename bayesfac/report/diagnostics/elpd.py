@@ -1,5 +1,7 @@
-"""Leave-one-out results: sums of log scores, their standard errors, which of them can be trusted; several
-results paired cell by cell."""
+"""Results of leave-one-out: sums of log scores, standard errors, and which scores can be trusted.
+
+Several results are compared cell by cell.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,8 +73,9 @@ class Loo(Judged):
     def elpd(self) -> float:
         """The sum of all log scores (expected log predictive density); higher is better.
 
-        From a sample of n of N cells by the difference estimator of Magnusson, Vehtari, Jonasson & Andersen
-        (2020): the sum of all scores without leaving out, plus N times the sample's mean difference.
+        If only n of N cells were scored, it comes from the difference estimator of Magnusson, Vehtari,
+        Jonasson & Andersen (2020): the sum of all scores without leaving out, plus N times the mean
+        difference in the sample.
         """
         return estimate(self.pointwise, self.lpd, self.at)[0]
 
@@ -115,7 +118,7 @@ class Loo(Judged):
 
     @property
     def doubt(self) -> float:
-        """By how much the untrusted scores may be too high together: their p_loo, in nats."""
+        """By how much the sum of the untrusted scores may be too high: their p_loo, in nats."""
         bad = self.bad
         return float(self.table["p_loo"].to_numpy()[bad].sum()) * self.n / len(bad)
 
@@ -239,7 +242,8 @@ def loo_compare(*results: Mapping[str, Loo] | Loo) -> LooComparison:
     ----------
     *results : mapping, or two or more Loo
         Name -> result of `Fit.loo` or `Fit.kfold`, all with the same data and kind of score. Results without
-        names are called by their methods. Samples must hold the same cells (same `subsample` and `seed`).
+        names get the names of their methods. If only some cells were scored, they must be the same cells
+        (the same `subsample` and `seed`).
 
     Examples
     --------

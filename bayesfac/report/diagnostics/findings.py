@@ -24,8 +24,9 @@ SMALL_SPREADS = "its standard deviations are usually too small. R-hat cannot det
 class Finding:
     """One result of a check: `level` is "good", "care" or "bad"; `advice` says what to do next.
 
-    `limits` maps a use of the fit ("averages", "single", "hyper", "factors") to the best level that the
-    finding leaves. `measured` marks the Monte Carlo error of held-out scores, and `fatal` broken numbers.
+    `limits` maps a use of the fit ("averages", "single", "hyper", "factors") to the best level that is still
+    possible with this finding. `measured` marks the Monte Carlo error of held-out scores, and `fatal` marks
+    numbers that are NaN or infinite.
     """
 
     level: str
@@ -151,8 +152,8 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
 
 
 def _of_group(group: str, largest: float, limit: float) -> dict[str, str]:
-    """What a group limits whose R-hat is not good. Averages over many cells need less agreement than single
-    cells."""
+    """The limits from a group whose R-hat is not good. Averages over many cells need less agreement than
+    single cells."""
     level = "care" if largest <= limit else "bad"
     if group != "Predictions":
         return {"hyper": level}

@@ -1,4 +1,4 @@
-"""Data sets drawn from the prior of a method, beside the data."""
+"""Draw data sets from the prior of a method, and compare them with the data."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -47,7 +47,7 @@ class PriorPredictive(Judged):
     outcomes : array
         draws x cells.
     seen : array
-        The values of the data in these cells; of `wrmf` the preferences, 1 where a pair was counted.
+        The values of the data in these cells; for `wrmf` the preferences, which are 1 if a pair was counted.
     scale : (float, float)
         The range of possible outcomes: half a level beyond the end levels, or the range of the data.
     """
@@ -116,20 +116,21 @@ def prior_predictive(
 ) -> PriorPredictive:
     """Draw data sets from a method's prior, at the cells of the data.
 
-    If most outcomes are impossible, or if the data are unlikely, a scale of the prior is wrong. Where the
-    prior has factors that are no densities, draws are chosen from a large pool by the weights of the factors;
-    a prior from which too few draws would be chosen, or with a factor of the data, is refused, and so are
-    views of features that are no counts, as scaled ones: topic models draw whole counts. As in a fit,
-    missing hyper-parameters are set from the data. The prior of `pmf` then matches the data by design;
-    hierarchies such as `bpmf` and `ordinal_mf` have wide priors of means and precisions, and the findings
-    say so.
+    If most of the drawn outcomes are impossible, or if the data are unlikely under the prior, a scale of the
+    prior is wrong. As in a fit, missing hyper-parameters are set from the data. The prior of `pmf` then
+    matches the data by design. Hierarchical models such as `bpmf` and `ordinal_mf` have wide priors of means
+    and precisions, and the findings say so.
+
+    If the prior has factors that are not densities, draws are chosen from a large pool, with the factors as
+    weights. It is an error if too few draws would be chosen, if a factor depends on the data, or if a view
+    has features that are not counts, because topic models draw whole counts.
 
     Parameters
     ----------
     method : str
         A name from `bf.methods()`.
     data : Ratings, Views, Tasks, or their input
-        At most 16,384 random cells are drawn: of views also zeros, of tasks the labels.
+        At most 16,384 random cells are drawn. For views they include zeros; for tasks they are labels.
     draws : int
         The number of data sets.
     **hyper
@@ -166,7 +167,7 @@ def prior_predictive(
 
 
 def _check_counts(method: Method, data: Any) -> None:
-    """Refuse views of pseudo-counts: the model draws whole words, which such features never are."""
+    """Raise an error for views whose features are not whole counts: the model draws whole counts."""
     if not isinstance(data, Views):
         return
     for name in data.names:
