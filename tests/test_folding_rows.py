@@ -125,7 +125,7 @@ def test_users_are_asked_for_by_label_and_items_may_lack():
     folded = fit.fold_in(bf.Ratings(["zoe", "zoe", "yan"], ["c", "a", "c"], [3.0, 1.0, 2.0]))
     found = folded.predict({"user": ["zoe", "yan", "xia"], "item": ["b", "b", "a"]})
     assert found.flagged.tolist() == [False, False, True] and np.isfinite(found.mean).all()
-    with pytest.raises(ValueError, match="Expected items that training knew, got 'd'"):
+    with pytest.raises(ValueError, match="Expected items of the training data, got 'd'"):
         fit.fold_in(bf.Ratings(["zoe"], ["d"], [1.0]))
     with pytest.raises(
         ValueError, match=r"Expected the levels of training, None, got \(1.0, 2.0, 3.0\)"

@@ -1,4 +1,4 @@
-"""Independent calls, in this process or in others: the one place that hands work to joblib's backends."""
+"""Independent calls, in this process or in others; only this file passes work to the backends of joblib."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Count the safeguards that fire inside updates, so that a fit can report the counts."""
+"""Count how often safeguards inside updates are used, so that a fit can report the counts."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Move parameters along a method's gauge: rotate, permute or change signs, with the same joint density."""
+"""Apply the symmetries of a method (its gauge) to parameters: rotations, permutations, changes of sign."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What decides a result as JSON, from which digests are made: settings, arrays, functions and methods."""
+"""Everything that determines a result as JSON, for digests: settings, arrays, functions and methods."""
 
 import types
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Locks in a folder that several machines see: files that say who is at work on what.
+"""Locks in a folder to which several machines have access: files that say which process does which work.
 
 A lock is a file that only one process can create. While its owner works, a thread touches the file every few
-seconds. A lock that nobody has touched for STALE seconds is taken over, and so is at once a lock of a dead
-process of this machine. Two processes may in rare cases hold one lock, for example where a machine was
-suspended: a lock saves double work, and nothing may rest on it.
+seconds. Another process takes over a lock that nobody has touched for STALE seconds, and at once the lock of
+a dead process of this machine. In rare cases two processes have the same lock, for example after a machine
+was suspended. So a lock only prevents double work; results must be right without it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The one abstraction: a factorization method is a record of plain functions."""
+"""The record of a factorization method, whose fields are plain functions."""
 
 import difflib
 import inspect
@@ -34,12 +34,12 @@ COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clus
 
 @dataclass(frozen=True)
 class Rotation:
-    """The factors may be turned by any orthogonal R: `site @ R` along each axis in `axes`.
+    """The factors may be rotated by any orthogonal R: `site @ R` along each axis in `axes`.
 
-    `forms` are K x K sites that turn as R' M R. The product of the two sites in `factors` is
-    identified. With `each`, all sites have a leading axis (`axes` counts it), and every entry of
+    `forms` are K x K sites that become R' M R. The product of the two sites in `factors` does not
+    change. With `each`, all sites have a leading axis (`axes` counts it), and every entry of
     that axis has its own R. With `floating`, each row has thresholds that absorb a shift of its
-    products, so the spectrum of the products is not identified.
+    products, so the singular values of the products are not identified.
     """
 
     factors: tuple[str, str]
@@ -51,12 +51,12 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Permutation:
-    """One relabelling may act on all axes in `axes` (site name -> axis) at once.
+    """The components may be reordered along all axes in `axes` (site name -> axis) at once.
 
     The sites of `signed` may also change sign together, component by component. `forms` are K x K sites
-    that are relabelled along both axes. With `modes`, groups of sites, each component may change its sign
-    in an even number of groups: so do products of rows of several modes. Without `exact`, the prior tells the
-    components apart, but too weakly to keep their order alike in all chains: the joint changes.
+    that are reordered along both axes. `modes` are groups of sites; each component may change its sign in an
+    even number of groups, as in products of rows of several modes. Without `exact`, the joint does change,
+    because the prior distinguishes the components, but too weakly to fix their order in all chains.
     """
 
     axes: Mapping[str, int]
@@ -77,11 +77,11 @@ class Permutation:
 
 
 class Laws(list[dict[str, Any]]):
-    """Candidates that change probabilities and hardly any chosen level: an error would decide by chance."""
+    """Candidates that change probabilities but hardly any predicted level: the log score decides."""
 
 
 class Variational(NamedTuple):
-    """Coordinate ascent on a law q of all parameters, in which sites are independent.
+    """Coordinate ascent on a distribution q of all parameters, in which sites are independent.
 
     begin(params, data, hyper)   -> q near a point: Params whose sites are mappings {name: array}, the numbers
                                  that describe the law of the site
@@ -223,7 +223,7 @@ class Method:
 
     @property
     def paper(self) -> str:
-        """The title: the first line of the method's file, or the name where there is no file."""
+        """The title: the first line of the method's file, or the name if there is no file."""
         home = inspect.getmodule(self.init)
         text = None if home is None or home.__name__ == "__main__" else inspect.getdoc(home)
         return (text or self.name).splitlines()[0].rstrip(".")
@@ -250,7 +250,7 @@ class Method:
 
 
 def register(method: Method) -> Method:
-    """Add a method to REGISTRY, where engines, reports and contract tests look methods up."""
+    """Add a method to REGISTRY, in which engines, reports and contract tests find methods."""
     if method.name in REGISTRY:
         raise ValueError(f"Expected one method per name, got {method.name!r} twice")
     REGISTRY[method.name] = method
@@ -272,7 +272,7 @@ def lookup(name: str | Method) -> Method:
 
 
 def portable(method: Method) -> str | Method:
-    """What `lookup` takes in another process: the name of a registered method, else the record itself.
+    """The argument of `lookup` in another process: the name of a registered method, or the record itself.
 
     A copy of a record is another record, for which every program is compiled again.
     """

@@ -1,4 +1,4 @@
-"""Products of the rows of several tables: what cells of tensors and linked matrices see of factors."""
+"""Products of the rows of several tables, for the cells of tensors and linked matrices."""
 
 from collections.abc import Sequence
 

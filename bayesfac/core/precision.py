@@ -1,4 +1,4 @@
-"""Run steps in double precision while parameters and data are in single precision."""
+"""Run steps in double precision although parameters and data are in single precision."""
 
 import warnings
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Compiled programs: a folder that keeps them for later processes, and functions compiled for settings.
+"""Compiled programs: a folder that stores them for later processes, and functions compiled for settings.
 
-BAYESFAC_CACHE names the folder; without it the folder is the system's cache folder for bayesfac. With
-BAYESFAC_CACHE=off nothing is kept, nor where this process cannot write into the folder, as in a container
-without a home. A folder that the user set for JAX or Numba is not changed.
+BAYESFAC_CACHE names the folder. Without it the folder is the system's cache folder for bayesfac. With
+BAYESFAC_CACHE=off nothing is stored. Nothing is stored either if this process cannot write into the folder,
+as in a container without a home folder. A folder that the user set for JAX or Numba is not changed.
 """
 
 import os

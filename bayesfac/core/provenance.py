@@ -1,4 +1,4 @@
-"""A digest of everything that determines a fit's numbers, and the software and machine of a fit."""
+"""A digest of everything that determines the result of a fit; the software and machine of a fit."""
 
 import hashlib
 import json

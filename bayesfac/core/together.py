@@ -1,8 +1,8 @@
-"""One fit by several devices, of one process or of several: each draws its share of the rows.
+"""One fit on several devices, of one process or of several: each device draws its share of the rows.
 
-Every process runs the same program (`jax.shard_map`) on the same parameters. In it the laws of rows solve the
-own rows and gather all (`core/data/divided/shares.py`). JAX moves the bytes: by gloo between processes with
-CPUs.
+Every process runs the same program (`jax.shard_map`) on the same parameters. In this program each device
+draws its own rows and gathers the rows of all devices (`core/data/divided/shares.py`). JAX sends the bytes;
+between processes on CPUs it uses gloo.
 """
 
 from collections.abc import Callable

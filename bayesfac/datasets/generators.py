@@ -1,4 +1,4 @@
-"""Generators of data after the papers, and views of scikit-learn's digits."""
+"""Generators of data as in the papers, and views of scikit-learn's digits."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -51,14 +51,14 @@ def make_ratings(
     *,
     noise: float = 0.0,
 ) -> Ratings:
-    """Ordinal ratings close to a low-rank product, after the thesis's generator (section 3.6.1).
+    """Ordinal ratings close to a low-rank product, made as in the thesis (section 3.6.1).
 
-    From a random rating matrix Y and a random U, V and U are fitted to Y by least squares in turn, each
-    time with Y <- U V' rounded to the nearest level, until Y no longer changes. The thesis leaves the
-    law of the first U open. Here U is uniform on (0, 1): a centred U cannot represent the mean, and Y would
-    collapse to the lowest level. A random share `density` of Y is observed, with at least one rating of
-    every user and item. Noise with standard deviation `noise` (0 in the thesis) is added to U V' before
-    the last rounding.
+    The generator begins with a random rating matrix Y and a random U. V and U are fitted to Y in turn by
+    least squares, and Y becomes U V' rounded to the nearest level, until Y no longer changes. The thesis
+    does not say how the first U is drawn. Here it is uniform on (0, 1), because a centred U cannot represent
+    the mean, and Y would collapse to the lowest level. A random share `density` of Y is observed, with at
+    least one rating of every user and item. Noise with standard deviation `noise` (0 in the thesis) is added
+    to U V' before the last rounding.
 
     Examples
     --------
@@ -100,12 +100,13 @@ def make_uneven_ratings(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Ratings:
-    """Ratings of users who differ in how much they rated: many rated a few items, a few rated many.
+    """Ratings of users with very different numbers of ratings: many users have few, and few have many.
 
     The number of ratings of a user is log-normal: `median` is its median, `spread` the standard deviation of
-    its logarithm. It is at least 2 and at most half of the items; the items are chosen at random. U and V are
-    normal, and U V' has the standard deviation `signal`. A rating is the middle of the scale, plus half a
-    level, plus U V', plus normal noise, rounded to a level: the law of `bpmf`, except for the rounding.
+    its logarithm. It is at least 2 and at most half of the items; the items are chosen at random. U and V
+    are normal, and U V' has the standard deviation `signal`. A rating is the middle of the scale, plus half
+    a level, plus U V', plus normal noise, rounded to a level. This is the model of `bpmf`, except for the
+    rounding.
 
     Examples
     --------

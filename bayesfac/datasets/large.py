@@ -1,8 +1,8 @@
-"""Ratings that do not fit in memory: Parquet files or arrays, read in blocks, twice.
+"""Ratings that do not fit in memory: Parquet files or arrays, which are read twice in blocks.
 
-The first pass checks every row and counts the ratings of each label; the second one codes the ids and deals
-the rows to processes (`core/data/divided/piles.py`). A process holds a block, the labels, and its share.
-Error messages are those of `files.read`.
+The first pass checks every row and counts the ratings of each label. The second pass codes the ids and
+distributes the rows to processes (`core/data/divided/piles.py`). A process has a block, the labels, and its
+share in memory. Error messages are those of `files.read`.
 """
 
 import os
@@ -36,7 +36,7 @@ def read_large(
     duplicates: str = "error",
     bad: str = "error",
 ) -> LargeRatings:
-    r"""Read ratings of which each process of `bf.Gibbs(shares=True)` holds its share.
+    r"""Read ratings that do not fit in memory: each process of `bf.Gibbs(shares=True)` keeps its share.
 
     All processes that `jax.distributed.initialize` has joined call this function with the same arguments.
     Each reads the file twice, in blocks of 262,144 rows, and keeps the ratings of rows that its devices draw.

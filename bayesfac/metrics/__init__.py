@@ -1,8 +1,8 @@
 """Measures of predictions, recommendations and clusterings: point errors, probabilistic scores, agreement.
 
-Every function takes plain arrays and checks them once: same shape, at least one value, no NaN.
-`value` is the observed value. Smaller is better, except for the log scores, the measures of
-recommendations and the two clustering measures, where larger is better.
+Every function takes plain arrays, which must have the same shape, at least one value and no NaN. `value` is
+the observed value. Smaller is better, except for the log scores, the measures of recommendations and the two
+clustering measures, for which larger is better.
 """
 
 from collections.abc import Sequence
@@ -151,9 +151,9 @@ def crps_normal(mean: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.ndarray:
 def crps_ensemble(draws: ArrayLike, value: ArrayLike) -> np.ndarray:
     """Continuous ranked probability score of draws (draw, value), one per value.
 
-    E|X - y| - E|X - X'| / 2, where X and X' are different draws: the fair estimator, which divides by
-    m (m - 1) as `Prediction.scores` does, so that few draws of a continuous law are not penalised. The score
-    of a single value may then be negative. One draw is a point, and its score the absolute error.
+    E|X - y| - E|X - X'| / 2, where X and X' are different draws. This fair estimator divides by m (m - 1),
+    as `Prediction.scores` does, so that few draws of a continuous distribution are not penalised. The score
+    of a single value may then be negative. One draw is a point, and its score is the absolute error.
 
     >>> crps_ensemble([[0.0], [2.0]], [3.0]).tolist()
     [1.0]
@@ -192,21 +192,21 @@ def log_score_mixture(means: ArrayLike, sd: ArrayLike, value: ArrayLike) -> np.n
 def ordinal_log_score(
     probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]
 ) -> np.ndarray:
-    """Log mass of each value's level: comparable between all methods that predict levels.
+    """Log probability of each value's level, which is comparable between all methods that predict levels.
 
     Parameters
     ----------
     probabilities : array (..., R)
-        The mass of each level.
+        The probability of each level.
     value : array (...)
-        The levels observed, as they are written (not their codes).
+        The observed levels (not their codes).
     levels : int or sequence
         The scale, 1..R if a number.
 
     Returns
     -------
     array (...)
-        Zero at best, minus infinity where the observed level had probability zero.
+        Zero at best; minus infinity if the observed level had probability zero.
 
     Examples
     --------
@@ -221,14 +221,14 @@ def ordinal_log_score(
 def rps(probabilities: ArrayLike, value: ArrayLike, levels: int | Sequence[float]) -> np.ndarray:
     """Ranked probability score: the squared error of P(level <= r), summed over r.
 
-    Every r has as weight the distance of its level from the next level, so the score is the continuous
-    ranked probability score of a distribution over the levels, in the unit of the levels. The parameters are
-    those of `ordinal_log_score`.
+    The weight of r is the distance of its level from the next level. So the score is the continuous ranked
+    probability score of a distribution over the levels, in the unit of the levels. The parameters are those
+    of `ordinal_log_score`.
 
     Returns
     -------
     array (...)
-        Zero at best; the absolute error where the prediction is certain of one level.
+        Zero at best; the absolute error if the prediction is certain of one level.
 
     Examples
     --------

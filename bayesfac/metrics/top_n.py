@@ -1,8 +1,8 @@
-"""Measures of recommendations: ranked lists of items beside the items that turned out to be relevant.
+"""Measures of recommendations: they compare ranked lists of items with the items that are relevant.
 
-`recommended` is one list of items per user, best first, as a matrix or as lists; -1 or None fills a short
-list. `relevant` is one collection of items per user, not empty. Every measure but `catalogue_coverage`
-returns one number per user, from 0 to 1; larger is better.
+`recommended` has one list of items for each user, best first, as a matrix or as lists; -1 or None fills a
+short list. `relevant` has one collection of items for each user, which must not be empty. Every measure
+except `catalogue_coverage` returns one number for each user, from 0 to 1; larger is better.
 """
 
 from collections.abc import Collection, Sequence
@@ -59,7 +59,7 @@ def average_precision(recommended: Lists, relevant: Sets, k: int = 10) -> np.nda
 
 
 def catalogue_coverage(recommended: Lists, n_items: int, k: int = 10) -> float:
-    """The share of all items that stand in the first k places of some user's list.
+    """The share of all items that are in the first k places of at least one user's list.
 
     >>> catalogue_coverage([["a", "b"], ["b", "c"]], n_items=4, k=1)
     0.5
@@ -73,7 +73,7 @@ def catalogue_coverage(recommended: Lists, n_items: int, k: int = 10) -> float:
 
 
 def popularity(ratings: Any) -> pd.Series:
-    """The number of ratings of every item, most first: the baseline that recommends the same to everybody.
+    """The number of ratings of every item, most popular first: a baseline that is the same for all users.
 
     >>> from bayesfac.core.data.ratings import Ratings
     >>> popularity(Ratings(["ann", "bob", "bob"], ["x", "y", "x"], [5, 3, 4])).to_dict()
@@ -86,7 +86,7 @@ def popularity(ratings: Any) -> pd.Series:
 
 
 def top(score: np.ndarray, n: int, closed: np.ndarray | None = None, tie: Any = None) -> np.ndarray:
-    """Positions of the n largest scores of each row, best first; -1 where fewer are left.
+    """Positions of the n largest scores of each row, best first; -1 if fewer are left.
 
     Entries where `closed` is true are left out. Among equal scores the larger `tie` comes first, then the
     first position.

@@ -1,4 +1,4 @@
-"""The card of a training set, which a fit keeps: labels, sizes and a set of probe cells, but no values."""
+"""The card of the training data, which a fit stores: labels, sizes and cells for diagnostics, no values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Which column of a table is which: by the usual names, by the names that the caller gives, or refused."""
+"""Find the columns of a table: by their usual names, or by names from the caller; otherwise an error."""
 
 import re
 import warnings

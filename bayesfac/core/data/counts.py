@@ -20,22 +20,22 @@ PAIR = ("user", "item")
 
 @jax.tree_util.register_pytree_node_class
 class Counts(Ratings):
-    """How often users met items (plays, purchases, clicks); a pair that is not listed is a zero.
+    """How often users played, bought or clicked items; a pair (user, item) that is not listed is a zero.
 
-    In `Ratings` such a pair is missing, and says nothing. Methods of counts explain every zero too,
-    in a time that grows with the listed pairs only.
+    In `Ratings` such a pair is missing. Methods for counts model all zeros too, but their time grows only
+    with the number of listed pairs.
 
     Parameters
     ----------
     data : DataFrame, array, scipy sparse matrix, Ratings or (users, items[, counts])
-        A long table with columns user and item and perhaps count (or usual names for them): without
-        counts every row counts one. A wide table, a dense or a sparse matrix: users x items. Counts of
-        one pair are summed. Ratings serve as counts.
+        A long table with columns user and item and perhaps count (or usual names for them). Without counts,
+        every row counts as one. Or a wide table, a dense or a sparse matrix: users x items. Counts of the
+        same pair are added. The values of Ratings are used as counts.
     columns : sequence of two to four names or mapping, optional
-        Which columns of a long table are which: ["who", "song"], ["who", "song", "plays"], with the
-        time as a fourth, or {"count": "plays"}.
-    times : array, optional
-        When each pair met; as in `Ratings`. A pair that is listed twice keeps the first time.
+        The names of the columns of a long table: ["who", "song"] or ["who", "song", "plays"], with the
+        time as a fourth name, or {"count": "plays"}.
+            times : array, optional
+        The time of each pair, as in `Ratings`. A pair that is listed twice has its first time.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Features of users and of items: a table becomes numbers, once, here; later code does not check them again.
+"""Features of users and items: tables are checked here and turned into numbers.
 
 Numbers are centred and divided by their standard deviation. A column of booleans, and each category of a
-column of text, becomes a column of zeros and ones less its mean. A missing value stands at the mean, 0. A
-sparse matrix is taken as it is, since centring would fill it.
+column of text, becomes a column of zeros and ones minus its mean. A missing value is replaced by the mean,
+0. A sparse matrix is not changed, because centring would fill it.
 """
 
 from dataclasses import dataclass

@@ -31,40 +31,41 @@ class Frame:
 
 @jax.tree_util.register_pytree_node_class
 class Ratings(Container):
-    """Observed (user, item, value) triplets; a cell that is not listed is missing, never zero.
+    """Ratings of items by users: (user, item, value). A cell that is not listed is missing, never zero.
 
     Parameters
     ----------
     data : DataFrame, array, scipy sparse matrix or (users, items, values)
-        A long table with columns user, item and rating (or usual names for them, such as userId,
-        movie, stars); a wide table with users as named or text index, items as columns and NaN in
-        unobserved cells; three arrays; a sparse matrix whose stored cells are observed (a stored zero
-        is a rating of zero); a dense matrix with NaN in unobserved cells. A table whose columns are
-        not known is refused.
+        One of these forms: a long table with columns user, item and rating (or usual names for them, such as
+        userId, movie, stars); a wide table with users as named or text index, items as columns and NaN in
+        unobserved cells; three arrays; a sparse matrix whose stored cells are observed (a stored zero is a
+        rating of zero); a dense matrix with NaN in unobserved cells. A table with unknown names of columns
+        is an error.
     columns : sequence of three or four names or mapping, optional
-        Which columns of a long table are which: ["who", "film", "stars"], with the time as a fourth if
+        The names of the columns of a long table: ["who", "film", "stars"], with the time as a fourth name if
         there is one, or {"rating": "stars", "time": "seen"}.
-    levels : int or sequence, optional
-        The ordinal scale: 5 means 1..5. Without levels, values are real numbers.
+            levels : int or sequence, optional
+        The ordinal scale; 5 means 1..5. Without levels, values are real numbers.
     duplicates : {"error", "mean"}
         What to do when a user rated an item twice. On a scale of levels, "mean" takes the level nearest to
         the mean, and the lower one of two equally near levels. The time is that of the first rating.
     times : array, optional
-        When each rating was given: numbers, dates, or text of them. A long table with a column of times
-        (timestamp, date) brings them. Fits ignore times; `bf.split.holdout(by="time")` uses them.
+        The time of each rating: numbers, dates, or dates as text. By default the times are a column of the
+        long table (timestamp, date), if there is one. Fits ignore times; `bf.split.holdout(by="time")` uses
+        them.
     user_features, item_features : DataFrame, array or sparse matrix, optional
-        What is known of users and of items beside their ratings. A DataFrame is matched by its index; the
-        rows of an array are in the order of the labels. Columns of numbers are standardised. Booleans and
-        each category of text become columns of zeros and ones less their mean. Sparse matrices are taken
-        as they are. NaN stands at the mean of its column, as `fit.notes` say; a user with ratings but without
-        a row is refused. Users and items of the table that have no ratings become users and items too.
+        Further information on users and items. A DataFrame is matched by its index; the rows of an array are
+        in the order of the labels. Columns of numbers are standardised. Booleans and each category of text
+        become columns of zeros and ones minus their mean. Sparse matrices are not changed. NaN is replaced
+        by the mean of its column, and `fit.notes` says so. A user with ratings but without a row is an
+        error. Users and items that are only in the table become users and items without ratings.
 
     Notes
     -----
-    Labels are kept as they are and compared by what they read as: 7, 7.0 and "7" are one label, "007"
-    is another one. If all labels of an axis are whole numbers, they are sorted as numbers. So data
-    whose ids were read as text match a fit to data whose ids were numbers. The same holds for labels
-    of `Views` and `Tasks`, for files, predictions, comparisons, new rows and loaded fits.
+    Labels are kept as they are, and compared as text: 7, 7.0 and "7" are the same label, and "007" is
+    another one. If all labels of an axis are whole numbers, they are sorted as numbers. So data whose ids
+    were read as text match a fit to data whose ids were numbers. This is also so for labels of `Views` and
+    `Tasks`, and in files, predictions, comparisons, new rows and loaded fits.
 
     Examples
     --------
@@ -238,7 +239,7 @@ class Ratings(Container):
         return np.bincount(codes, minlength=n)
 
     def shares(self, parts: int) -> Any:
-        """{part: share}, of data of which each process holds no more than its shares; else None."""
+        """{part: share} for data of which each process has only its shares; otherwise None."""
         return None
 
     def frame(self) -> pd.DataFrame:
@@ -277,8 +278,8 @@ class Ratings(Container):
         return part
 
     def encoded(self, encodings: Mapping[str, Encoding], new: Sequence[str]) -> "Ratings":
-        """These ratings with features encoded as in training. The sides in `new` must have them; the rows of
-        the other side stand, so that its features are not needed."""
+        """These ratings with features encoded as in training. The sides in `new` must have features. The
+        rows of the other side do not change, so its features are not needed."""
         sides, designs = dict(self.host.features), {}
         for side, encoding in encodings.items():
             if side not in sides:
@@ -300,7 +301,7 @@ class Ratings(Container):
 
     def within(self, users: np.ndarray, items: np.ndarray) -> "Ratings | None":
         """The ratings of some users and items (their codes, in increasing order), without other users and
-        items; None where there are none."""
+        items; None if there are no such ratings."""
         code = [np.full(size, -1, np.int32) for size in self.shape]
         code[0][users], code[1][items] = np.arange(len(users)), np.arange(len(items))
         user, item = code[0][self.user], code[1][self.item]
@@ -311,12 +312,12 @@ class Ratings(Container):
         return self._part(*chosen, self.users[users], self.items[items], kept)
 
     def on(self, labels: pd.Index, side: str = "item") -> "Ratings":
-        """The same ratings with `labels` as items, or as users, which must include all of the ratings."""
+        """The same ratings with `labels` as items (or users); `labels` must include those of the ratings."""
         mine = self.items if side == "item" else self.users
         code = reading.positions_of(labels, mine)
         if (code < 0).any():
             new = reading.plain(mine[int(np.argmin(code))])
-            raise ValueError(f"Expected {side}s that training knew, got {new!r}")
+            raise ValueError(f"Expected {side}s of the training data, got {new!r}")
         if side == "item":
             chosen = (self.user, code[self.item].astype(np.int32), self.value, self.users, labels)
         else:

@@ -1,6 +1,6 @@
-"""Checks of user data: tables become labelled numbers, or an error names the row that is wrong.
+"""Checks of user data: tables become numbers with labels, or an error names the wrong row.
 
-Labels are compared by what they read as: 7, 7.0 and "7" are one label, "007" is another one.
+Labels are compared as text: 7, 7.0 and "7" are the same label, and "007" is another one.
 """
 
 import hashlib

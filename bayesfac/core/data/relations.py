@@ -54,22 +54,23 @@ class Kinds(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Relations(Ratings):
-    """Ratings beside other matrices about the same users, items, or what these are linked to.
+    """Ratings together with other matrices that share users, items or other labels.
 
-    Users x tags say what a user likes before the user has rated anything; items x words say the same of an
-    item. A cell that is not listed is missing in every matrix, never zero: list the zeros that are known.
+    For example, a matrix of users x tags has information on users without ratings, and a matrix of items x
+    words on items without ratings. A cell that is not listed is missing in every matrix, never zero. So list
+    the zeros that are known.
 
     Parameters
     ----------
     ratings : whatever `Ratings` reads
-        The matrix that fits predict, split and score. Its rows are users, its columns items.
-    matrices : mapping, optional
-        {name: (kind of rows, kind of columns, table)}: {"tags": ("user", "tag", frame)}. Kinds are "user",
-        "item" and others, which the matrices may share. A table is a long DataFrame with columns named as
-        the two kinds and one of values; a wide DataFrame; or whatever else `Ratings` reads, or Ratings, which
-        may have levels. A DataFrame of True and False has two levels.
-    columns, levels, duplicates
-        Of the ratings, as in `Ratings`; `duplicates` also of the other tables.
+        The matrix that is predicted, split and scored. Its rows are users, and its columns items.
+            matrices : mapping, optional
+        {name: (kind of rows, kind of columns, table)}, such as {"tags": ("user", "tag", frame)}. Kinds are
+        "user", "item" and others, which several matrices may share. A table is a long DataFrame with columns
+        named like the two kinds and one column of values; a wide DataFrame; any other input of `Ratings`; or
+        Ratings, which may have levels. A DataFrame of True and False has two levels.
+            columns, levels, duplicates
+        As in `Ratings`, for the ratings; `duplicates` also for the other tables.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Whether the rows of a query are rows of training: a label alone does not say so where rows are numbered."""
+"""Decide whether the rows of a query are training rows; labels that are only numbers do not show this."""
 
 import numpy as np
 import pandas as pd

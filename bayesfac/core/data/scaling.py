@@ -1,10 +1,10 @@
-"""Features in any scale: columns divided by their spread, dense ones centred, a constant added.
+"""Scale features: columns are divided by their spread, dense columns are centred, and a constant is added.
 
-The spread of a column is the root of the sum of (x - mean)^2 over the number of its stored cells. For
-a column without zeros this is the standard deviation; for a sparse one it is near the size of the
+The spread of a column is the root of: the sum of (x - mean)^2, divided by the number of its stored cells. For
+a column without zeros this is the standard deviation. For a sparse column it is near the size of the
 values that are not zero, so that rare words do not become large. A column with more stored cells than
-zeros is centred, which makes no sparse table dense. The training rows decide all of this. The scales are
-kept with the fit, and new rows are scaled by them.
+zeros is centred, which makes no sparse table dense. All scales are computed from the training rows. They are
+stored with the fit and used for new rows.
 """
 
 from dataclasses import replace

@@ -33,20 +33,20 @@ class TasksFrame(HostParts):
 
 @jax.tree_util.register_pytree_node_class
 class Tasks(Container):
-    """Rows of several tasks with several views; some of the rows have labels.
+    """Rows of several tasks, with features in several views; some of the rows have labels.
 
     Parameters
     ----------
     views : mapping, Views, list or matrix
-        task -> {view -> matrix (dense, scipy sparse or DataFrame)}, where a task may lack a view. For one
-        task, or with `task`: all rows together, in any form that `Views` takes. Zeros need not be stored.
+        {task: {view: matrix (dense, scipy sparse or DataFrame)}}; a task may lack a view. For one task, or
+        with `task`, pass all rows together in any form that `Views` takes. Zeros need not be stored.
     labels : mapping or matrix, optional
-        task -> rows x labels, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN is
+        {task: rows x labels}, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN is
         unlabelled, and so are all rows of a task that is not listed. Single cells may be NaN (for `leml`).
-    task : sequence, optional
-        The task of every row, where `views` holds all rows together.
-    clusters : mapping, optional
-        name -> similar tasks; clusters may overlap (`heres` uses them).
+            task : sequence, optional
+        The task of every row, if `views` has all rows together.
+            clusters : mapping, optional
+        {name: similar tasks}; clusters may overlap (`heres` uses them).
     constant : bool
         Whether to add a feature of ones, an intercept, to every view. New rows need it too.
 
@@ -125,7 +125,7 @@ class Tasks(Container):
     def pieces(
         self, tables: Mapping[str, sp.csr_matrix], wanted: Any = None, known: Any = None
     ) -> dict[Any, Piece]:
-        """{task: its `wanted` rows of these tables, with labels if `known`}, without views that it lacks."""
+        """{task: its `wanted` rows of these tables, with labels if `known`}, without missing views."""
         found, present, labelled = {}, self.host.present, self.labelled if known is None else known
         for i, (task, at) in enumerate(zip(self.tasks, self.bounds, strict=True)):
             here = at if wanted is None else wanted[self.task[wanted] == i]
@@ -231,7 +231,7 @@ class Tasks(Container):
         return [part for part in found if part[1].start < part[1].stop]
 
     def seen(self, block: str, table: jax.Array) -> jax.Array:
-        """The table with zeros in the rows that lack the block."""
+        """The table, with zeros in the rows that do not have the block."""
         found = jnp.zeros_like(table)
         for _, at in self.spans(block):
             found = found.at[at].set(table[at])
@@ -244,7 +244,7 @@ class Tasks(Container):
 
     @property
     def had(self) -> np.ndarray:
-        """Which labels some row has."""
+        """Which labels at least one row has."""
         col = np.asarray(self.cells[LABELS].col)[self.known]
         return np.bincount(col, minlength=len(self.labels)) > 0
 
@@ -318,8 +318,8 @@ class Tasks(Container):
         return {"row": self.rows, "task": self.tasks, **features}
 
     def take(self, rows: Any, labelled: Any = None) -> "Tasks":
-        """Some of the rows (positions or a mask). `labelled`, a mask over all rows, says whose labels stay;
-        default all labels. Tasks without rows are dropped, also from clusters."""
+        """Some of the rows (positions or a mask). Rows outside the mask `labelled` lose their labels; by
+        default all labels stay. Tasks without rows are dropped, also from clusters."""
         wanted = np.sort(np.arange(self.n_rows)[reading.positions(rows)])
         mask = np.ones(self.n_rows, bool) if labelled is None else np.asarray(labelled)
         if mask.dtype != bool or mask.shape != (self.n_rows,):
@@ -334,7 +334,7 @@ class Tasks(Container):
         return self._with(pieces, {name: tasks for name, tasks in kept.items() if tasks})
 
     def _with(self, pieces: Mapping[Any, Piece], clusters: Mapping[str, list[Any]]) -> "Tasks":
-        """These pieces, with the columns, their scales and the name of these data."""
+        """Tasks from these pieces, with the columns, scales and name of these data."""
         made = Tasks.of_pieces(pieces, self.host.features, clusters)
         made.host = replace(made.host, scales=self.host.scales, name=self.name)
         return made

@@ -33,16 +33,16 @@ class Frame:
 class Tensor(Container):
     """Observed cells with three or more labels each (user, item, time; assay, drug, target) and a value.
 
-    A cell that is not listed is missing, never zero. Each kind of label is a mode of the tensor.
+    A cell that is not listed is missing, never zero. Each kind of label is called a mode of the tensor.
 
     Parameters
     ----------
     data : DataFrame, array or sequence of arrays
-        A long table with one column for each mode and one with values, called value, rating, score or
-        alike; all other columns are modes. A dense array of three or more dimensions, with NaN in unobserved
-        cells. Arrays of labels, one for each mode, then the values: `Tensor(users, items, times, values)`.
-    columns : sequence of column names or mapping, optional
-        Which columns of a table are modes, in this order, and which is the value, as the last:
+        One of these forms: a long table with a column of values (value, rating, score, ...), in which every
+        other column is a mode; a dense array of three or more dimensions, with NaN in unobserved cells;
+        or arrays of labels, one for each mode, and then the values: `Tensor(users, items, times, values)`.
+            columns : sequence of column names or mapping, optional
+        The names of the columns of the modes, and as the last name that of the values:
         ["assay", "drug", "target", "ic50"]. Other columns are left out. Or {mode: column, "value": column}.
     modes : sequence of mode names, optional
         The names of the modes of arrays: ["user", "item", "time"]; by default mode_1, mode_2, ...

@@ -27,18 +27,19 @@ class ViewsFrame(HostParts):
 
 @jax.tree_util.register_pytree_node_class
 class Views(Container):
-    """Several matrices over the same rows, without missing cells.
+    """Several matrices (views) with the same rows, without missing cells.
 
     Parameters
     ----------
     data : mapping, list or matrix
-        name -> matrix (dense, scipy sparse or DataFrame). The views of a list are called view0, view1, ...;
-        a single matrix is one view, "x". Zeros need not be stored. NaN is an error.
-    rows : sequence, optional
-        Labels of the rows; default those of the first DataFrame, else 0, 1, ...
-    graphs : mapping, optional
-        name -> sparse rows x rows matrix of weights: citations, co-authors, neighbours. Methods that need
-        graphs use these; without any they connect each row to its nearest neighbours in every view.
+        {name: matrix (dense, scipy sparse or DataFrame)}. The views of a list get the names view0, view1, ...
+        A single matrix is one view, "x". Zeros need not be stored. NaN is an error.
+            rows : sequence, optional
+        Labels of the rows; by default those of the first DataFrame, or 0, 1, ...
+            graphs : mapping, optional
+        {name: sparse rows x rows matrix of weights}, such as citations, co-authors or neighbours. Methods
+        that need graphs use these. Without any, they connect each row to its nearest neighbours in every
+        view.
 
     Examples
     --------
@@ -190,7 +191,7 @@ class Views(Container):
         return drawn
 
     def batch(self, key: jax.Array, size: int) -> tuple["Views", dict[str, float]]:
-        """About `size` random cells, in proportion to the views' sizes, and the weight of each, by site."""
+        """About `size` random cells, in proportion to the sizes of the views, and their weights, by site."""
         stored = {name: len(y) for name, y in self.y.items()}
         cells, y, weight = {}, {}, {}
         for name, sub in zip(stored, jax.random.split(key, len(stored)), strict=True):

@@ -1,1 +1,1 @@
-"""Distributions that NumPyro lacks, and losses."""
+"""Distributions that NumPyro does not have, and losses."""

@@ -1,7 +1,7 @@
-"""Laws of parameters in variational Bayes, and their expectations.
+"""Distributions of parameters in variational Bayes, and their expectations.
 
-A belief about a site is a mapping: {mean, cov} of normal rows, {mean, var} of independent normals, {shape,
-rate} of a Wishart or a gamma law, {conc} of Dirichlet rows.
+A belief is the distribution of a site, as a mapping of its parameters: {mean, cov} of normal rows, {mean,
+var} of independent normals, {shape, rate} of a Wishart or a gamma distribution, {conc} of Dirichlet rows.
 """
 
 from typing import Any

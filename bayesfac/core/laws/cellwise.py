@@ -1,4 +1,4 @@
-"""The base class of laws of a whole table that can be taken apart cell by cell."""
+"""The base class of distributions of a whole table whose log probability is a sum over cells."""
 
 import jax
 import numpyro.distributions as dist

@@ -1,4 +1,4 @@
-"""Laws of whole tables of counts, whose zeros are not listed, and of the sites of Poisson factors."""
+"""Distributions of whole tables of counts, whose zeros are not listed, and of Poisson factors."""
 
 from typing import Any, NamedTuple
 

@@ -1,9 +1,9 @@
-"""Thresholds that all rows share: a cumulative probit law of levels, in free coordinates.
+"""Thresholds that all rows share: a cumulative probit model of levels, in unconstrained coordinates.
 
     P(y <= r) = Phi(theta_r - x),   t = (theta_1, log(theta_2 - theta_1), ...),   t ~ N(c, 1)
 
-with c such that the prior's thresholds are one apart about zero. There is no Jacobian, because the
-coordinates t themselves are the parameter.
+with c such that the thresholds of the prior have distance one and are centred at zero. There is no Jacobian,
+because the coordinates t themselves are the parameter.
 """
 
 import jax

@@ -1,12 +1,13 @@
-"""The variational law of Dirichlet rows whose products are the probabilities of what was seen.
+"""The variational distribution of Dirichlet rows whose products are the probabilities of the data.
 
-Cells have probabilities P_c = sum_z prod of one share from each table (P(w|x) = sum_z A_xz C_zw), and weights
-n_c. With z of each cell at its best given the laws of the tables, its shares are those of products of
+Cells have probabilities P_c = sum_z prod of one share from each table (P(w|x) = sum_z A_xz C_zw), and
+weights n_c. Given the distributions of the tables, the best distribution of z in each cell is proportional
+to products of
 
     exp E log A,   so that   ELBO = sum_c n_c log P_c(exp E log) + log prior(exp E log) + entropies,
-    conc = 1 + the slopes of both terms in E log A.
+    conc = 1 + the derivatives of both terms in E log A.
 
-The slopes of the first term are the expected counts of z; those of a Dirichlet prior are its a - 1.
+The derivatives of the first term are the expected counts of z; those of a Dirichlet prior are its a - 1.
 """
 
 from collections.abc import Callable

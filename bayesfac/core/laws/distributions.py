@@ -1,4 +1,4 @@
-"""Full conditionals that NumPyro lacks: Gaussian rows of a factor, and the inverse Gaussian."""
+"""Conditional distributions that NumPyro does not have: Gaussian rows of a factor, the inverse Gaussian."""
 
 from typing import Any
 

@@ -1,15 +1,15 @@
-"""The variational law of the link from features to the rows of a factor, see `links.py`.
+"""The variational distribution of the link matrix from features to the rows of a factor; see `links.py`.
 
-Given the expectations of the rows R (n x K, less mu), of their precision L and of ridge, the best law of B is
-matrix normal:
+Given the expectations of the rows R (n x K, minus mu), of their precision L and of ridge, the best
+distribution of B is matrix normal:
 
     E B = A^-1 X'E[R],   A = X'X + E[ridge] I,   covariances A^-1 of features and E[L]^-1 of components
 
-Of a sparse X, A^-1 would fill memory. There features are independent in q too, with the diagonal of A as
-their precisions, and E B is the same.
+For a sparse X, A^-1 would be too large for the memory. Then features are also independent in q, with the
+diagonal of A as their precisions, and E B is the same.
 
-A belief about B is {mean, features_cov, components_cov}; where features are independent, `features_cov` has
-the variances alone.
+A belief about B is {mean, features_cov, components_cov}. If features are independent, `features_cov` has only
+the variances.
 """
 
 from typing import Any

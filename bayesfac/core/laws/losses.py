@@ -1,4 +1,4 @@
-"""Margin losses of Kumar's thesis, Hyderabad 2018 (eq. 2.2-2.8, 4.2); binary losses with their slopes.
+"""Margin losses of Kumar's thesis, Hyderabad 2018 (eq. 2.2-2.8, 4.2); binary losses with derivatives.
 
 Binary losses are functions of the margin z = y x. Two constructions turn a binary loss h into an ordinal
 loss, with thresholds theta_1..theta_{R-1} between the R levels; with T_r = +1 where r >= y and -1 where

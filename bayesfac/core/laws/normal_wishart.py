@@ -1,7 +1,8 @@
-"""Normal-Wishart laws of the rows of a factor, as in Bayesian matrix factorization.
+"""Normal-Wishart priors of the rows of a factor, as in Bayesian matrix factorization.
 
-Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file has the
-energy and the conditionals of one factor, their modes, and a draw of the scale of one factor against another.
+Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file has
+the energy (minus the log density) and the conditionals of one factor, their modes, and a draw of the
+relative scale of two factors.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Linear response: how much wider predictions are than rows that are independent of one another say."""
+"""Linear response: how much wider predictions are than they would be if rows were independent."""
 
 from collections.abc import Callable
 from typing import Any

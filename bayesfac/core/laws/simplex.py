@@ -1,4 +1,4 @@
-"""Laws of rows of probabilities that NumPyro lacks."""
+"""Distributions of rows of probabilities that NumPyro does not have."""
 
 import math
 from typing import Any

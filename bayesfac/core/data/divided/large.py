@@ -1,7 +1,7 @@
-"""Ratings of which each process holds a share: the cells of the rows that its devices draw.
+"""Ratings of which each process has only a share: the cells of the rows that its devices draw.
 
-What the parts of the program ask of all ratings is known: labels, numbers of ratings, mean and spread.
-`piles.py` deals ratings to processes.
+Every process knows the labels, the numbers of ratings, the mean and the spread of all ratings. `piles.py`
+distributes the ratings to processes.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""Data whose rows are divided among devices: each holds the cells and the parameters of its rows.
+"""Data whose rows are divided among devices: each device has the cells and the parameters of its rows.
 
-No column is divided: what a device finds for columns is a sum over its rows, and these sums are added up.
-Derivatives go the same ways back: the slope in a sum of all devices is that in each of its parts, and slopes
-in the parameters of columns are added up.
+Columns are not divided: a device computes a sum over its rows for each column, and the sums of all devices
+are added. For derivatives this means: the gradient with respect to a sum over devices is also the gradient
+with respect to each of its parts, and gradients in the parameters of columns are added.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Blocks of ratings are dealt to the processes that draw their rows, so that they are never all in one place.
+"""Distribute blocks of ratings to the processes that draw their rows; no process has all ratings.
 
-A process sees every block, keeps the cells of the rows that its devices draw, and forgets the block.
+A process reads every block, and keeps only the cells of the rows that its devices draw.
 """
 
 import hashlib

@@ -1,8 +1,9 @@
-"""The rows of both sides divided among devices, of one process or of several.
+"""Divide the rows of users and of items among devices, of one process or of several.
 
-Every device holds all factors, and the cells of the rows that it draws: each cell stands in the share of its
-row and in that of its column. Rows are dealt by their number of cells, so that all devices have equally many
-rows and about as many cells. What a device draws is gathered by all, and sums over cells are added up.
+Every device has all factors, and the cells of the rows that it draws. So each cell is in the share of its row
+and in the share of its column. Rows are distributed by their numbers of cells, so that all devices have
+equally many rows and about equally many cells. All devices gather the rows that each device draws, and sums
+over cells are added.
 """
 
 from collections.abc import Callable
