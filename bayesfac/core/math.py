@@ -16,9 +16,9 @@ from bayesfac.core.kernels import sparse
 
 
 def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | OwnRows | Query | Grid) -> jax.Array:
-    """u_i . v_j at the given cells, the whole block for a Grid; rows numbered -1 (unknown) count as 0.
+    """u_i . v_j at the given cells, or in the whole block for a Grid; rows numbered -1 (unknown) are 0.
 
-    For the cells of own rows, U has the own rows only.
+    For cells of the type `OwnRows`, U has only the rows of this device.
     """
     if isinstance(cells, Cells):
         return _cell_dots(cells, U, V)
@@ -34,17 +34,17 @@ def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | OwnRows | Query | G
 
 
 def total(values: jax.Array, cells: Cells | Share | OwnRows) -> jax.Array:
-    """The sum over all observed cells, also those of other devices where the data are divided."""
+    """The sum over all observed cells, including those of other devices if the data are divided."""
     return cells.total(values) if isinstance(cells, Share | OwnRows) else jnp.sum(values)
 
 
 def real_cells(cells: Cells | OwnRows) -> jax.Array | None:
-    """1 for each cell, 0 for cells that only fill up a share; None where there are none of these."""
+    """1 for each cell, and 0 for cells that only fill up a share; None if there are no such cells."""
     return cells.weight if isinstance(cells, OwnRows) else None
 
 
 def total_of_rows(table: jax.Array, cells: Cells | OwnRows) -> jax.Array:
-    """The sum over a table with a row for each row of the cells, also those of other devices."""
+    """The sum over a table that has a row for each row of the cells, including those of other devices."""
     return cells.total_of_rows(table) if isinstance(cells, OwnRows) else jnp.sum(table)
 
 
@@ -54,7 +54,7 @@ def normals(key: jax.Array, shape: tuple[int, ...], dtype: Any = None) -> jax.Ar
 
 
 def normals_of_rows(key: jax.Array, rows: jax.Array, K: int, dtype: Any) -> jax.Array:
-    """The numbers of `normals(key, (n, K), dtype)` for some rows, where n K is below 2^32."""
+    """The numbers of `normals(key, (n, K), dtype)` in some rows; n K must be below 2^32."""
     place = rows[:, None].astype(jnp.uint32) * np.uint32(K) + jnp.arange(K, dtype=jnp.uint32)
     least = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype))
     uniform = uniforms_at(key, jnp.zeros_like(place), place, dtype) * (1 - least) + least
@@ -62,10 +62,10 @@ def normals_of_rows(key: jax.Array, rows: jax.Array, K: int, dtype: Any) -> jax.
 
 
 def uniforms_at(key: jax.Array, high: jax.Array, low: jax.Array, dtype: Any) -> jax.Array:
-    """A number of [0, 1) for every pair of words of 32 bits: the same for equal pairs, wherever they stand.
+    """A number in [0, 1) for every pair of words of 32 bits; equal pairs give the same number.
 
-    JAX makes the numbers of a table in the same way from their places in the table: the cipher Threefry gives
-    the bits, and the first of these are the fraction of a number from 1 to 2.
+    JAX makes the random numbers of a table from their places in the table in the same way: the cipher
+    Threefry gives the bits, and the first bits are the fraction of a number from 1 to 2.
     """
     words = jnp.concatenate([word.astype(jnp.uint32).ravel() for word in (high, low)])
     high_bits, low_bits = jnp.split(threefry_2x32(tuple(jax.random.key_data(key)), words), 2)
@@ -91,13 +91,13 @@ def _as_one_row(draw: Callable, key: jax.Array, shape: tuple[int, ...], dtype: A
 
 
 def pick(table: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
-    """The rows of a table with these numbers; zeros where the number is -1."""
+    """The rows of a table with these numbers; a row of zeros for the number -1."""
     known = jnp.reshape(jnp.asarray(index) >= 0, (-1,) + (1,) * (table.ndim - 1))
     return jnp.where(known, table[index], 0)
 
 
 def entries(table: jax.Array, query: Query | Grid) -> jax.Array:
-    """The entries of the query, the whole block for a Grid; zero where a row or column is unknown (-1)."""
+    """The entries of the query, or the whole block for a Grid; zero if a row or column is unknown (-1)."""
     if isinstance(query, Grid):
         return table[jnp.asarray(query.row)][:, jnp.asarray(query.col)]
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
@@ -110,7 +110,7 @@ def _cell_dots(cells: Cells, U: jax.Array, V: jax.Array) -> jax.Array:
 
 
 def _backward(residuals: tuple, slope: jax.Array) -> tuple[None, jax.Array, jax.Array]:
-    # the gradient of a loss on the observed cells, by sorted sums in place of an unsorted scatter
+    # the gradient of a loss on the observed cells, by sorted sums instead of an unsorted scatter
     cells, U, V = residuals
     return None, sparse.spread(cells.by_row, slope, V), sparse.spread(cells.by_col, slope, U)
 
@@ -121,7 +121,7 @@ _cell_dots.defvjp(lambda *kept: (sparse.dots(*kept), kept), _backward)
 def row_sums(rows: Rows | Share, values: jax.Array) -> jax.Array:
     """Sums over the observed cells of every row; `values` is row-major, with any trailing axes.
 
-    For a share, values are those of its cells, and the rows are gathered from all devices.
+    For a `Share`, the values are those of its cells, and the rows are gathered from all devices.
     """
     if isinstance(rows, Share):
         real = jnp.arange(len(values)) < rows.mine.ptr[-1]
@@ -145,14 +145,15 @@ def normalise(table: jax.Array, fallback: jax.Array) -> jax.Array:
 
 
 def edge(data: Any) -> float:
-    """About the largest singular value of noise: a table with independent numbers of variance 1 at the cells
-    of the data, and zeros elsewhere."""
+    """About the largest singular value of a table of noise, which has independent numbers of variance 1 at
+    the cells of the data, and zeros elsewhere."""
     return sum((len(data) / n) ** 0.5 for n in data.shape)
 
 
 def shared_subspace(heavy: Any, light: Any, r: int, xp: Any = jnp) -> tuple[Any, Any]:
-    """LS-ML's closed form: the weights heavy + (light - heavy) Q Q', and Q, from ridge regressions with a
-    heavy and a light penalty (features x labels): Q is the first r eigenvectors of heavy' light."""
+    """The closed form of LS-ML: the weights heavy + (light - heavy) Q Q', and Q. `heavy` and `light` are
+    ridge regressions with a heavy and a light penalty (features x labels). Q has the first r eigenvectors of
+    heavy' light."""
     Q = xp.linalg.eigh(heavy.T @ light)[1][:, ::-1][:, :r]
     return heavy + (light - heavy) @ Q @ Q.T, Q
 
@@ -168,15 +169,17 @@ def lowered(
 
 
 def safe_log(x: jax.Array) -> jax.Array:
-    """log x, with the smallest positive number in place of zero, so that 0 log 0 is 0."""
+    """log x, with the smallest positive number instead of zero, so that 0 log 0 is 0."""
     return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
 def apart(new: jax.Array, compute: Callable[[jax.Array], Any], known: Any, together: int) -> Any:
-    """`known`, a tree of tables with one row for each cell, where rows of `new` cells come from `compute`.
+    """`known`, a tree of tables with one row for each cell, with the rows of `new` cells replaced by
+    `compute`.
 
-    `compute` takes the places of so many new cells at a time, as work on them may be far more than on known
-    cells, and they are few as a rule. Places after the last new cell are `len(new)`, which is no cell.
+    `compute` takes the places of `together` new cells at a time, because new cells may need far more work
+    than known cells, and usually there are few. Places after the last new cell are `len(new)`, which is no
+    cell.
     """
     if not (n := len(new)):
         return known
@@ -195,7 +198,7 @@ def apart(new: jax.Array, compute: Callable[[jax.Array], Any], known: Any, toget
     return jax.lax.cond(jnp.any(new), replaced, lambda: known)
 
 
-TOGETHER = 512  # cells with a new user or item, of which `bilinear` computes so many at a time
+TOGETHER = 512  # the number of cells with a new user or item that `bilinear` computes at a time
 
 
 def bilinear(
@@ -203,8 +206,8 @@ def bilinear(
 ) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of u . v; a user or item without training data is a draw from its prior.
 
-    `user` and `item` are (mean, covariance) of the priors, where a mean may be a table with one row for each
-    label without training data (`Query`). The variance of a known pair is zero.
+    `user` and `item` are (mean, covariance) of the priors. A mean may be a table with one row for each label
+    without training data (`Query`). The variance of a known pair is zero.
     """
     if isinstance(query, Grid):
         return inner(U, V, query), jnp.zeros((), U.dtype)
@@ -234,8 +237,8 @@ def products(
 ) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
     """u . v at the query, and draws of it.
 
-    `user` and `item` are as in `bilinear`. The draw for a standard normal point of 1 + K coordinates is that
-    of the prior: u . v is normal where one side is new, and normal given u where both are.
+    `user` and `item` are as in `bilinear`. A standard normal point of 1 + K coordinates is turned into a
+    draw from the prior: u . v is normal if the user or the item is new, and normal given u if both are new.
     """
     mean, variance = bilinear(U, V, query, user, item)
     if isinstance(query, Grid):
@@ -276,8 +279,9 @@ def metropolis(
 def factor(P: jax.Array) -> jax.Array:
     """The Cholesky factor of a positive definite matrix.
 
-    Where rounding makes the factorisation fail, a ridge is added and reported by `events.tell`: the first of
-    r, 10 r, 100 r, ... that succeeds, with r the rounding error of the matrix.
+    If the factorisation fails because of rounding, a ridge is added to the diagonal and reported by
+    `events.tell`. It is the first of r, 10 r, 100 r, ... that succeeds, where r is the rounding error of the
+    matrix.
 
     >>> bool(jnp.isfinite(factor(jnp.ones((3, 3)))).all())
     True
@@ -305,8 +309,8 @@ def _ridged(P: jax.Array, L: jax.Array) -> jax.Array:
 def crps_of_sample(draws: np.ndarray, value: np.ndarray) -> np.ndarray:
     """The continuous ranked probability score E|X - y| - E|X - X'| / 2 of draws (draw, ...) at `value`.
 
-    The second mean runs over the m (m - 1) pairs of distinct draws, not all m^2: the score is that of the
-    law that the draws come from, without bias ("fair": Ferro 2014). One draw is a point: |x - y|.
+    The second mean is over the m (m - 1) pairs of distinct draws, not over all m^2. So the score is an
+    unbiased estimate for the distribution of the draws ("fair": Ferro 2014). One draw is a point: |x - y|.
     """
     return crps_of_sorted(np.sort(draws, axis=0), value)
 

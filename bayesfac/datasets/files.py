@@ -1,7 +1,7 @@
-"""A user's own file -> Ratings or Views: CSV, TSV (also .gz or .zip), parquet or NPZ.
+"""Read Ratings or Views from a user's own file: CSV, TSV (also .gz or .zip), parquet or NPZ.
 
-The text "NA" is a label, not a missing value. Blanks around a label of a text file are dropped. A column
-of labels that are all whole numbers becomes numbers. Error messages name the line of the file.
+The text "NA" is a label, not a missing value. Blanks around a label of a text file are dropped. If all labels
+of a column are whole numbers, they become numbers. Error messages name the line of the file.
 """
 
 import gzip
@@ -61,12 +61,12 @@ def read(
     levels, duplicates
         As for `Ratings`; `duplicates` also for a cell of a long table of views.
     bad : {"error", "skip"}
-        Rows without a label or a finite number raise an error, or are skipped with a warning. A number
-        that is not in `levels` is always an error.
+        What to do with rows without a label or a finite number: raise an error, or skip them with a warning.
+        A number that is not in `levels` is always an error.
     ids : mapping, optional
-        The type of a column's labels of a text file, `int` or `str`, as {"user": str}; by default `int` if
-        all labels are whole numbers. Labels match whatever their type: see `Ratings`. Blanks before
-        and after a label are dropped from text files; Parquet and NPZ keep them.
+        The type of the labels in a column of a text file, `int` or `str`, as {"user": str}. The default is
+        `int` if all labels are whole numbers. Labels of both types match: see `Ratings`. Blanks before and
+        after a label are dropped in text files, and kept in Parquet and NPZ files.
     decimal : {".", ","}
         The decimal sign of a text file. With "," columns are separated by a semicolon or a tab.
 
@@ -129,7 +129,7 @@ def read_pairs(
     columns: Columns | None = None,
     ids: Mapping[str, type] | None = None,
 ) -> pd.DataFrame:
-    r"""Read the pairs (user, item) of a file, to predict their ratings; other columns are left aside.
+    r"""Read the pairs (user, item) of a file, to predict their ratings; other columns are ignored.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
-HALF = 0.5  # the cut where the training rows chose none
+HALF = 0.5  # the cut if the training rows chose none
 CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
@@ -33,17 +33,17 @@ def check(data: Tasks, gaps: bool = False) -> None:
 
 
 def count(data: Tasks, signs: bool = False) -> int:
-    """How many labels some row has, at least 1: default sizes count no others.
+    """The number of labels that occur in at least one row, and at least 1; default sizes depend on it.
 
-    With `signs` all others count as one: scores that must be below zero in all rows need a direction.
+    With `signs` all labels that never occur count as one, because their negative scores need a direction.
     """
     return max(1, int(data.had.sum()) + (signs and not data.had.all()))
 
 
 class Clipped(Levels):
-    """A binary label whose probability is `score`, clipped; rankings compare `score`, which has no ties.
+    """A binary label whose probability is the clipped `score`; rankings use `score`, which has no ties.
 
-    The label is predicted where `score` is above `cut`.
+    The label is predicted if `score` is above `cut`.
     """
 
     pytree_data_fields = ("score",)
@@ -58,21 +58,21 @@ class Clipped(Levels):
 def of_labels(
     score: jax.Array, binary: bool, variance: Any, cut: float | None = None
 ) -> dist.Distribution:
-    """The law of a label whose mean is `score`: Bernoulli for binary labels, else normal with `variance`."""
+    """The distribution of a label with mean `score`: Bernoulli, or normal with `variance` if not binary."""
     if binary:
         return Clipped(score, HALF if cut is None else cut)
     return dist.Normal(score, jnp.sqrt(variance))
 
 
 def of_odds(score: jax.Array, cut: float | None = None) -> dist.Distribution:
-    """The law of a binary label with log odds `score`."""
+    """The distribution of a binary label with log odds `score`."""
     log_p = jnp.stack([jax.nn.log_sigmoid(-score), jax.nn.log_sigmoid(score)], -1)
     above = jax.nn.sigmoid(score) > (HALF if cut is None else cut)
     return Levels((0.0, 1.0), log_p, above.astype(int))
 
 
 def checked_cut(cut: float | None) -> float:
-    """The score above which a label is predicted; one half if nothing chose it."""
+    """The score above which a label is predicted; one half if `cut` is None."""
     if cut is None:
         return HALF
     if not isinstance(cut, int | float) or not CERTAIN < cut < 1 - CERTAIN:
@@ -89,8 +89,8 @@ def cut_of(hyper: Any) -> float:
 def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
     """The cut of the scores with the largest micro-F1, halfway between two scores.
 
-    `score` are predictions of rows that took no part in the fit that predicts them: scores of training
-    rows are too good, and their best cut is not that of new rows.
+    `score` must come from a fit that did not use these rows: scores of training rows are too good, and the
+    best cut for them is not the best cut for new rows.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
-    """The prior of a factor F whose energy is ridge |F|^2; improper and flat where ridge is 0."""
+    """The prior of a factor F with the energy ridge |F|^2; improper and flat if ridge is 0."""
     if ridge == 0:
         return dist.ImproperUniform(dist.constraints.real_matrix, (), (rows, columns))
     return dist.Normal(0, (2 * ridge) ** -0.5).expand((rows, columns)).to_event(2)

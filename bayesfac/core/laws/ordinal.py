@@ -17,7 +17,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.divided.large import Summary
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
-POINTS = 256  # at which levels are averaged over the prior of a new user or item
+POINTS = 256  # the number of points in averages over the prior of a new user or item
 TOGETHER = 64  # cells with a new user or item that are averaged at a time
 
 
@@ -47,7 +47,7 @@ def levelled(data: Any, hyper: Any, name: str) -> Any:
 
 
 def codes(data: Any) -> jax.Array:
-    """The number of each observed cell's level, counted from 0."""
+    """The level of each observed cell, as a number counted from 0."""
     return level_codes(data.y, data.levels)
 
 
@@ -75,7 +75,7 @@ def thresholds_at(theta: jax.Array, query: Query | Grid, new: Any = None) -> jax
 
 
 def edges(theta: jax.Array) -> jax.Array:
-    """The thresholds with -inf before and inf after them: level c lies between entries c and c + 1."""
+    """The thresholds with -inf before and inf after them; level c is between entries c and c + 1."""
     ends = jnp.full((*theta.shape[:-1], 1), jnp.inf, theta.dtype)
     return jnp.concatenate([-ends, theta, ends], -1)
 
@@ -155,10 +155,10 @@ def log_between(low: jax.Array, high: jax.Array, link: str) -> jax.Array:
 
 
 class Between(dist.Distribution):
-    """A normal of mean x and sd 1 truncated to (low, high): the latent value of an ordinal level.
+    """A normal with mean x and sd 1 truncated to (low, high): the latent value of an ordinal level.
 
-    With `cells`, each random number belongs to the row and the column of a cell: a device that has some of
-    the cells draws for these what a device with all cells draws.
+    With `cells`, each random number depends only on the row and the column of its cell. So a device that has
+    some of the cells draws the same numbers for them as a device with all cells.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -207,10 +207,11 @@ def averaged(
 ) -> Levels:
     """The levels of all cells: those of a new user or item are averaged over the prior.
 
-    `law(cells)` has the levels of cells whose user and item are known, and a function of a standard normal
-    point with `dim` coordinates: the levels at a draw of new users and items. The average over such points
-    takes hundreds of times as long, so that the new cells are taken out, `TOGETHER` of them at a time. Known
-    cells have `choice`; for new ones the choice is the median of the average.
+    `law(cells)` returns the levels of cells whose user and item are known, and a function that returns the
+    levels for a draw of new users and items, given a standard normal point with `dim` coordinates. The
+    average over such points takes hundreds of times as long. So new cells are computed separately,
+    `TOGETHER` of them at a time. Known cells have `choice`; for new cells the choice is the median of the
+    average.
     """
     exact, _ = law(query)
     choice = exact.choice if choice is None else choice
