@@ -127,9 +127,8 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
         "files": files,
     }
     card = model_card(fit, thin, dtype)
-    (folder / "model_card.md").write_text(
-        card, encoding="utf-8"
-    )  # without a digest: users may edit it
+    # the card has no digest, so that users may edit it
+    (folder / "model_card.md").write_text(card, encoding="utf-8")
     plain = json.loads(json.dumps(header, default=_plain_setting))
     with atomic(folder / "header.json") as part:
         part.write_text(json.dumps({**plain, "sha256": _seal(plain)}, indent=1), encoding="utf-8")
