@@ -22,26 +22,71 @@ the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A
 the topics.
 """
 
-import jax
+from typing import Any, NamedTuple
 
+import jax
+import numpyro
+import numpyro.distributions as dist
+
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views, concatenated, linked
 from bayesfac.core.method import Method, register
+from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
 from bayesfac.models.topics import _words as topics
-from bayesfac.models.topics import ltm
 from bayesfac.models.topics._words import Params
-from bayesfac.models.topics.ltm import Hyper
+
+
+class Hyper(NamedTuple):
+    n_components: int = 10
+    penalty: float | None = None  # lambda; None: by the odds for neighbours
+    divergence: str = "squared"  # or "kl"
+    neighbours: int = 5
+    metric: str = "euclidean"  # or "cosine"
+    scale: str = "complement"  # or "none", "rows", "minmax", "unit"
+    start: str = "best"  # "best", "spectral", "kmeans" or "random"
+    a: float = 1.0
+    c: float = 1.0
 
 
 def prepare(data: Views, hyper: Hyper) -> Hyper:
-    return starts.settled(data, hyper, ready, ltm.update, ltm.objective)
+    return starts.settled(data, hyper, ready, update, objective)
 
 
 def ready(data: Views, hyper: Hyper) -> Views:
-    """One view with the features of all views, and a graph."""
     data = concatenated(starts.scaled(data, hyper.scale))
     return linked(data, hyper.neighbours, hyper.metric)
+
+
+def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
+    return starts.chosen(key, data, hyper, starts.start_one_view, update, objective)
+
+
+def objective(p: Params, data: Views, hyper: Hyper) -> jax.Array:
+    return topics.misfit(p, data, hyper) + smooth.penalty(p.A, data.graphs, hyper)
+
+
+def update(p: Params, data: Views, hyper: Hyper) -> Params:
+    """EM for C, and a smoothed step for A, from the same posterior P(z|d, w)."""
+    V, C = topics.em(p, data, hyper)
+    return Params(smooth.smooth_rows(p.A, V, data.graphs, hyper), C)
+
+
+def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
+    """A | C, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    words = splitting.conditional_A(p, data, hyper, parts)
+    return smooth.rows(p.A, words, data.graphs, hyper)
+
+
+def model(data: Views, hyper: Hyper) -> None:
+    A = topics.sample_rows("A", "row", data.n_rows, hyper.n_components, hyper.a)
+    numpyro.factor("graph", -smooth.penalty(A, data.graphs, hyper))
+    topics.sample_view(A, data, hyper)
+
+
+def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
+    return topics.predict_words(p.A, p.C.T, query)
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
@@ -55,9 +100,9 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 # fmt: off
 METHOD = register(Method(
     name="concat_ltm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
-    init=ltm.init, objective=ltm.objective, model=ltm.model, predict=ltm.predict, example=example,
-    update=ltm.update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    conditionals={"A": ltm.conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
+    init=init, objective=objective, model=model, predict=predict, example=example,
+    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
+    conditionals={"A": conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
     gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,
 ))
 # fmt: on
