@@ -1,10 +1,12 @@
 """Transformers, which return factors of rows, for matrices with missing cells and for views."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from sklearn.base import (
     BaseEstimator,
@@ -17,6 +19,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bayesfac import split
+from bayesfac.api import Fit
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
@@ -95,10 +98,32 @@ class NewRows(Rows):
     def transform(self, X: Any) -> np.ndarray:
         """The factors of these rows, fitted with all other parameters fixed. For a point fit only."""
         check_is_fitted(self)
-        data = self._data(X, reset=False)
         # `params` of draws raises an error that says what to do
         assert self.fit_.params is not None
-        return table_of(self.fit_.fold_in(data), factor(self.fit_, self.axes[0]), self.axes[0])
+        fit, rows = self._ask(X)
+        return table_of(fit, factor(self.fit_, self.axes[0]), self.axes[0])[rows]
+
+    def _ask(self, X: Any) -> tuple[Fit, slice]:
+        """A fit that holds these rows, and where they stand in it."""
+        return self.fit_.fold_in(self._data(X, reset=False)), slice(None)
+
+
+class NewUsers(NewRows):
+    """New rows of ratings and counts, also where no row has any."""
+
+    finite: bool | str = True  # what scikit-learn's check allows: "allow-nan" for missing cells
+    _container: Callable[[Table], Any]  # the data of a table that was read
+    _some: Callable[[Any], bool]  # whether a matrix has a rating, or a count above zero
+
+    def _ask(self, X: Any) -> tuple[Fit, slice]:
+        table = self._read(X, False, self.finite)
+        n, width = table.views["x"].shape
+        if not self._some(table.views["x"]):
+            # containers hold at least one cell: a last row has one, which tells nothing of the others
+            value = (self.fit_.data.levels or (1.0,))[0]
+            x = sp.csr_matrix(([value], ([n], [0])), (n + 1, width))
+            table = Table({"x": x}, table.columns, pd.RangeIndex(n + 1))
+        return self.fit_.fold_in(self._container(table)), slice(n)
 
 
 class Cells(Rows):
@@ -132,9 +157,9 @@ class Cells(Rows):
         return super().fit(X)
 
     def _data(self, X: Any, reset: bool) -> Ratings:
-        return self._ratings(self._read(X, reset, "allow-nan"))
+        return self._container(self._read(X, reset, "allow-nan"))
 
-    def _ratings(self, table: Table) -> Ratings:
+    def _container(self, table: Table) -> Ratings:
         (x,), (items,) = table.views.values(), table.columns.values()
         if self._scale is None:
             cells = x.data if sp.issparse(x) else x[~np.isnan(x)]
@@ -144,8 +169,10 @@ class Cells(Rows):
         return ratings
 
 
-class NewCells(NewRows, Cells):
+class NewCells(NewUsers, Cells):
     """Cells of training rows and of new rows."""
+
+    finite = "allow-nan"
 
     def impute(self, X: Any, return_std: bool = False) -> Any:
         """X as an array with missing cells filled by the predictive mean.
@@ -153,12 +180,17 @@ class NewCells(NewRows, Cells):
         With `return_std`, the standard deviation of each cell is returned too; it is 0 for observed cells.
         """
         check_is_fitted(self)
-        table = self._read(X, False, "allow-nan")
-        everywhere = self.fit_.fold_in(self._ratings(table)).everywhere()
-        x = dense(table.views["x"])
+        fit, rows = self._ask(X)
+        everywhere = fit.everywhere()
+        x = dense(self._read(X, False, self.finite).views["x"])
         lost = np.isnan(x)
-        filled = np.where(lost, everywhere.mean, x)
-        return (filled, np.where(lost, everywhere.sd, np.float64(0))) if return_std else filled
+        filled = np.where(lost, everywhere.mean[rows], x)
+        return (
+            (filled, np.where(lost, everywhere.sd[rows], np.float64(0))) if return_std else filled
+        )
+
+    def _some(self, x: Any) -> bool:
+        return not np.isnan(dense(x)).all()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root mean squared error of one held-out cell of every row, drawn with the fit's seed."""
@@ -171,7 +203,7 @@ class NewCells(NewRows, Cells):
 Cells.with_new_rows = NewCells
 
 
-class Visits(NewRows):
+class Visits(NewUsers):
     """A transformer of counts: rows are users, columns items, and a zero is a count like any other.
 
     X is a dense or scipy sparse matrix without negative numbers. `fit_` is the `bf.Fit`, `embedding_` has
@@ -182,7 +214,12 @@ class Visits(NewRows):
     axes = ("user", "item")
 
     def _data(self, X: Any, reset: bool) -> Counts:
-        table = self._read(X, reset)
+        return self._container(self._read(X, reset))
+
+    def _some(self, x: Any) -> bool:
+        return bool(x.sum() > 0)
+
+    def _container(self, table: Table) -> Counts:
         (x,), (items,) = table.views.values(), table.columns.values()
         data = Counts(x)
         data.host = replace(data.host, users=table.rows, items=items)

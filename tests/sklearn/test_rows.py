@@ -195,6 +195,23 @@ def test_rows_without_words_may_be_all_rows():
     np.testing.assert_allclose(own.transform(np.zeros((2, 6))), 0.5)
 
 
+def test_rows_without_ratings_or_counts_may_be_all_rows():
+    model = made("pmf").fit(R)
+    none = np.full((2, 6), np.nan)
+    beside = np.vstack([R[:1], none])
+    np.testing.assert_allclose(model.transform(none), model.transform(beside)[1:], atol=1e-6)
+    for empty in (none[:1], sp.csr_matrix((1, 6))):
+        mean, sd = model.impute(empty, return_std=True)
+        assert mean.shape == sd.shape == (1, 6) and np.isfinite(mean).all() and (sd > 0).all()
+    assert np.isfinite(made("pmf").set_params(engine=bf.Gibbs(5, 5, 1)).fit(R).impute(none)).all()
+    own = estimators.wrmf(n_components=2, engine=FEW, random_state=3).fit(COUNTS)
+    np.testing.assert_allclose(own.transform(np.zeros((2, 6))), 0, atol=1e-6)
+    with pytest.raises(ValueError, match="contains NaN"):
+        own.transform(none)
+    with pytest.raises(ValueError, match="at least one rating"):
+        model.score(none)
+
+
 # ---------------------------------------------------------------------- and back
 
 
