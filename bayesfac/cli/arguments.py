@@ -10,6 +10,13 @@ from typing import Any
 SETTINGS = ("draws", "warmup", "chains", "steps", "max_iter")
 
 
+def filled(text: str) -> str:
+    """Any text but none, such as that of a shell variable which is not set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"Expected a name, got {text!r}")
+    return text
+
+
 def pair(text: str) -> tuple[str, str]:
     """NAME=REST.
 

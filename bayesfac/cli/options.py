@@ -82,6 +82,7 @@ def _command(
 ) -> Parser:
     made = add(name, help=run.__doc__, description=text, epilog=examples)
     made.set_defaults(run=run)
+    made.register("type", None, arguments.filled)  # of arguments without another type
     return made
 
 

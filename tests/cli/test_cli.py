@@ -397,6 +397,13 @@ def test_every_mistake_is_one_line(capsys, here, typed, said):
     assert said in refused(capsys, *typed.split())
 
 
+@pytest.mark.parametrize("typed", ["fit pmf ratings", "data split ratings", "demo", "predict a b"])
+def test_a_name_that_is_empty_is_refused(capsys, here, typed):
+    assert "argument --out: Expected a name, got ''" in refused(capsys, *typed.split(), "--out", "")
+    assert "argument --out: Expected a name, got ''" in refused(capsys, *typed.split(), "--out=")
+    assert not list(here.iterdir())
+
+
 def test_verbose_shows_where_it_came_from(capsys):
     code, _, err = run(capsys, "-v", "report", "none")
     assert code == 2
