@@ -60,11 +60,23 @@ def matrix(text: str) -> tuple[str, tuple[str, ...]]:
     >>> matrix("tags=user,tag,tags.csv")
     ('tags', ('user', 'tag', 'tags.csv'))
     """
-    name, rest = pair(text)
+    name, _, rest = text.partition("=")
     parts = tuple(part.strip() for part in rest.split(",", 2))
-    if len(parts) != 3:
+    if not name or len(parts) != 3 or not all(parts):
         raise argparse.ArgumentTypeError(f"Expected NAME=ROWS,COLUMNS,FILE, got {text!r}")
     return name, parts
+
+
+def address(text: str) -> str:
+    """HOST:PORT.
+
+    >>> address("node7:8476")
+    'node7:8476'
+    """
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise argparse.ArgumentTypeError(f"Expected HOST:PORT, such as node7:8476, got {text!r}")
+    return text
 
 
 def sizes(text: str) -> tuple[int, ...]:

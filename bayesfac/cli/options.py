@@ -113,7 +113,8 @@ def _process_options(parser: Parser) -> None:
     )
     add = group.add_argument
     add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
-    add("--coordinator", metavar="HOST:PORT", help="on several machines: where process 0 listens")
+    text = "on several machines: where process 0 listens"
+    add("--coordinator", type=arguments.address, metavar="HOST:PORT", help=text)
     add("--process", type=int, metavar="I", help="on several machines: which of them, from 0")
     _flag(group, "--large", "each process holds its share of DATA: see below")
 

@@ -112,6 +112,8 @@ def _child(parent: int) -> int:
         (["--process", "0"], "--coordinator HOST:PORT beside --process"),
         (["--coordinator", "a:1", "--processes", "2"], "--process I and --processes N"),
         (["--coordinator", "a:1", "--processes", "2", "--process", "2"], "from 0 to 1, got 2"),
+        (["--coordinator", "abc"], "Expected HOST:PORT, such as node7:8476, got 'abc'"),
+        (["--coordinator", "abc:99999"], "Expected HOST:PORT"),
         (["--processes", "0"], "at least 1, got 0"),
     ],
 )

@@ -29,6 +29,8 @@ def test_files_of_several_matrices_are_fitted(tmp_path):
         ("bpmf", ["--matrix", "tags=user,tag,tags.csv"], "several matrices for --matrix, got bpmf"),
         ("cmf", ["--matrix", "tags=user,tag,no.csv"], "a CSV file of the matrix 'tags', got 'no.csv'"),
         ("cmf", ["--matrix", "tags=user"], "Expected NAME=ROWS,COLUMNS,FILE, got 'tags=user'"),
+        ("cmf", ["--matrix", "tags"], "Expected NAME=ROWS,COLUMNS,FILE, got 'tags'"),
+        ("cmf", ["--matrix", "tags=user,tag,"], "Expected NAME=ROWS,COLUMNS,FILE, got 'tags=user,tag,'"),
     ],
 )  # fmt: skip
 def test_wrong_matrices_are_refused(tmp_path, capsys, method, more, said):
