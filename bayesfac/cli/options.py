@@ -146,7 +146,11 @@ def _engine_options(parser: Parser) -> None:
         ("warmup", "discarded draws at the start of each chain (gibbs, vb, nuts)"),
         ("chains", "independent chains (gibbs, quick, nuts; vb: of its warm-up)"),
         ("steps", "optimiser steps (svi, map)"),
-        ("max-iter", "largest number of sweeps or iterations (fixed-point, lbfgs, vb)"),
+        (
+            "max-iter",
+            "largest number of sweeps (fixed-point, which evaluates the objective after three; vb) or "
+            "iterations (lbfgs)",
+        ),
     ]:
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
     further = "further settings of the engine, as in bf.SVI(guide='lowrank')"
