@@ -317,6 +317,12 @@ def check(card: Card, engine: Any) -> None:
         _card_to_json(card)
 
 
+def check_labels(data: Any) -> None:
+    """Refuse labels that no folder can hold before a run whose fit will be saved."""
+    for axis, labels in data.coords().items():
+        _of_axis(labels, axis)
+
+
 def _of_axis(values: Any, axis: str) -> Any:
     """Labels for JSON: dates as whole numbers with their type, other labels as they are."""
     if values.dtype.kind == "M":

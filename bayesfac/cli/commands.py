@@ -68,7 +68,7 @@ def fit(args: argparse.Namespace) -> int:
 def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     """The fit that the options ask for, and the folder to save it in."""
     import bayesfac as bf
-    from bayesfac import models  # noqa: F401  # registers every method
+    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
     from bayesfac.core.method import lookup
 
     method = lookup(args.method)
@@ -82,6 +82,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
         data = bf.datasets.read_large(args.data, columns=_columns(args), **options)
     else:
         data = _data(args.data, method.data.__name__.lower(), args)
+    saving.check_labels(data)
     outputs.tell(args, f"{data}")
     options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
     return out, bf.fit(method, data, engine, **options)
@@ -90,11 +91,13 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
 def auto(args: argparse.Namespace) -> int:
     """Choose a method by held-out data, fit it and save it."""
     import bayesfac as bf
+    from bayesfac import saving
     from bayesfac.datasets.registry import RECORDS
 
     out = outputs.new_folder(args.out or "auto")
     made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
     data = _data(args.data, args.kind or made, args)
+    saving.check_labels(data)
     outputs.tell(args, f"{data}")
     options = {"folder": args.keep, "methods": args.methods, "components": args.components}
     options |= {"seed": args.seed, "jobs": args.jobs, "progress": not args.quiet}
@@ -189,7 +192,7 @@ def sbc(args: argparse.Namespace) -> int:
     import json
 
     import bayesfac as bf
-    from bayesfac import models  # noqa: F401  # registers every method
+    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
     from bayesfac.core.files import atomic
     from bayesfac.core.method import REGISTRY, lookup
 

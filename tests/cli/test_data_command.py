@@ -1,5 +1,9 @@
 """`bayesfac data split` beside its input, and options of files beside a data set by name."""
 
+import subprocess
+import sys
+
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -29,3 +33,23 @@ def test_options_of_files_are_refused_for_data_by_name(capsys, tmp_path, monkeyp
 def test_options_of_files_are_refused_where_recommend_reads_none(capsys):
     message = refused(capsys, "recommend", "draws", "--user", "who")
     assert message.startswith("Expected --exclude FILE beside --user, got none")
+
+
+def test_labels_that_no_folder_holds_are_refused_before_the_fit(capsys, tmp_path, monkeypatch):
+    """In a process of its own, as the first reader: another one has told pyarrow what periods are."""
+    pytest.importorskip("pyarrow", reason="parquet needs the extra bayesfac[datasets]")
+    monkeypatch.chdir(tmp_path)
+    months = pd.period_range("2020-01", periods=6, freq="M").repeat(2)
+    table = pd.DataFrame({"user": months, "item": [1, 2] * 6, "rating": range(12)})
+    table.to_parquet("r.parquet")
+    command = [sys.executable, "-m", "bayesfac.cli", "fit", "pmf", "r.parquet", "--out", "fit"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (
+        done.returncode == 2
+        and "Expected user labels that are numbers, text or dates" in done.stderr
+    )
+    monkeypatch.setattr(bf, "fit", None)
+    monkeypatch.setattr(bf, "auto", None)
+    for words in (["fit", "pmf"], ["auto"]):
+        assert "got Period('2020-01', 'M')" in refused(capsys, *words, "r.parquet", "--out", "fit")
+    assert not (tmp_path / "fit").exists()
