@@ -65,6 +65,10 @@ def _read(file: str, args: argparse.Namespace) -> Any:
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}
     frame = pd.read_csv(file, decimal=args.decimal, **how)
     text = pd.read_csv(file, dtype=str, keep_default_na=False, **how)
+    head = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].dropna()
+    if head.duplicated().any():  # pandas calls the second of them another name
+        again = head[head.duplicated()].iloc[0]
+        raise ValueError(f"Expected different columns in {file}, got {again!r} twice")
     for name, column in frame.items():
         kind, written = column.dtype.kind, text[name].str.strip()
         if kind not in "bf" and not (kind in "iu" and (column.astype(str) == written).all()):

@@ -37,6 +37,11 @@ def test_a_file_of_cells_is_fitted(tmp_path):
             ["--columns", "drug,target,ic50", "--decimal", ","],
             "3 or more labels for each cell, got 2",
         ),
+        (
+            ["--columns", "drug,target,drug,ic50", "--decimal", ","],
+            "different columns, got 'drug' twice",
+        ),
+        (["--columns", "drug,target,assay,ic50,ic50", "--decimal", ","], "got 'ic50' twice"),
     ],
 )
 def test_what_is_not_for_tensors_is_refused(tmp_path, capsys, more, said):
@@ -60,3 +65,12 @@ def test_labels_are_read_as_they_are_written(tmp_path):
     path.write_text("drug,target,week,value\na , NA, 1,1\na,b ,2,5\n")
     blank = tables.tensor(str(path), args)
     assert [list(index) for index in blank.axes.values()] == [["a"], ["NA", "b"], [1, 2]]
+
+
+def test_a_file_with_two_columns_of_one_name_is_refused(tmp_path, capsys):
+    (tmp_path / "cells.csv").write_text("drug,target,drug,value\na,x,1,1\nb,x,2,5\n")
+    assert main(["fit", "cp", str(tmp_path / "cells.csv"), "--out", str(tmp_path / "fit")]) != 0
+    assert (
+        "Expected different columns in" in (err := capsys.readouterr().err)
+        and "'drug' twice" in err
+    )

@@ -241,6 +241,9 @@ def _of_table(frame: pd.DataFrame, columns: Any) -> tuple[list[str], list[Any], 
         value = columns["value"]
     elif columns is not None:
         *chosen, value = columns
+        for name in columns:
+            if list(columns).count(name) > 1:
+                raise ValueError(f"Expected different columns, got {name!r} twice")
         roles = {str(name): name for name in chosen}
     else:
         found = [name for name in seen if is_role(name, "rating") or is_role(name, "value")]
