@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_non_negative, validate_data
 
 from bayesfac.api import Fit, fit
-from bayesfac.core.data import reading
+from bayesfac.core.data.reading import is_named, repeated
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
 from bayesfac.inference import engine_for
@@ -111,7 +111,7 @@ class Estimator(BaseEstimator):
             check_non_negative(checked, type(self).__name__)
         names = getattr(self, "feature_names_in_", None)
         columns = pd.RangeIndex(checked.shape[1]) if names is None else pd.Index(names)
-        named = isinstance(X, pd.DataFrame) and X.index.is_unique
+        named = isinstance(X, pd.DataFrame) and not len(repeated(X.index))
         rows = X.index if named else pd.RangeIndex(checked.shape[0])
         return Table({"x": checked}, {"x": columns}, rows)
 
@@ -134,11 +134,11 @@ def settings(method: Method) -> dict[str, Any]:
 def _several(X: Any) -> dict[str, Any] | None:
     """Views by name, or None where X is one matrix."""
     if isinstance(X, pd.DataFrame) and X.columns.nlevels == 2:
-        named = X if X.index.is_unique else X.reset_index(drop=True)
+        named = X.reset_index(drop=True) if len(repeated(X.index)) else X
         return {name: named[name] for name in X.columns.unique(0)}
     if isinstance(X, list | tuple) and len(X) and getattr(X[0], "ndim", 0) == 2:
         return {f"view{i}": x for i, x in enumerate(X)}
-    return dict(X) if reading.is_named(X) else None
+    return dict(X) if is_named(X) else None
 
 
 def factor(fit: Fit, axis: str) -> str:

@@ -183,6 +183,15 @@ def test_rows_of_views_may_share_a_label_as_those_of_one_matrix_may():
     np.testing.assert_allclose(own.transform(table.iloc[[3, 3]]), own.transform(table)[[3, 3]])
 
 
+def test_rows_whose_labels_read_as_one_share_a_label():
+    table = pd.DataFrame(COUNTS).set_axis([1, "1", *range(2, 24)])
+    for name in ("plsa", "pmf"):
+        assert made(name).fit(table).embedding_.shape == (24, 2)
+    views = pd.concat({"l": table.iloc[:, :4], "r": table.iloc[:, 4:]}, axis=1)
+    own = estimators.mvplsa(n_components=2, n_topics=2, engine=FEW).fit(views)
+    assert len(own.transform(views)) == 24
+
+
 def test_names_of_columns_are_forgotten_by_a_fit_to_views():
     own = estimators.mvplsa(n_components=2, n_topics=2, engine=FEW)
     own.fit(pd.DataFrame(COUNTS, columns=list("abcdef")))

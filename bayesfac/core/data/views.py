@@ -84,9 +84,11 @@ class Views(Container):
         if rows is not None:
             index = reading.native(pd.Index(rows))
         index = pd.RangeIndex(n) if index is None else index
-        distinct = len(index) - len(reading.repeated(index))
-        if len(index) != n or distinct < n:
-            raise ValueError(f"Expected {n} distinct row labels, got {distinct} of {len(index)}")
+        twice = reading.repeated(index)
+        if len(index) != n or len(twice):
+            again = f", {reading.plain(twice[0])!r} twice" if len(twice) else ""
+            got = f"{len(index) - len(twice)} of {len(index)}{again}"
+            raise ValueError(f"Expected {n} distinct row labels, got {got}")
         host = ViewsFrame(index, features, totals)
         self.host = host if known is None else replace(known.host, rows=index)
         self.graphs = Graphs(graphs) if isinstance(graphs, Mapping) else graphs

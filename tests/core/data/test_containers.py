@@ -182,7 +182,7 @@ def test_padded_numbers_are_other_labels_and_mixed_columns_have_one_of_each():
     assert list(bf.Ratings(["7", "007"], [1, 1], [1, 2]).users) == ["007", "7"]
     mixed = bf.Ratings([7, "7", "a"], [1, 2, 1], [1, 2, 3])
     assert mixed.shape == (2, 2) and set(mixed.users) == {7, "a"}
-    with pytest.raises(ValueError, match="2 distinct row labels, got 1"):
+    with pytest.raises(ValueError, match="2 distinct row labels, got 1 of 2, '1' twice"):
         bf.Views({"a": np.eye(2)}, rows=[1, "1"])
     views = {"a": pd.DataFrame(np.eye(2), [1, 2]), "b": pd.DataFrame(np.eye(2), ["1", "2"])}
     assert list(bf.Views(views).rows) == [1, 2]
