@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from sklearn.base import RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -70,6 +71,11 @@ class Cells(RegressorMixin, Estimator):
 
     def _labels(self, X: Any, reset: bool) -> dict[str, np.ndarray]:
         """{name of the column: its labels}; the columns of an array are mode_1, mode_2, ..."""
+        if sp.issparse(X):
+            raise TypeError(
+                "Expected X with a column for each label, such as (user, item), got a sparse matrix: "
+                "estimators of bayesfac.sklearn read matrices of users and items"
+            )
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         checked = X if frame is X else frame.to_numpy()
         validate_data(self, checked, reset=reset, skip_check_array=True)

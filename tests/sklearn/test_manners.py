@@ -228,6 +228,10 @@ def test_pairs_that_are_none():
     own = pairs.pmf(n_components=1)
     with pytest.raises(ValueError, match=r"Expected X as pairs \(user, item\), got 3 columns"):
         own.fit(np.ones((4, 3)), np.ones(4))
+    with pytest.raises(
+        TypeError, match=r"Expected X with a column for each label.*got a sparse matrix"
+    ):
+        own.fit(sp.csr_matrix(np.ones((4, 2))), np.ones(4))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         own.fit([[0, 1], [1, 0]], [1.0])
     with pytest.raises(ValueError, match="Expected finite ratings, got nan in row 1"):
