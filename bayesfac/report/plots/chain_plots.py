@@ -23,11 +23,11 @@ from bayesfac.report.diagnostics.findings import (
     apart,
     judge_rhat,
 )
-from bayesfac.report.plots.figure import SIZE, Picture, colour, panel, short
+from bayesfac.report.plots.figure import SIZE, Picture, colour, panel, short, wrapped
 
 GRID = (5.4, 4.4)
 PANELS = 4
-WIDTH = 28  # characters of a panel's title
+WIDTH = 28  # characters of a line of a panel's title
 ROWS = 400  # held-out ratings in the posterior predictive check
 STRATA = 20
 REPLICATES = 50
@@ -110,16 +110,16 @@ def spotlight(diagnosis: Diagnostics) -> tuple[xr.DataTree, pd.DataFrame]:
 
 
 def _titles(labels: list[str]) -> list[str]:
-    """Labels cut to the width of a panel, with a number where they are alike.
+    r"""Labels in lines of the width of a panel, with a number where they are alike.
 
     >>> _titles(["prediction (customer-1, film 1)", "prediction (customer-1, film 2)"])
-    ['prediction (customer-1, fil…', 'prediction (customer-1,… (2)']
+    ['prediction (customer-1, film\n1)', 'prediction (customer-1, film\n2)']
     """
     titles: list[str] = []
     for label in labels:
-        title, number = short(label, WIDTH), 2
+        title, number = wrapped(label, WIDTH), 2
         while title in titles:
-            title, number = f"{short(label, WIDTH - 4)} ({number})", number + 1
+            title, number = f"{wrapped(label, WIDTH - 4)} ({number})", number + 1
         titles.append(title)
     return titles
 

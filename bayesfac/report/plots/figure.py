@@ -2,6 +2,7 @@
 
 import base64
 import io
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,15 @@ def panel(
 def colour(number: int) -> str:
     """The colour of the n-th fit or chain."""
     return arviz_versions.COLOURS[number % len(arviz_versions.COLOURS)]
+
+
+def wrapped(label: str, width: int) -> str:
+    r"""The label in two lines of at most `width` characters; what is longer is cut.
+
+    >>> wrapped("prediction (customer-1, film with a long title)", 28)
+    'prediction (customer-1, film\nwith a long title)'
+    """
+    return "\n".join(textwrap.wrap(label, width, max_lines=2, placeholder="…"))
 
 
 def short(label: str, width: int = 30) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.diagnostics.held_out import WORDS, LevelScores, Scores, TokenScores, Words
-from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short
+from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short, wrapped
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
 LINES = ("-", "--", "-.", ":")
@@ -102,7 +102,7 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
             axes.axhspan(table["low"].iloc[0], table["high"].iloc[0], **BAND)
             axes.axhline(1, **DOTTED)
             axes.set(xlim=(0, 1), xlabel="PIT value", ylabel="relative frequency")
-            axes.set_title(short(name), loc="left")
+            axes.set_title(wrapped(name, 24), loc="left")
         for axes in panels[len(scores) :]:
             axes.set_axis_off()
     how = "Flat within the grey band is calibrated; a U shape is overconfident, a hump too wide, a slope "
@@ -219,7 +219,10 @@ def beside(
     lower, upper = drawn.interval(0.9)
     few = activity <= np.median(activity)
     widths = [float((upper - lower)[mask].mean()) for mask in (few, ~few) if mask.any()]
-    x, y = f"{short(point)}: prediction ({unit})", f"{short(other)}: mean, 90 % interval"
+    x, y = (
+        f"{short(point)}: prediction ({unit})",
+        wrapped(f"{short(other)}: mean, 90 % interval", 36),
+    )
     with panel(f"{short(point)} beside {short(other)}", x, y, "upper left") as (figure, axes):
         ends = [min(at.min(), lower.min()), max(at.max(), upper.max())]
         axes.plot(ends, ends, **DOTTED)

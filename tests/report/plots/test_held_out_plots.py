@@ -1,6 +1,8 @@
 """Findings and axes of the pictures of held-out quality."""
 
-from bayesfac.report.plots.held_out_plots import reliability
+from matplotlib.text import Text
+
+from bayesfac.report.plots.held_out_plots import pit, reliability
 from tests.report import fakes
 
 
@@ -13,3 +15,11 @@ def test_the_picture_of_reliability_tells_true_from_bold() -> None:
     assert reliability({"true": fakes.simulated_levels()}).finding.level == "good"
     (axes,) = drawn.figure.axes
     assert axes.get_xlabel() and axes.get_ylabel() and axes.get_title("left")
+
+
+def test_titles_of_panels_end_inside_the_picture() -> None:
+    long = "Gibbs with a long name that says all of the settings"
+    figure = pit({"point": fakes.simulated_levels(), long: fakes.simulated_levels()}).figure
+    figure.canvas.draw()
+    assert max(text.get_window_extent().x1 for text in figure.findobj(Text)) <= figure.bbox.x1
+    assert figure.axes[1].get_title("left") == "Gibbs with a long name\nthat says all of the…"
