@@ -1,7 +1,7 @@
 """What diagnostics report: findings with a level, a sentence and advice, and the limits behind them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ MARK = {"good": "+", "care": "!", "bad": "x"}
 RHAT = {"prediction": (1.01, 1.05), "else": (1.01, 1.10)}
 APART = 1.2  # R-hat of single predictions from which averages of them cannot be used either
 ESS = (100, 400)  # effective draws: too few below the first, enough for the tails from the second
+LONGER = "more draws"  # stands for the advice, until the number of draws is known
 BFMI = 0.3
 SMALL_SPREADS = "its standard deviations are usually too small. R-hat cannot detect this."
 
@@ -90,7 +91,7 @@ def judge_sampler(fit: Any, table: pd.DataFrame, bfmi: np.ndarray | None) -> lis
     if len(broken):
         text = f"Some draws are NaN or infinite, first seen in {broken[0]}."
         findings.append(Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True))
-    findings += _rhat(table, chains, draws) + _ess(table, chains, draws)
+    findings += _lengthened(_rhat(table, chains), _ess(table, chains, draws), table, draws)
     if "diverging" in fit.stats:
         findings.append(_divergences(fit.stats["diverging"], apart(fit)))
     if bfmi is not None:
@@ -115,7 +116,22 @@ def judge_rhat(group: str, largest: float) -> str:
     return "bad" if largest > limit and not group.startswith("Hyper") else "care"
 
 
-def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
+def _lengthened(
+    agree: list[Finding], effective: list[Finding], table: pd.DataFrame, draws: int
+) -> list[Finding]:
+    """The findings with one number of draws in the place of LONGER, which is enough for all of them."""
+    least = float(np.nan_to_num(table[["ess_bulk", "ess_tail"]].min().min(), nan=ESS[1]))
+    more = np.ceil(draws * ESS[1] / max(least, 1) / 100) * 100
+    if any(one.advice == LONGER for one in agree):
+        more = max(more, 2 * draws)
+    advice = f"Take about {more:.0f} draws per chain."
+    if more > 20 * draws:
+        advice = "The chains mix slowly."
+    found = [*agree, *effective]
+    return [replace(one, advice=advice) if one.advice == LONGER else one for one in found]
+
+
+def _rhat(table: pd.DataFrame, chains: int) -> list[Finding]:
     """Agreement of the chains, group by group."""
     findings: list[Finding] = []
     among = "chains" if chains > 1 else "the two halves of the chain"
@@ -131,7 +147,7 @@ def _rhat(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
             text, advice = f"agree, R-hat at most {largest:.3f}.", ""
         elif largest <= limit:
             text = f"nearly agree, R-hat up to {largest:.3f}{which}; aim: {fine}."
-            advice = f"Take {2 * draws} draws per chain."
+            advice = LONGER
         else:
             text = f"disagree, R-hat up to {largest:.2f}{which}."
             advice = "Warm up longer, or start from a point fit (init=) if the chains did not."
@@ -176,16 +192,12 @@ def _ess(table: pd.DataFrame, chains: int, draws: int) -> list[Finding]:
             findings.append(Finding("good", f"Effective draws for {what}: at least {size}."))
             continue
         level = "bad" if what == "predictions" and least < few else "care"
-        more = np.ceil(draws * enough / max(least, 1) / 100) * 100
-        advice = f"About {more:.0f} draws per chain would be enough."
-        if more > 20 * draws:
-            advice = "The chains mix slowly."
         who = what if what == "predictions" else f"{what} ({name})"
         text = f"Effective draws for {who}: only {size}; {enough} is the aim."
         limits = {"hyper": "care"}
         if what == "predictions":
             limits = {"single": level, **({"averages": "care"} if level == "bad" else {})}
-        findings.append(Finding(level, text, advice, limits))
+        findings.append(Finding(level, text, LONGER, limits))
     return findings
 
 
