@@ -30,7 +30,7 @@ from bayesfac.report.diagnostics.held_out import (
 )
 from bayesfac.report.diagnostics.uses import judge_averages
 from bayesfac.report.pages.html import comparison_page, score_rows, write
-from bayesfac.report.pages.templates import number, percent, render
+from bayesfac.report.pages.templates import SHARES, number, percent, render
 from bayesfac.report.plots.held_out_plots import TOLERANCE
 from bayesfac.report.ranking import Ranking, ranking
 
@@ -180,7 +180,8 @@ class Comparison:
         lines = [shown, "", *self.answers(), self.spread]
         lines += [f"{n}: {d.verdict}" for n, d in self.diagnoses.items()] + self.sentences()
         if len(self.believed) > 1:
-            lines += ["", self.believed.to_string(float_format=lambda x: f"{x:.4g}")]
+            shown = self.believed.to_string(float_format=lambda x: f"{x:.4g}", formatters=SHARES)
+            lines += ["", shown]
         if self.ranking is not None:
             shown = self.ranking.table.to_string(float_format=lambda x: f"{x:.4f}")
             lines += ["", shown, self.ranking.about]

@@ -16,7 +16,7 @@ from bayesfac.report import arviz_versions
 from bayesfac.report.believed import stacking
 from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.diagnostics.psis import threshold
-from bayesfac.report.pages.templates import duration, number
+from bayesfac.report.pages.templates import SHARES, duration, number
 from bayesfac.report.plots.figure import Picture, colour, panel, short
 
 # whose cells are not independent, for each unit that is left out
@@ -231,7 +231,8 @@ class LooComparison:
     what: str
 
     def __repr__(self) -> str:
-        shown = self.table.to_string(float_format=lambda x: f"{x:.4g}", na_rep="-")
+        how: dict[str, Any] = {"na_rep": "-", "formatters": SHARES}
+        shown = self.table.to_string(float_format=lambda x: f"{x:.4g}", **how)
         return "\n".join([shown, f"({self.what})", *(f.marked for f in self.findings)])
 
 

@@ -16,7 +16,6 @@ from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
 from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER, WORDS
 from bayesfac.report.diagnostics.uses import USES
-from bayesfac.report.pages.templates import WORDS as WORDS_OF_STATISTICS
 from bayesfac.report.pages.templates import duration, number, render, score
 from bayesfac.report.plots.chain_plots import objective, posterior_pictures
 from bayesfac.report.plots.held_out_plots import held_out
@@ -137,7 +136,6 @@ def _page(
         card=card,
         chapters={name: _chapter(name, fit, diagnoses[name], test) for name, fit in fits.items()},
         making={name: [each[name] for each in facts] for name in facts[0]},
-        words=WORDS_OF_STATISTICS,
         uses=USES,
         subtitle=f"{first.data.kind}; {facts[-1]['finished']}; bayesfac {version}",
         footer=f"Made by bayesfac {version}. This file loads no other files.",

@@ -3,6 +3,7 @@
 Text from users is escaped, and a name that a template does not know raises an error.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ HEADINGS = {
     "mcse / sd": "MCSE / sd",
 }
 
+
+# columns of shares that may be as good as 0, and how they are printed
+SHARES = dict.fromkeys(("best", "stacking weight"), "{:.3f}".format)
 
 WORDS = {  # shown when the mouse rests on a word, and listed at the end of a page
     "RMSE": "root mean squared error of the predicted mean, in rating units",
@@ -54,6 +58,18 @@ def term(name: Any) -> Any:
     return Markup('<abbr title="{}">{}</abbr>').format(WORDS[name], name) if name in WORDS else name
 
 
+def spoken(page: str) -> dict[str, str]:
+    """The words of WORDS that the text of a page has; the longest stands for those in it.
+
+    >>> list(spoken("<b>MAE of level</b> .45, <i title='PIT'>ESS bulk</i> 300, VERMAEL"))
+    ['MAE of level', 'ESS bulk']
+    """
+    longest = "|".join(map(re.escape, sorted(WORDS, key=len, reverse=True)))
+    text = re.sub("<[^>]*>", " ", page)
+    found = re.findall(rf"(?<!\w)(?:{longest})(?!\w)", text)
+    return {word: meaning for word, meaning in WORDS.items() if word in found}
+
+
 def render(template: str, **context: Any) -> str:
     """A template of the folder `templates` as text."""
     return _environment().get_template(template).render(**context)
@@ -70,7 +86,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {"number": number, "duration": duration, "cell": cell}
     environment.filters["heading"] = lambda column: term(HEADINGS.get(column, column))
-    environment.filters["term"] = term
+    environment.filters |= {"term": term, "spoken": spoken}
     return environment
 
 
@@ -79,12 +95,14 @@ def cell(value: Any, column: str) -> str:
 
     >>> cell(1.0, "r_hat"), cell(0.9, "covers 90 %"), cell(612.3, "ess_tail"), cell(0.178, "MAP@10")
     ('1.000', '90.0 %', '612', '0.1780')
+    >>> cell(1.7e-6, "stacking weight")
+    '0.000'
     """
     if isinstance(value, str) or not np.isfinite(value):
         return number(value)
     if column.startswith("covers"):
         return percent(value)
-    if column == "r_hat":
+    if column in ("r_hat", *SHARES):
         return f"{value:.3f}"
     if column.endswith("@10") or column == "catalogue shown":
         return f"{value:.4f}"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayesfac.core.data.cards import describe
@@ -163,6 +164,18 @@ def test_counts_have_a_page_too(tmp_path) -> None:
     checker = parsed(comparison_page(compare(fits, fakes.views_set())))
     said = "".join(checker.text)
     assert "perplexity pix" in said and "tokens" in said and "share of topic.fou" in said
+    glossary = said.rpartition("Words")[2]
+    assert "log score" in glossary and "ESS bulk" in glossary
+    assert not any(word in glossary for word in ("RMSE", "NMAE", "CRPS", "NDCG@10", "PIT"))
+
+
+def test_shares_as_good_as_0_are_shown_as_such(hostile) -> None:
+    made = replace(hostile)
+    made.__dict__["believed"] = pd.DataFrame(
+        {"best": [1.0, 2e-7], "stacking weight": [1.0, 1.7e-6]}, ["a", "b"]
+    )
+    for shown in (repr(made), comparison_page(made)):
+        assert "e-06" not in shown and "e-07" not in shown and "0.000" in shown
 
 
 @pytest.mark.parametrize(
