@@ -31,7 +31,6 @@ from bayesfac.report.diagnostics.held_out import (
 from bayesfac.report.diagnostics.uses import judge_averages
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import SHARES, number, percent, render
-from bayesfac.report.plots.held_out_plots import TOLERANCE
 from bayesfac.report.ranking import Ranking, ranking
 
 OUTSIDE = "made elsewhere"
@@ -239,10 +238,11 @@ class Comparison:
             return []
         parts = []
         for name, share in self.table[column].dropna().items():
-            gap = share - WIDTH
-            verdict = f"too {'narrow' if gap < 0 else 'wide'}"
-            if abs(gap) <= max(TOLERANCE, 2 * _noise(self.scores[str(name)], WIDTH)):
-                verdict = "believable"
+            scores = self.scores[str(name)]
+            gap, known = scores.off(WIDTH), np.isfinite(scores.noise(WIDTH))
+            verdict = "believable" if known else "of unknown error"
+            if gap:
+                verdict = f"too {'narrow' if gap < 0 else 'wide'}"
             parts.append(f"{name} {percent(share)} ({verdict})")
         shares = f"these shares of the {self._words.what}: {', '.join(parts)}"
         return [f"The 90 % intervals hold {shares}."]
@@ -345,14 +345,7 @@ def clearly_worse(one: Any, best: Any, loss: str) -> bool:
     off = abs(float(one.inside(level).mean()) - level)
     each = one.inside(level).astype(float) - best.inside(level)
     error = clustered(each - each.mean(), one.cluster) / len(each)
-    return off > 2 * _noise(one, level) and abs(each.mean()) > 2 * error
-
-
-def _noise(scores: Scores, level: float) -> float:
-    """The standard error of a coverage over users; infinite for one user."""
-    inside = scores.inside(level)
-    error = clustered(inside - inside.mean(), scores.cluster) / len(inside)
-    return np.inf if np.isnan(error) else error
+    return off > 2 * one.noise(level) and abs(each.mean()) > 2 * error
 
 
 def _cost(column: str, values: pd.Series) -> pd.Series | None:

@@ -18,6 +18,7 @@ from bayesfac.report.diagnostics.elpd import clustered
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
 LARGER_IS_BETTER = ("log score", "ordinal log score")  # losses are minus these scores
+TOLERANCE = 0.03  # a coverage is off if it differs by more than this and by more than its own noise
 POINTS = 99  # where the ECDF of the PIT is compared with the uniform one
 
 
@@ -123,6 +124,17 @@ class Scores(Rows):
     def inside(self, level: float) -> np.ndarray:
         """Which true values lie in the central predictive interval of this level."""
         return np.abs(self.pit - 0.5) <= level / 2
+
+    def noise(self, level: float) -> float:
+        """The standard error of a coverage over users; infinite for one user."""
+        inside = self.inside(level)
+        error = clustered(inside - inside.mean(), self.cluster) / len(inside)
+        return np.inf if np.isnan(error) else error
+
+    def off(self, level: float, errors: float = 2) -> float:
+        """The coverage less the level; 0 within TOLERANCE, or within so many standard errors."""
+        gap = float(self.inside(level).mean()) - level
+        return gap if abs(gap) > max(TOLERANCE, errors * self.noise(level)) else 0.0
 
     def _part(self, rows: Any) -> dict[str, float]:
         means = super()._part(rows)

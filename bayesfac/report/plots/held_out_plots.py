@@ -8,12 +8,19 @@ import pandas as pd
 
 from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.findings import Finding
-from bayesfac.report.diagnostics.held_out import WORDS, LevelScores, Scores, TokenScores, Words
+from bayesfac.report.diagnostics.held_out import (
+    TOLERANCE,
+    WIDTH,
+    WORDS,
+    LevelScores,
+    Scores,
+    TokenScores,
+    Words,
+)
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short, wrapped
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
 LINES = ("-", "--", "-.", ":")
-TOLERANCE = 0.03  # a coverage is off if it differs by more than this and by more than its own noise
 DOTTED: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 1, "ls": ":"}
 SQUARE: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1)}
 BAND: dict[str, Any] = {"color": "k", "alpha": 0.12, "lw": 0}
@@ -38,19 +45,23 @@ def _words(scores: Mapping[str, Scores]) -> Words:
 
 def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
     """Nominal against actual coverage of central intervals."""
-    what, size = _words(scores).what, min(len(each) for each in scores.values())
-    allowed, texts, level = max(TOLERANCE, 1.5 / np.sqrt(size)), [], "good"
+    what, texts, level = _words(scores).what, [], "good"
     x, y = "nominal level of the interval (share)", f"{what} inside it (share)"
     with panel("Coverage of predictive intervals", x, y, "upper left", **SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="calibrated", **DOTTED)
         for number, (name, each) in enumerate(scores.items()):
             curve = each.coverage_curve()
             axes.plot(curve["level"], curve["coverage"], **_look(number, name))
-            gap = _largest((curve["coverage"] - curve["level"]).to_numpy())
-            verdict = "calibrated within"
-            if abs(gap) > allowed:
-                verdict, level = f"too {_width(gap)} by up to", "care"
-            texts.append(f"{name} is {verdict} {100 * abs(gap):.0f} points")
+            # at WIDTH as in the verdict; elsewhere one of many levels may be off by chance
+            off = [each.off(at, 2 if np.isclose(at, WIDTH) else 3) for at in curve["level"]]
+            most = 100 * np.abs(curve["coverage"] - curve["level"]).max()
+            said = f"calibrated within {most:.0f} points"
+            if np.isinf(each.noise(WIDTH)):
+                said = f"off by up to {most:.0f} points, of unknown error"
+            if gap := _largest(np.array(off)):
+                at, level = 100 * curve["level"][off.index(gap)], "care"
+                said = f"too {_width(gap)} by up to {100 * abs(gap):.0f} points, at {at:.0f} %"
+            texts.append(f"{name} is {said}")
     how = f"On the dotted line, 90 % intervals hold 90 % of the {what}; below it, intervals are too narrow."
     if isinstance(each, LevelScores):
         how += " A level that lies partly inside an interval counts in part."

@@ -1,8 +1,12 @@
 """Findings and axes of the pictures of held-out quality."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from matplotlib.text import Text
 
-from bayesfac.report.plots.held_out_plots import pit, reliability
+from bayesfac.report.plots.held_out_plots import coverage_curve, pit, reliability
 from tests.report import fakes
 
 
@@ -23,3 +27,13 @@ def test_titles_of_panels_end_inside_the_picture() -> None:
     figure.canvas.draw()
     assert max(text.get_window_extent().x1 for text in figure.findobj(Text)) <= figure.bbox.x1
     assert figure.axes[1].get_title("left") == "Gibbs with a long name\nthat says all of the…"
+
+
+@pytest.mark.parametrize(("stated", "word"), [(1.15, "wide"), (0.8, "narrow"), (1.0, "calibrated")])
+def test_the_picture_of_coverage_judges_as_the_verdict_does(stated: float, word: str) -> None:
+    scores = fakes.simulated_scores(500, stated, seed=1)
+    assert np.sign(scores.off(0.9)) == {"wide": 1, "narrow": -1, "calibrated": 0}[word]
+    assert word in str(coverage_curve({"one": scores}).finding)
+    of_one_user = replace(scores, cluster=np.zeros(500, int))
+    assert of_one_user.off(0.9) == 0
+    assert "of unknown error" in str(coverage_curve({"one": of_one_user}).finding)
