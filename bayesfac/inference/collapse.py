@@ -12,6 +12,8 @@ from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
 
+# settings that can be so strong that the minimum lies at zero, where every start ends
+WEAKER = {"penalty": "a smaller", "sparsity": "a smaller", "cost": "a larger"}
 LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
 
 
@@ -36,9 +38,8 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
         what = _without_effect(method, params, hyper, card, data, row, col)
     if not what:
         return []
-    # if a penalty is so strong that the minimum is at zero, every start ends there
-    weaker = "take a smaller penalty, " if getattr(hyper, "penalty", None) else ""
-    advice = f"{weaker}start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
+    strong = [f"take {how} {name}, " for name, how in WEAKER.items() if getattr(hyper, name, None)]
+    advice = f"{''.join(strong)}start elsewhere (init=, seed=), or sample with Gibbs or NUTS"
     return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
 
 

@@ -77,6 +77,19 @@ def test_a_collapse_by_a_penalty_says_to_take_a_smaller_one():
     assert not bf.fit("bmmmf", data, penalty=3.0, progress=False).notes
 
 
+def test_a_collapse_by_another_setting_names_it():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    labels = bf.Tasks(X, (X @ rng.normal(size=(6, 4)) > 0).astype(float))
+    fit = bf.fit("heres", labels, n_components=4, sparsity=100.0, cut=0.5, progress=False)
+    assert (
+        "collapsed: " in fit.notes[-1]
+        and "take a smaller sparsity, start elsewhere" in fit.notes[-1]
+    )
+    fit = bf.fit("gibbs_mmmf", ratings(), n_components=2, cost=1e-4, progress=False)
+    assert "collapsed: " in fit.notes[-1] and "take a larger cost, start elsewhere" in fit.notes[-1]
+
+
 @pytest.mark.parametrize("name", ["ordinal_mf", "bpmf"])
 def test_noisy_sparse_ratings_leave_no_factors(name):
     """One rating in ten of small noisy matrices: the joint mode has no factors, and says so. With the papers'
