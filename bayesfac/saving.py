@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ from bayesfac.core.data.features import SPARSE, Encoding
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import atomic, sha256, umask
-from bayesfac.core.method import from_sites, lookup, sites
+from bayesfac.core.method import Method, from_sites, lookup, sites
 from bayesfac.core.programs import keep_programs
 from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
@@ -210,7 +210,9 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     engine, settings = header["engine"]
     return {
         "method": method,
-        "hyper": method.Hyper(**{k: _hashable(value) for k, value in header["hyper"].items()}),
+        "hyper": method.Hyper(
+            **{k: _setting(method, k, value) for k, value in header["hyper"].items()}
+        ),
         "engine": ENGINES[engine](**settings),
         "result": result,
         "data": _card_from_json(header["data"], arrays),
@@ -346,6 +348,16 @@ def _plain(values: Any, axis: str) -> list[Any]:
                 f"Expected {axis} labels that are numbers, text or dates (datetime64), got {value!r}: it "
                 "cannot be saved"
             )
+    return plain
+
+
+def _setting(method: Method, name: str, value: Any) -> Any:
+    """A hyper-parameter from JSON; in a field of `tuple[Record, ...]` each row is a record again."""
+    plain = _hashable(value)
+    for kind in get_args(method.Hyper.__annotations__.get(name)):
+        record: Any = next(iter(get_args(kind)), None)
+        if plain is not None and hasattr(record, "_fields"):
+            return tuple(record(*row) for row in plain)
     return plain
 
 

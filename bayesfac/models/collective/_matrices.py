@@ -23,8 +23,8 @@ class Matrix(NamedTuple):
 
 
 def matrices(hyper: Any) -> list[Matrix]:
-    """All matrices, the ratings first; those of a loaded fit are plain tuples."""
-    return [Matrix(*m) for m in hyper.matrices or ()]
+    """All matrices, the ratings first."""
+    return list(hyper.matrices or ())
 
 
 def coded(data: Relations, m: Matrix) -> jax.Array:

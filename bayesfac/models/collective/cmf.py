@@ -108,9 +108,11 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
         scale = spread(value)
         levels = k.levels if k.name in probit else None
         own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
-    given = hyper.matrices or tuple(own)
-    shape = [(m[0], m[1], m[2], m[5]) for m in own]  # offsets and scales may be those of other data
-    if [(m[0], m[1], m[2], m[5]) for m in given] != shape:
+    given = tuple(Matrix(*m) for m in hyper.matrices or own)
+    shape = [
+        (m.name, m.row, m.col, m.levels) for m in own
+    ]  # other data may give offsets and scales
+    if [(m.name, m.row, m.col, m.levels) for m in given] != shape:
         raise ValueError(f"Expected the matrices of the data, {own}, got {given}")
     return hyper._replace(probit=probit, matrices=given)
 

@@ -209,6 +209,7 @@ def test_other_matrices_are_predicted_too(made, drawn):
 def test_a_fit_is_saved_and_loaded(made, drawn, tmp_path):
     drawn.save(tmp_path / "fit")
     again = bf.load(tmp_path / "fit")
+    assert repr(again.hyper) == repr(drawn.hyper)  # matrices with the names of their fields
     test = made[1]
     one, two = (f.predict(test).frame() for f in (drawn, again))
     pd.testing.assert_frame_equal(one, two)
