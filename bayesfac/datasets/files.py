@@ -252,8 +252,10 @@ def _parquet(path: Path) -> pd.DataFrame:
 def as_parquet(path: Path) -> Iterator[None]:
     """Turn errors of pyarrow into messages that say what to do."""
     try:
+        import pyarrow as pa
+
         # pandas tells pyarrow of periods when it first converts one: before, they are read as integers
-        pd.period_range("2000", periods=1, freq="D").array.__arrow_array__()
+        pa.array(pd.period_range("2000", periods=1, freq="D").array)
         yield
     except ImportError as error:
         raise ImportError(
