@@ -1,28 +1,24 @@
 """A fit as an ArviZ DataTree with the user's labels, and as a checksummed netCDF file."""
 
-import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import arviz_base
-import h5py
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.tasks import LABELS
-from bayesfac.core.errors import BayesfacError, CorruptFile
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.stored_draws import Thinned
 
 LARGE = 4 * 2**30
-SEAL = "bayesfac_sha256"  # of all content, as checksums of HDF5 leave out names and labels
 
 
 def to_datatree(fit: Any, *, thin: int = 1, max_bytes: int = LARGE) -> xr.DataTree:
@@ -147,36 +143,8 @@ def to_netcdf(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
     Other programs can read the file too: `xarray.open_datatree(path)`.
     """
-    sealed = tree.copy()
-    sealed.attrs = {**tree.attrs, SEAL: _seal(tree)}
     with atomic(path) as part:
-        sealed.to_netcdf(part, engine="h5netcdf", encoding=_encoding(tree))
-
-
-def from_netcdf(path: str | os.PathLike[str]) -> xr.DataTree:
-    """Load a DataTree from a file and close the file; a damaged file raises `CorruptFile`."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"Expected a posterior in {os.fspath(path)}, got no such file")
-    try:
-        _walk(path)
-        with xr.open_datatree(path, engine="h5netcdf") as file:
-            tree = file.load()
-    except Exception as error:  # h5py, h5netcdf and xarray raise many types
-        reason = re.sub(r"\s+", " ", str(error))[:200]
-        raise CorruptFile(f"Expected a whole netCDF file in {path}, got: {reason}") from error
-    seal = tree.attrs.pop(SEAL, None)
-    if seal is not None and seal != _seal(tree):
-        raise CorruptFile(
-            f"Expected {path} as it was written, got other content (its sha256 differs): restore a copy"
-        )
-    return tree
-
-
-def _walk(path: str | os.PathLike[str]) -> None:
-    """Read every name and attribute with h5py, whose errors on damaged files are short."""
-    with h5py.File(path) as file:
-        dict(file.attrs)
-        file.visititems(lambda _, item: dict(item.attrs) and None)
+        tree.to_netcdf(part, engine="h5netcdf", encoding=_encoding(tree))
 
 
 def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
@@ -190,21 +158,3 @@ def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
         }
         for node in tree.subtree
     }
-
-
-def _seal(tree: xr.DataTree) -> str:
-    """The sha256 of every name, label, number and attribute."""
-    digest = hashlib.sha256()
-    for node in sorted(tree.subtree, key=lambda node: node.path):
-        attrs = {k: str(np.asarray(v).tolist()) for k, v in node.attrs.items() if k != SEAL}
-        digest.update(json.dumps([node.path, attrs], sort_keys=True).encode())
-        variables = node.to_dataset(inherit=False).variables
-        for name in sorted(variables, key=str):
-            values = variables[name]
-            dims = list(map(str, values.dims))
-            digest.update(json.dumps([str(name), dims, values.shape]).encode())
-            if values.dtype.kind in "biuf":
-                digest.update(np.ascontiguousarray(values.values).data)
-            else:  # text and dates come back with another width or unit
-                digest.update("\x1f".join(map(str, values.values.ravel())).encode())
-    return digest.hexdigest()

@@ -54,12 +54,6 @@ class Ranking:
             f"{self.relevant:.3g}, the mean of the training ratings."
         )
 
-    def difference(self, one: str, other: str, measure: str) -> tuple[float, float]:
-        """The mean difference of a measure over users, and its standard error."""
-        each = self.per_user[one][measure] - self.per_user[other][measure]
-        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
-        return float(each.mean()), float(error)
-
 
 def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     """Score the recommendations of each fit to the users of the test set.
