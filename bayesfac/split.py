@@ -304,7 +304,7 @@ def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[View
             sp.csr_matrix((part, counts.indices, counts.indptr), shape=counts.shape)
             for part in parts
         )
-    return _relabel(views, kept), _relabel(views, held)
+    return relabelled(views, kept), relabelled(views, held)
 
 
 def _check_counts(name: str, counts: sp.csr_matrix) -> None:
@@ -319,8 +319,10 @@ def _check_counts(name: str, counts: sp.csr_matrix) -> None:
         )
 
 
-def _relabel(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
+def relabelled(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
+    """Views with these matrices, and the labels, graphs and marks of all `views`."""
     part = Views(matrices, rows=views.rows, graphs=views.graphs)
-    own = {"features": views.features, "name": views.name, "marks": marks(views)[-1]}
+    features = {name: views.features[name] for name in part.names}
+    own = {"features": features, "name": views.name, "marks": marks(views)[-1]}
     part.host = replace(part.host, **own)
     return part

@@ -12,7 +12,6 @@ views     the log probability of the feature of every held-out count, among the 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +31,7 @@ from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics import rmse
 from bayesfac.multilabel import micro_f1
-from bayesfac.split import holdout
+from bayesfac.split import holdout, relabelled
 
 MEASURE = {"Ratings": "RMSE", "Tasks": "micro-F1", "Views": "perplexity"}
 BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
@@ -75,8 +74,10 @@ def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
             f"Expected counts in at least one view, of which some are held out (whole numbers, and zeros in "
             f"nearly every column), got measurements in {list(tables)}: bf.fit(NAME, views) holds nothing out"
         )
-    train, test = holdout(_part(data, {name: tables[name] for name in counts}), share, seed=seed)
-    return _part(data, tables | {name: train[name] for name in counts}), test
+    train, test = holdout(
+        relabelled(data, {name: tables[name] for name in counts}), share, seed=seed
+    )
+    return relabelled(data, tables | {name: train[name] for name in counts}), test
 
 
 def _is_counts(table: sp.csr_matrix) -> bool:
@@ -88,14 +89,6 @@ def _is_counts(table: sp.csr_matrix) -> bool:
     whole = (table.data >= 0).all() and (table.data == np.rint(table.data)).all()
     full = np.bincount(table.indices, minlength=table.shape[1]) == table.shape[0]
     return bool(whole and full.mean() <= FULL)
-
-
-def _part(data: Views, tables: dict[str, Any]) -> Views:
-    """Views with these tables, and the labels and graphs of the data."""
-    part = Views(tables, rows=data.rows, graphs=data.graphs)
-    features = {name: data.features[name] for name in part.names}
-    part.host = replace(part.host, features=features, name=data.name)
-    return part
 
 
 def weights_of(test: Any) -> Weights:
