@@ -40,7 +40,11 @@ def tensor(name: str, args: argparse.Namespace) -> Any:
     if args.bad != "error":
         raise ValueError("Expected a file without bad rows for a tensor, got --bad skip")
     options = {"columns": args.columns or None, "duplicates": args.duplicates}
-    return Tensor(_read(name, args), **options).named(Path(name).stem)
+    table = _read(name, args)
+    try:
+        return Tensor(table, **options).named(Path(name).stem)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def relations(ratings: Any, args: argparse.Namespace) -> Any:
@@ -63,7 +67,11 @@ def _read(file: str, args: argparse.Namespace) -> Any:
     import pandas as pd
 
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}
+    if not Path(file).read_bytes().strip():
+        raise ValueError(f"Expected a table in {file}, got an empty file")
     frame = pd.read_csv(file, decimal=args.decimal, **how)
+    if frame.empty:
+        raise ValueError(f"Expected at least one row in {file}, got none")
     text = pd.read_csv(file, dtype=str, keep_default_na=False, **how)
     head = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].dropna()
     if head.duplicated().any():  # pandas calls the second of them another name

@@ -74,3 +74,25 @@ def test_a_file_with_two_columns_of_one_name_is_refused(tmp_path, capsys):
         "Expected different columns in" in (err := capsys.readouterr().err)
         and "'drug' twice" in err
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expected a table in cells.csv, got an empty file"),
+        ("a,b,c,value\n", "Expected at least one row in cells.csv, got none"),
+        (
+            "a,b,c,value\n1,2,4,5\n1,2,3,nan\n",
+            "cells.csv: Expected finite values, got nan in row 1",
+        ),
+        (
+            "a,b,c,value\n1,2,4,5\n1,2,4,6\n",
+            "cells.csv: Expected one value for each cell, got a second in row 1",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, monkeypatch, text, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cells.csv").write_text(text)
+    assert main(["fit", "cp", "cells.csv", "--out", "fit"]) == 2
+    assert said in capsys.readouterr().err
