@@ -75,3 +75,12 @@ def test_default_numbers_are_reduced_to_what_small_data_allow():
     with pytest.raises(ValueError, match="n_components between 1 and 3"):
         bf.fit("pmf", few, n_components=4, progress=False)
     assert not bf.fit("pmf", few, n_components=2, noise=0.2, progress=False).notes
+
+
+def test_tables_with_fewer_items_than_the_default_components_have_candidates():
+    few = bf.Ratings(np.random.default_rng(0).integers(1, 6, (120, 5)), levels=5)
+    for method in REGISTRY.values():
+        if method.choices is not None and method.data is bf.Ratings and method.name != "bmmmf":
+            assert method.choices(few, method.Hyper(), {}), method.name
+    fit = bf.fit("pmf", few, progress=False)
+    assert fit.hyper.n_components == 5 and fit.notes[0].startswith("chosen: ")

@@ -29,6 +29,11 @@ class TooLarge(ValueError):
         self.name, self.limit = name, limit
 
 
+def sized(hyper: Any, data: Any) -> Any:
+    """The settings with no more components than a table has users and items: the default may have more."""
+    return hyper._replace(n_components=min(hyper.n_components, *data.shape))
+
+
 def whole(name: str, value: Any, limit: float, of: str) -> None:
     """Check that `value` is an integer from 1 to `limit`; `of` explains the limit."""
     integer = hasattr(value, "__index__") and not isinstance(value, bool)

@@ -124,7 +124,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     """Costs about that of `prepare`; under scales="joint" all sites would move with the cost."""
     if hyper.scales == "joint" or hyper.cost is not None or "cost" in chosen:
         return []
-    middle = prepare(data, hyper).cost
+    middle = prepare(data, checks.sized(hyper, data)).cost
     return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
 
 

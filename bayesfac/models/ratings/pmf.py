@@ -82,7 +82,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Scales of the factors at the default noise; then the noise, and with it all scales left open."""
     free = [name for name in ("scale_user", "scale_item") if getattr(hyper, name) is None]
-    first = prepare(data, hyper._replace(**chosen))
+    first = prepare(data, checks.sized(hyper, data)._replace(**chosen))
     if free and free[0] not in chosen:
         steps = [10 ** (-step / 8) for step in range(-6, 7)]
         return [{name: getattr(first, name) * step for name in free} for step in steps]
