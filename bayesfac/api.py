@@ -352,8 +352,7 @@ def fit(
     make_room()
     method = lookup(method)
     engine = engine_for(engine, method)
-    data = contain(method, data)
-    seed = checks.seeded(seed)
+    data, seed = contain(method, data), checks.seeded(seed)
     # several BLAS threads would wait for each other, and would occupy the cores that the loops need
     with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()
@@ -370,6 +369,7 @@ def fit(
         checked = method.conditionals and getattr(engine, "check", False)
         widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
+        result.notes.extend(card.remarks)
         if result.params is not None:
             collapsed = collapse.remarks(method, result.params, settled, card, data)
             result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])

@@ -126,3 +126,14 @@ def test_labels_that_are_copies_of_one_are_no_collapse():
     y = np.repeat(x[:, :1] + 0.5 * rng.normal(size=(100, 1)) > 0, 3, 1).astype(int)
     fit = bf.fit("lsml", bf.Tasks(x, y), progress=False)
     assert not any("collapsed" in note for note in fit.notes)
+
+
+@pytest.mark.parametrize("engine", [None, bf.Gibbs(4, 4, 2)])
+def test_ratings_that_are_all_equal_rank_nothing_and_the_fit_says_so(engine):
+    rng = np.random.default_rng(0)
+    likes = bf.Ratings(np.where(rng.random((20, 15)) < 0.3, 1.0, np.nan))
+    fit = bf.fit("bpmf", likes, engine, n_components=2, progress=False)
+    assert any(note.startswith("every value is 1: ") for note in fit.notes)
+    assert "bf.Counts" in str(fit.diagnostics())
+    counts = bf.fit("wrmf", bf.Counts(likes), n_components=2, progress=False)
+    assert not any("every value" in note for note in counts.notes)

@@ -80,6 +80,19 @@ class Card:
         axes = self.coords.items()
         return {n.removeprefix("feature."): i for n, i in axes if n.startswith("feature.")}
 
+    @property
+    def remarks(self) -> list[str]:
+        """A remark on ratings, or values of a tensor, that are all equal."""
+        if (
+            self.kind not in ("Ratings", "Tensor")
+            or self.summary["lowest"] < self.summary["highest"]
+        ):
+            return []
+        return [
+            f"every value is {self.summary['lowest']:g}: such data do not rank items; if they only record "
+            "what users chose (implicit feedback), see bf.Counts"
+        ]
+
     def locate(
         self, query: Any, tables: Mapping[str, Any] | None = None
     ) -> tuple[Query, pd.DataFrame, np.ndarray]:
