@@ -159,8 +159,9 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     sides, own = bayes.estimated(starts(p, data, hyper), problem, first)
     named = dict(zip(data.axes, sides, strict=True))
     # the point predicts ratings with their noise alone, which therefore takes over the variance of u.v; the
-    # same factor on all precisions leaves the modes of the rows where they are. A probit's noise is fixed
-    alpha, variance = (1.0, 0.0) if p.cuts else own[RATINGS]
+    # same factor on all precisions leaves the modes of the rows where they are. A probit's noise is fixed:
+    # beside ratings, its cells then count a little more, and ratings that are probit have nothing to widen
+    alpha, variance = own[RATINGS] if RATINGS in (p.alpha or {}) else (1.0, 0.0)
     share = 1 / (1 + alpha * variance)
     return Params(
         {kind: s.mean for kind, s in named.items()},

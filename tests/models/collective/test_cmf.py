@@ -229,6 +229,22 @@ def test_comparison_diagnostics_and_loo(made, drawn):
         drawn.fold_in(train)
 
 
+def test_intervals_of_a_point_are_as_wide_beside_tags_of_two_levels():
+    """The noise of the ratings takes over the variance of u.v also where another matrix is probit."""
+    rng = np.random.default_rng(0)
+    U, V, W = (rng.normal(size=(n, 3)) for n in (120, 80, 20))
+    user, item = np.divmod(rng.choice(120 * 80, 2000, replace=False), 80)
+    y = 0.5 * np.sum(U[user] * V[item], 1) + 0.4 * rng.normal(size=2000)
+    tags = pd.DataFrame(U @ W.T + 0.5 * rng.normal(size=(120, 20)) > 0.5)
+    named = {"tags": ("user", "tag", tags.rename_axis("user"))}
+    train = bf.Relations(bf.Ratings(user[:1200], item[:1200], y[:1200]), named)
+    fit = bf.fit("cmf", train, **QUIET)
+    assert fit.hyper.probit == ("tags",)
+    low, high = fit.predict({"user": user[1200:], "item": item[1200:]}).interval(0.9)
+    inside = (low <= y[1200:]) & (y[1200:] <= high)
+    assert 0.86 < inside.mean() < 0.94  # without the factor 0.8
+
+
 def test_ordinal_ratings_and_new_users():
     """Levels sum to one, also for a new user, whose law is the mean over draws from the prior."""
     data, h = levelled(jax.random.key(2))
