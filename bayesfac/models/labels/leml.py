@@ -67,12 +67,12 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
+    embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
     usual = min(100, labels.count(data, signs=hyper.loss == "logistic"))
     K = usual if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", K, 100_000, "columns of the embedding")
     checks.positive(hyper, *["penalty"] * (hyper.penalty is not None))
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
-    embedding.check(data, gaps=True, binary=hyper.loss == "logistic")
     never = tuple(np.flatnonzero(~data.had).tolist())
     hyper = hyper._replace(n_components=K, never=never)
     hyper = hyper._replace(gaps=not data.known.all(), binary=data.binary)

@@ -110,6 +110,7 @@ def test_new_rows_are_folded_in():
         (2 * Y - 1, {}, "labels 0 and 1, got -1 and 1"),
         (Y + 0.5, {"loss": "logistic"}, "labels 0 and 1, got other numbers"),
         (np.full((8, 2), np.nan), {}, "labels of at least one row, got none"),
+        (None, {}, "labels of at least one row, got none"),
         (Y, {"loss": "hinge"}, "loss to be one of"),
         (Y, {"n_components": 0}, "n_components between 1"),
         (Y, {"penalty": -1.0}, "penalty to be a finite number above 0"),
