@@ -12,6 +12,9 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
 HALF = 0.5  # the cut if the training rows chose none
+FAR = (
+    3.0  # a mean of so many standard deviations, or a standard deviation of so many times 1 or less
+)
 CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
@@ -116,8 +119,25 @@ def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
 
 
 def remarks(p: Any, data: Tasks, hyper: Any) -> list[str]:
-    """Remarks on labels that no training row has."""
-    return data.unlabelled()
+    """Remarks on labels that no training row has, and on numbers in a unit that the settings do not suit."""
+    return data.unlabelled() + unlike_one(data)
+
+
+def unlike_one(data: Tasks) -> list[str]:
+    """A remark on labels that are numbers far from 0, or of another size than 1."""
+    if data.binary:
+        return []
+    y = data[LABELS].toarray()[data.labelled]
+    mean, sd = np.nanmean(y, 0), np.nanstd(y, 0)
+    mean, sd = mean[sd > 0], sd[sd > 0]
+    if np.all((abs(mean) <= FAR * sd) & (sd <= FAR) & (sd >= 1 / FAR)):
+        return []
+    means, sds = (f"{x.min():.3g} to {x.max():.3g}" for x in (mean, sd))
+    return [
+        f"the labels are numbers with means of {means} and standard deviations of {sds}. Penalties and noise "
+        "suit labels with a mean near 0 and a standard deviation near 1. Subtract the mean of each label, "
+        "except for a method that takes no negative labels, and divide by its standard deviation"
+    ]
 
 
 def few_tasks(key: jax.Array) -> Tasks:
