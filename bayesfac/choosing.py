@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfac.core.candidates import Laws, Ranks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
@@ -25,7 +26,8 @@ from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.math import safe_log
-from bayesfac.core.method import Laws, Method, settle
+from bayesfac.core.method import Method, settle
+from bayesfac.held_out_ranks import rank_loss
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, check_number
@@ -272,8 +274,12 @@ class Search:
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
-        by_law = isinstance(self.candidates, Laws)
-        self.scores[number] = loss(self.method, p, self.held, settled, values, by_law)
+        if isinstance(self.candidates, Ranks):
+            lost = rank_loss(self.method, p, self.train, self.held, settled, values)
+        else:
+            by_law = isinstance(self.candidates, Laws)
+            lost = loss(self.method, p, self.held, settled, values, by_law)
+        self.scores[number] = lost
         check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
         return self.scores[number]
 
@@ -294,9 +300,10 @@ class Search:
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
         unit = "counts" if isinstance(self.held, Views) else "cells"
+        judge = "ranks" if isinstance(self.candidates, Ranks) else "loss"
         return (
-            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the loss "
-            f"of {size(self.held)} held-out {unit}: {least:.4g}, at worst {most:.4g} in "
+            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the "
+            f"{judge} of {size(self.held)} held-out {unit}: {least:.4g}, at worst {most:.4g} in "
             f"{len(self.scores)} short fits"
         )
 

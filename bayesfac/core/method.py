@@ -76,10 +76,6 @@ class Permutation:
         return next((g for g, sites in enumerate(self.groups) if site in sites), -1)
 
 
-class Laws(list[dict[str, Any]]):
-    """Candidates that change probabilities but hardly any predicted level: the log score decides."""
-
-
 class Variational(NamedTuple):
     """Coordinate ascent on a distribution q of all parameters, in which sites are independent.
 
@@ -159,9 +155,9 @@ class Method:
     choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
-                                      complete these settings too, for callers that choose nothing. `Laws`
-                                      are candidates that the log score decides. `ready` must not depend on
-                                      candidates that are numbers above 0: one program is compiled for all
+                                      complete these settings too, for callers that choose nothing. See
+                                      also `core.candidates`. `ready` must not depend on candidates that are
+                                      numbers above 0: one program is compiled for all
     choice_sweeps                     how many sweeps of `update` each candidate gets
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit

@@ -23,11 +23,14 @@ The paper has lambda alone, which decides the point; s sets the width of the pos
 Where nothing is set, with a share d of the pairs listed, alpha times the mean count is sqrt((1 - d) / d):
 midway, by ratio, between pairs of equal confidence and two kinds of pairs of equal total confidence. s is the
 standard deviation of p by c. A table of independent c p with this density has a largest singular value of
-about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)); lambda is e / 2, as the ridge takes lambda from every
-singular value. Both rules were judged by pairs held out of the training pairs of MovieLens-100K and -1M.
+about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)). The ridge takes lambda from every singular value, so
+lambda is about e / 2: `bf.fit` chooses it near e / 2 by the ranks of pairs that are held out of training, as
+pairs that only show how popular an item is need more. Both rules were judged by pairs held out of the
+training pairs of MovieLens-100K and -1M.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,12 +39,15 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
+from bayesfac.core.candidates import Ranks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, edge
 from bayesfac.core.method import Method, Rotation, register
+
+SCALES = ("scale_user", "scale_item")
 
 
 class Params(NamedTuple):
@@ -53,7 +59,9 @@ class Hyper(NamedTuple):
     n_components: int = 50  # at most: lambda switches off components that are not above the noise
     alpha: float | None = None  # None: by how few pairs are listed
     noise: float | None = None  # None: the sd of the preferences, by confidence; at least .1
-    scale_user: float | None = None  # None: lambda is half the largest singular value of noise
+    scale_user: float | None = (
+        None  # None: by held-out pairs; about half the largest singular value of noise
+    )
     scale_item: float | None = None
 
 
@@ -71,6 +79,14 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
     hyper = checks.filled(hyper, scale_user=scale, scale_item=scale)
     checks.positive(hyper, "alpha", "noise", "scale_user", "scale_item")
     return hyper
+
+
+def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> Ranks:
+    """Scales that make lambda .35 to 2.8 times e / 2; the ranks of held-out pairs decide."""
+    free = hyper.scale_user is None and hyper.scale_item is None and not chosen
+    scale = prepare(data, checks.sized(hyper, data)).scale_user
+    steps = range(-3, 4) if free else ()
+    return Ranks(dict.fromkeys(SCALES, scale * 2 ** (-step / 4)) for step in steps)
 
 
 def ready(data: Counts, hyper: Hyper) -> Counts:
@@ -152,7 +168,7 @@ def example(key: jax.Array) -> tuple[Counts, Hyper]:
 METHOD = register(Method(
     name="wrmf", cite="hu2008wrmf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, ready=ready,
+    update=update, prepare=prepare, choices=choices, choice_sweeps=8, ready=ready,
     conditionals={"U": conditional_U, "V": conditional_V},
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={"U": ("user", "component"), "V": ("item", "component")},

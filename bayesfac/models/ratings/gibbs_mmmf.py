@@ -46,6 +46,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
+from bayesfac.core.candidates import Laws
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import beliefs
@@ -54,7 +55,7 @@ from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
-from bayesfac.core.method import Laws, Method, register
+from bayesfac.core.method import Method, register
 from bayesfac.core.precision import doubled
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes

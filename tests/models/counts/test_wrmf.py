@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac import held_out_ranks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
+from bayesfac.held_out_ranks import rank_loss
 
 WRMF = REGISTRY["wrmf"]
 
@@ -79,8 +81,10 @@ def test_it_recommends_from_the_users_group():
     found = fit.recommend(n=5, exclude=counts)
     right = kind[found["item"].to_numpy(int)] == group[found["user"].to_numpy(int)]
     assert right.mean() > 0.9
+    own = WRMF.prepare(counts, WRMF.Hyper())  # with the lambda of the rule
+    fit = bf.fit("wrmf", counts, bf.FixedPoint(50), progress=False, **own._asdict())
     used = np.linalg.svd(np.asarray(fit.params.U @ fit.params.V.T), compute_uv=False)
-    assert used[3] > 10 * used[5]  # lambda has switched off what is no group
+    assert used[3] > 10 * used[5]  # it switches off what is no group
 
 
 def test_new_users_are_their_row_of_a_sweep():
@@ -119,3 +123,59 @@ def test_counts_of_very_different_size():
     y[0, 0] = 1e18
     fit = bf.fit("wrmf", bf.Counts(y), n_components=3, progress=False)
     assert np.isfinite(fit.trace[-1])
+
+
+def popular(seed=0):
+    """300 users of 150 items who differ in how much they take, from items that differ in how much they are
+    taken: pairs for training, and others."""
+    rng = np.random.default_rng(seed)
+    share = np.outer(rng.gamma(1.0, size=300), rng.gamma(0.5, size=150) + 1e-3)
+    cell = rng.choice(share.size, 4000, replace=False, p=share.ravel() / share.sum())
+    user, item = np.divmod(cell, 150)
+    test = rng.random(4000) < 0.2
+    return bf.Counts((user[~test], item[~test])), user[test], item[test]
+
+
+def test_pairs_that_only_show_popularity_get_a_larger_lambda():
+    train, user, item = popular()
+    own = WRMF.prepare(train, WRMF.Hyper())
+    fit = bf.fit("wrmf", train, progress=False)
+    scales = {"scale_user": own.scale_user, "scale_item": own.scale_item}
+    before = bf.fit("wrmf", train, progress=False, **scales)
+    assert fit.hyper.scale_user < 0.9 * own.scale_user
+    assert fit.hyper.noise == own.noise and fit.hyper.alpha == own.alpha
+    assert any("by the ranks of" in note for note in fit.notes)
+
+    def gain(score):
+        """Of other pairs, ranked among the items that their users do not have."""
+        users, items = train.users.get_indexer(user), train.items.get_indexer(item)
+        known = (users >= 0) & (items >= 0)
+        score[train.user, train.item] = -np.inf
+        ranks = 1 + np.sum(score[users[known]] > score[users[known], items[known]][:, None], 1)
+        return np.mean(1 / np.log2(1 + ranks))
+
+    popularity = np.tile(np.bincount(train.item, minlength=train.n_items), (train.n_users, 1))
+    mine, old = (gain(np.array(f.params.U @ f.params.V.T)) for f in (fit, before))
+    assert mine > old + 0.01
+    assert mine > gain(popularity.astype(float)) - 0.005
+
+
+@pytest.mark.parametrize("most", [1000, 20])
+def test_the_loss_of_ranks_is_that_of_brute_force(most, monkeypatch):
+    """Equal scores share their ranks, and items of the training part are left out."""
+    monkeypatch.setattr(held_out_ranks, "USERS", most)
+    train, held = bf.split.holdout(popular(1)[0], 0.2, seed=0)
+    h = WRMF.prepare(train, WRMF.Hyper(3))
+    p = WRMF.init(jax.random.key(0), train, h)
+    p = p._replace(V=p.V.at[::3].set(0.0))  # a third of the items are equal
+    found = rank_loss(WRMF, p, train, held, h, {})
+    users = np.unique(held.user)
+    if len(users) > most:
+        users = np.random.default_rng(0).choice(users, most, replace=False)
+    score, gains = np.array(p.U @ p.V.T), []
+    score[train.user, train.item] = -np.inf
+    for i, j in zip(held.user, held.item, strict=True):
+        if i in users:
+            above, equal = (score[i] > score[i, j]).sum(), (score[i] == score[i, j]).sum()
+            gains.append(1 / np.log2(1 + above + (1 + equal) / 2))
+    np.testing.assert_allclose(found, 1 - np.mean(gains), rtol=1e-5)
