@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.candidates import Laws, Ranks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
@@ -24,11 +23,12 @@ from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.candidates import Laws, Ranks
 from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, settle
-from bayesfac.held_out_ranks import rank_loss
 from bayesfac.inference.gradient import as_rows
+from bayesfac.inference.held_out_ranks import rank_loss
 from bayesfac.inference.lbfgs import advance, begin
 from bayesfac.inference.result import Job, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain

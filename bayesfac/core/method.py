@@ -156,8 +156,8 @@ class Method:
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
                                       complete these settings too, for callers that choose nothing. See
-                                      also `core.candidates`. `ready` must not depend on candidates that are
-                                      numbers above 0: one program is compiled for all
+                                      also `core.laws.candidates`. `ready` must not depend on candidates that
+                                      are numbers above 0: one program is compiled for all
     choice_sweeps                     how many sweeps of `update` each candidate gets
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit

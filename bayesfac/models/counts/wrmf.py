@@ -39,9 +39,9 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.candidates import Ranks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
+from bayesfac.core.laws.candidates import Ranks
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, edge

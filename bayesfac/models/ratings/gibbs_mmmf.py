@@ -46,10 +46,10 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.candidates import Laws
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import beliefs
+from bayesfac.core.laws.candidates import Laws
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled

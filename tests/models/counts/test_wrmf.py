@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac import held_out_ranks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
-from bayesfac.held_out_ranks import rank_loss
+from bayesfac.inference import held_out_ranks
+from bayesfac.inference.held_out_ranks import rank_loss
 
 WRMF = REGISTRY["wrmf"]
 
