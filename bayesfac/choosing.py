@@ -28,8 +28,8 @@ from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
-from bayesfac.inference.held_out_ranks import rank_loss
 from bayesfac.inference.lbfgs import advance, begin
+from bayesfac.inference.predictions.held_out_ranks import rank_loss
 from bayesfac.inference.result import Job, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.multilabel import micro_f1

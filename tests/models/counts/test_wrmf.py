@@ -7,8 +7,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
-from bayesfac.inference import held_out_ranks
-from bayesfac.inference.held_out_ranks import rank_loss
+from bayesfac.inference.predictions import held_out_ranks
+from bayesfac.inference.predictions.held_out_ranks import rank_loss
 
 WRMF = REGISTRY["wrmf"]
 
