@@ -1,4 +1,4 @@
-"""The matrices of `cmf`: what is known of each, its values, and the products of factors at its cells."""
+"""The matrices of `cmf`: a description of each, its values, and the products of factors at its cells."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from bayesfac.core.multilinear import multiplied
 
 
 class Matrix(NamedTuple):
-    """What predictions need to know of a matrix; `levels` are None where its law is Gaussian."""
+    """The description of a matrix that predictions need; `levels` is None if its law is Gaussian."""
 
     name: str
     row: str
@@ -28,7 +28,7 @@ def matrices(hyper: Any) -> list[Matrix]:
 
 
 def coded(data: Relations, m: Matrix) -> jax.Array:
-    """The numbers of the levels of a matrix, counted from 0."""
+    """The level numbers of a matrix, counted from 0."""
     return level_codes(data.observed(m.name), m.levels)
 
 
@@ -40,7 +40,7 @@ def seen(p: Any, data: Relations) -> dict[str, jax.Array]:
     """u.v at the cells of every matrix."""
     x = multiplied([p.U[kind] for kind in data.axes], data.links)
     parts = {name: x[at] for name, at in data.spans.items()}
-    if not isinstance(data.cells, Cells):  # a sample of the ratings, with the other matrices whole
+    if not isinstance(data.cells, Cells):  # a sample of the ratings; other matrices are complete
         parts[RATINGS] = inner(p.U["user"], p.U["item"], data.cells)
     return parts
 

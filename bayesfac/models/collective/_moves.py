@@ -1,4 +1,4 @@
-"""Moves of a Gibbs sweep of `cmf` that its blocks alone leave slow: thresholds and scales of factors."""
+"""Moves of a Gibbs sweep of `cmf` for what the blocks alone change slowly: thresholds and factor scales."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ def thresholds(key: jax.Array, p: Any, data: Relations, hyper: Any) -> Any:
 
 
 def swell(key: jax.Array, p: Any, data: Relations, hyper: Any) -> Any:
-    """`swollen` for each kind of which all matrices are probit.
+    """Apply `swollen` to each kind of label whose matrices are all probit.
 
-    Where factors separate levels, the posterior reaches as far as the prior, but given z the scale of the
-    factors moves little.
+    If the factors separate the levels, the posterior is as wide as the prior. But given z, the scale of the
+    factors changes little.
     """
     for number, kind in enumerate(p.U):
         own = [m for m in matrices(hyper) if kind in (m.row, m.col)]

@@ -2,7 +2,8 @@ r"""Collective matrix factorization: several matrices that share the factors of 
 
 Singh & Gordon, "Relational Learning via Collective Matrix Factorization", KDD 2008; Bayesian: Klami,
 Bouchard & Tripathi, "Group-sparse Embeddings in Collective Matrix Factorization", ICLR 2014. Each kind of
-label e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of kind e and columns of kind f:
+label e (user, item, tag, ...) has one factor table U_e, so that one matrix helps to predict another. Matrix r
+has rows of kind e and columns of kind f:
 
     z_ij = (y_ij - m_r) / s_r ~ N(u_i . v_j, 1 / alpha_r)                              (real values)
     P(y_ij <= level l) = Phi(theta_rl - u_i . v_j)                                     (probit)
@@ -22,22 +23,22 @@ label e (user, item, tag, ...) has one factor table U_e. Matrix r has rows of ki
     -                   cuts.MATRIX         R - 1       free coordinates t of the thresholds theta
     m_r, s_r            offset and scale    of the matrices in `Hyper`: mean and standard deviation
 
-Where this differs from the papers: values are standardised matrix by matrix, each with a noise of its own
-that is learned, so that no matrix counts for more because its unit is small; Singh & Gordon weight matrices
-by hand. Klami et al. have a precision for each component and kind, which switches a component off for some
-kinds; here Lambda, whose prior is as wide, does this in any direction. Biases of rows and columns are
-components that are constant on the other side, as in `bpmf`. Counts have no law here.
+Differences from the papers: the values of each matrix are standardised, and each matrix has its own noise,
+which is learned. So the units of a matrix do not change its weight; Singh & Gordon choose weights by hand.
+Klami et al. have a precision for each component and kind, which can remove a component from some kinds. Here
+the full matrix Lambda, with a prior that is as wide, can do this in any direction. Biases of rows and columns
+are components that are constant on the other side, as in `bpmf`. There is no law for counts.
 
-A row given the rest is one Gaussian regression on the other ends of its cells in all matrices: `bpmf`'s,
-with one list of cells (`LinkedCells`). For matrices of levels the sampler draws a latent normal for each
-cell (Albert & Chib, 1993), thresholds by Metropolis steps; the solver replaces log P by a parabola below it,
-which touches it at the present x: as log P bends by at most 1, J never rises.
+A row, given everything else, is one Gaussian regression over its cells in all matrices, as in `bpmf`, with
+one list of cells (`LinkedCells`). For matrices of levels, the sampler draws a latent normal for each cell
+(Albert & Chib, 1993), and thresholds by Metropolis steps. The solver replaces log P by a parabola below it,
+which touches it at the present x. The second derivative of log P is at least -1, so J never rises.
 
 With `scales="estimated"` a point fit sets mu, Lambda, alpha and cuts once, by empirical Bayes
-(`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. A Gibbs sweep also draws
-the scale of the rows of one colour against the other, if kinds have two colours such that no matrix joins
-two kinds of one colour; and it lets the factors of a kind that stands in probit matrices alone grow or
-shrink along a direction (`_moves.py`).
+(`core/laws/empirical_bayes.py`), and the solver then minimises J over the rows alone. Gibbs has two further
+moves (`_moves.py`). If the kinds can be split into two groups such that no matrix joins two kinds of one
+group, a sweep draws the scale of the rows of one group against the other. And it scales, along one direction,
+the factors of a kind whose matrices are all probit.
 
 Length: more than 300 lines, for two laws of the data, each with its solver, sampler and prediction.
 """
@@ -65,7 +66,7 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.models.collective._matrices import Matrix, coded, matrices, probits, seen, standard
 from bayesfac.models.collective._moves import rescale, swell, thresholds
 
-SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
+SMALL = 0.1  # size of the random factors besides the biases, at the second start of a point fit
 
 
 class Params(NamedTuple):
@@ -83,9 +84,9 @@ class Hyper(NamedTuple):
     alpha_rate: float = 1.0
     beta0: float = 0.01
     rate: float = 1.0
-    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda, alpha and cuts
+    scales: str = "estimated"  # how a point fit sets mu, Lambda, alpha and cuts; or "joint"
     matrices: tuple[Matrix, ...] | None = None  # None: those of the data
-    predicts: str = RATINGS  # the matrix that `predict` means
+    predicts: str = RATINGS  # the matrix whose cells `predict` predicts
 
 
 def prepare(data: Relations, hyper: Hyper) -> Hyper:
@@ -109,16 +110,15 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
         levels = k.levels if k.name in probit else None
         own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
     given = tuple(Matrix(*m) for m in hyper.matrices or own)
-    shape = [
-        (m.name, m.row, m.col, m.levels) for m in own
-    ]  # other data may give offsets and scales
+    # offsets and scales may come from other data
+    shape = [(m.name, m.row, m.col, m.levels) for m in own]
     if [(m.name, m.row, m.col, m.levels) for m in given] != shape:
         raise ValueError(f"Expected the matrices of the data, {own}, got {given}")
     return hyper._replace(probit=probit, matrices=given)
 
 
 def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
-    """Factors whose products have half the standard deviation of the values; Lambda matches the factors."""
+    """Draw factors whose products have half the standard deviation of the values, and Lambda to match."""
     K, names = hyper.n_components, data.axes
     scale = 0.5**0.5 / K**0.25
     keys = zip(data.axes.items(), jax.random.split(key, len(names)), strict=True)
@@ -133,7 +133,7 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
-    """The start of a point fit: mu, Lambda, alpha, cuts by empirical Bayes, which the solver then holds."""
+    """Start a point fit: mu, Lambda, alpha and cuts by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -158,9 +158,9 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     problem = bayes.Problem(data.links, (None,) * len(p.U), hyper, observe)
     sides, own = bayes.estimated(starts(p, data, hyper), problem, first)
     named = dict(zip(data.axes, sides, strict=True))
-    # the point predicts ratings with their noise alone, which therefore takes over the variance of u.v; the
-    # same factor on all precisions leaves the modes of the rows where they are. A probit's noise is fixed:
-    # beside ratings, its cells then count a little more, and ratings that are probit have nothing to widen
+    # a point predicts ratings with their noise alone, so the noise must include the variance of u.v; all
+    # precisions get the same factor, so that the modes stay where they are. The noise of a probit is fixed:
+    # its cells then count a little more beside the ratings. If the ratings are probit, nothing can be widened
     alpha, variance = own[RATINGS] if RATINGS in (p.alpha or {}) else (1.0, 0.0)
     share = 1 / (1 + alpha * variance)
     return Params(
@@ -173,8 +173,8 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
 
 
 def starts(p: Params, data: Relations, hyper: Hyper) -> list[list[bayes.Side]]:
-    """The factors of p; and biases of users and items, each in a component that is constant on the other
-    side."""
+    """Two starts: the factors of p, and biases of users and items, each as a component that is constant on
+    the other side."""
     sides = [bayes.certain(p.U[kind], p.mu[kind], p.Lambda[kind]) for kind in data.axes]
     if hyper.n_components < 2:
         return [sides]
@@ -215,7 +215,7 @@ def augment(p: Params, data: Relations, hyper: Hyper) -> Between:
 
 
 def below(p: Params, data: Relations, hyper: Hyper) -> jax.Array:
-    """In the place of z: the parabolas below log P at the present x."""
+    """The parabolas below log P at the present x, which the solver uses instead of z."""
     parts = [cuts.touching(p.cuts[m.name], x, code) for m, x, code in probits(p, data, hyper)]
     return jnp.concatenate([jnp.zeros(0, p.mu["user"].dtype), *parts])
 
@@ -235,7 +235,7 @@ def conditional_mu(
 def conditional_U(
     p: Params, data: Relations, hyper: Hyper, z: jax.Array, kind: str
 ) -> GaussianRows:
-    """The rows of `bpmf`, with the cells of all matrices of this kind in one list."""
+    """The rows as in `bpmf`, with the cells of all matrices of this kind in one list."""
     targets, weights, first = [], [], 0
     for m in matrices(hyper):
         if m.levels is None:
@@ -270,8 +270,8 @@ CONDITIONALS: dict[str, Any] = {
 
 
 def update(p: Params, data: Relations, hyper: Hyper) -> Params:
-    """Each block at the mode of its conditional, given the parabolas at the beginning of the sweep; then
-    thresholds by a Newton step."""
+    """Set each block to the mode of its conditional, given the parabolas at the beginning of the sweep;
+    then the thresholds by a Newton step."""
     fixed = held(hyper)
     free = {site: law for site, law in CONDITIONALS.items() if site not in fixed}
     p = wishart.settled(p, free, (), data, hyper, below(p, data, hyper))
@@ -302,7 +302,7 @@ def model(data: Relations, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The value in the matrix `predicts`; a label without data is a draw from N(mu, Lambda^-1)."""
+    """The value in the matrix `predicts`; the row of a label without data is drawn from N(mu, Lambda^-1)."""
     m = next(m for m in matrices(hyper) if m.name == hyper.predicts)
     row, col = ((p.mu[kind], jnp.linalg.inv(p.Lambda[kind])) for kind in (m.row, m.col))
     U, V = p.U[m.row], p.U[m.col]
@@ -322,7 +322,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:
-    """The rows of all kinds turn together, and with them what describes them."""
+    """The rows of all kinds rotate together, and with them their means and precisions."""
     own = [name.partition(".")[2] for name in names if name.startswith("U.")]
     axes = {f"U.{kind}": 1 for kind in own} | {f"mu.{kind}": 0 for kind in own}
     floating = any(name.startswith("cuts.") for name in names)

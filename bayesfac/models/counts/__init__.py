@@ -1,1 +1,1 @@
-"""Methods for counts: users times items, where what is not listed is a zero."""
+"""Methods for counts of users and items; a pair that is not listed has the count zero."""

@@ -15,18 +15,19 @@ Gopalan, Hofman & Blei, "Scalable Recommendation with Hierarchical Poisson Facto
     a, a', b'  shape_user, shape_rate_user, rate_user   b' is the mean of xi; c, c', d' are those of items
     z          Sums                      users x K, items x K: counts by component; only Gibbs draws z
 
-The first sum runs over the listed pairs only: the zeros are in the product of sums, so time grows with the
-pairs that are not zero. The paper fits by variational coordinate ascent, which `bf.VB` runs
-here. The solver finds the mode of the logarithms. With a < 1 a Gamma density is infinite at zero
-and has no mode, but E is finite and convex for any shape. Its mode, a / r, is the mean of the Gamma law:
-so each step of EM puts theta, beta, xi and eta at the means of their conditionals, as the paper's updates do.
+The method predicts counts, for example how often a user listens to an item. The first sum of J runs over the
+listed pairs only; the zeros are in the product of sums. So the time depends on the number of pairs that are
+not zero. The paper fits by variational coordinate ascent, which is `bf.VB` here. The solver finds the mode of
+the logarithms. With a < 1 a Gamma density is infinite at zero and has no mode, but E is finite and convex for
+any shape. Its mode, a / r, is the mean of the Gamma law. So each step of EM sets theta, beta, xi and eta to
+the means of their conditionals, as the paper's updates do.
 
-`bf.fit` chooses a and c, as one number, by held-out pairs: with the paper's 0.3 the components of users with
-some ten pairs fit chance, and their lists are worse than those of popularity.
-Where nothing is set, b' = d' = sqrt(K a c / mean of the table): with these rates x_ui is the mean count. If
-one of b' and d' is set, the other one is K a c / mean of the table, divided by it.
-A user or item without training data is one of the prior whose rate is at its mean, b' or d': over all of the
-prior, the mean of 1/xi and so of the counts is infinite for a' = 0.3. Gauge: the order of the components.
+`bf.fit` chooses a and c, as one number, by held-out pairs. With the paper's value 0.3, the components of
+users with about ten pairs fit noise, and recommendations are worse than lists by popularity. If no rate is
+set, b' = d' = sqrt(K a c / mean of the table), so that x_ui is the mean count. If one of b' and d' is set,
+the other one is K a c / mean of the table, divided by it. A user or item without training data gets the prior
+with its rate at the prior mean, b' or d'. Averaged over the whole prior, the mean of 1/xi and so of the
+counts is infinite for a' = 0.3. The posterior does not change when components are reordered.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ from bayesfac.core.laws.counts import LogGamma, PoissonTable, Splitting, Sums, U
 from bayesfac.core.math import inner, pick, safe_log
 from bayesfac.core.method import Method, Permutation, Variational, register
 
-SHAPES, SHAPE = ("shape_user", "shape_item"), 0.3  # the paper's
+SHAPES, SHAPE = ("shape_user", "shape_item"), 0.3  # the paper's value
 
 
 class Params(NamedTuple):
@@ -59,7 +60,7 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 20
-    shape_user: float | None = None  # None: chosen by held-out pairs; 0.3 where nothing chooses
+    shape_user: float | None = None  # None: chosen by held-out pairs; 0.3 if nothing is held out
     shape_item: float | None = None
     shape_rate_user: float = 0.3
     shape_rate_item: float = 0.3
@@ -89,14 +90,14 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the shapes, from sparse to even components, about the paper's."""
+    """Candidates for the shapes around the paper's value, from sparse to even components."""
     free = [name for name in SHAPES if getattr(hyper, name) is None and name not in chosen]
     steps = range(-4, 5) if free else ()
     return [dict.fromkeys(free, SHAPE * 10 ** (step * 3 / 8)) for step in steps]
 
 
 def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:
-    """Components near one another at the prior's modes, different enough to break their symmetry."""
+    """Components near the prior modes, but different enough that they do not stay equal."""
     (n, m), K, h = data.shape, hyper.n_components, hyper
     a, b = jax.random.split(key)
     theta = jnp.log(h.shape_user / h.rate_user) + 0.3 * jax.random.normal(a, (n, K))
@@ -129,7 +130,7 @@ def expected(p: Params, data: Counts) -> Sums:
 
 
 def update(p: Params, data: Counts, hyper: Hyper) -> Params:
-    """One EM iteration: the expected counts of one pass over the data, then each block to its mode."""
+    """One EM iteration: the expected counts in one pass over the data, then the mode of each block."""
     z = expected(p, data)
     for site, conditional in CONDITIONALS.items():
         p = p._replace(**{site: conditional(p, data, hyper, z).mode})
@@ -137,7 +138,7 @@ def update(p: Params, data: Counts, hyper: Hyper) -> Params:
 
 
 def augment(p: Params, data: Counts, hyper: Hyper) -> dist.Distribution:
-    """z: every count divided among the components, multinomial with shares theta_uk beta_ik / x_ui."""
+    """z: every count is divided among the components, multinomial with shares theta_uk beta_ik / x_ui."""
     return Splitting(jnp.exp(p.log_theta), jnp.exp(p.log_beta), data.cells, data.y)
 
 
@@ -182,7 +183,7 @@ def begin(p: Params, data: Counts, hyper: Hyper) -> Any:
 
 
 def coordinate_step(q: Any, data: Counts, hyper: Hyper) -> Any:
-    """z at its best, then each site: its conditional with the means of the others."""
+    """The best law of z, then each site: its conditional with the means of the others."""
     typical = Params(*(law.mean for law in laws(q).values()))
     z = expected(typical, data)
     for site, conditional in CONDITIONALS.items():
@@ -192,7 +193,7 @@ def coordinate_step(q: Any, data: Counts, hyper: Hyper) -> Any:
 
 
 def expected_joint(q: Any, data: Counts, hyper: Hyper) -> jax.Array:
-    """A bound on minus the expected objective, with z at its best."""
+    """A bound on minus the expected objective, with the best law of z."""
     theta, beta, xi, eta = (jnp.exp(value) for value in means(q))
     log = Params(*(law.mean for law in laws(q).values()))
     a, c = hyper.shape_rate_user, hyper.shape_rate_item
@@ -237,8 +238,8 @@ def model(data: Counts, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> UnsurePoisson:
-    """The count; a new user or item has the mean and the variance of the prior at the mean of its xi or eta:
-    over all xi the mean is infinite where `shape_rate_user` is at most 1, as by default."""
+    """The count. A new user or item has the mean and the variance of the prior with xi or eta at its mean;
+    over all xi the mean is infinite if `shape_rate_user` is at most 1, as by default."""
     theta, beta = jnp.exp(p.log_theta), jnp.exp(p.log_beta)
     if isinstance(query, Grid):
         return UnsurePoisson(inner(theta, beta, query), 0.0)
@@ -246,7 +247,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> UnsurePoisson:
     h = hyper
     user = jnp.where(new_user, h.shape_user / h.rate_user, pick(theta, query.row))
     item = jnp.where(new_item, h.shape_item / h.rate_item, pick(beta, query.col))
-    # E theta^2 E beta^2 - (E theta E beta)^2, with E theta^2 = (1 + 1/a) (E theta)^2 where theta is new
+    # E theta^2 E beta^2 - (E theta E beta)^2, with E theta^2 = (1 + 1/a) (E theta)^2 if theta is new
     spread = (1 + new_user / h.shape_user) * (1 + new_item / h.shape_item) - 1
     return UnsurePoisson(jnp.sum(user * item, -1), jnp.sum(spread * (user * item) ** 2, -1))
 
@@ -263,7 +264,7 @@ METHOD = register(Method(
     name="hpf", cite="gopalan2015hpf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, choices=choices,
-    start=init,  # every candidate begins anew: few sweeps break the symmetry of components only in part
+    start=init,  # every candidate starts anew: a few sweeps do not fully separate components
     conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL,
     gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
     dims={

@@ -1,32 +1,32 @@
 r"""Weighted matrix factorization of implicit feedback, by alternating least squares.
 
-Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 3-5. A pair
-that was counted is preferred, p_ui = 1, with the confidence c_ui = 1 + alpha r_ui; any other pair is not,
-p_ui = 0, with the confidence 1.
+Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 3-5. The method
+recommends items from counts, such as clicks. A pair with a count is preferred, p_ui = 1, with the confidence
+c_ui = 1 + alpha r_ui. Any other pair is not preferred, p_ui = 0, with the confidence 1.
 
     J(U, V) = 1/(2 s^2) sum_ui c_ui (p_ui - u_u.v_i)^2 + 1/2 (|U|^2/s_u^2 + |V|^2/s_v^2)
 
     paper      here        shape
     x_u, y_i   U, V        users x K, items x K
     p, c       data.y, data.weight   listed pairs
-    r          -           the counts: `ready` makes p and c of them
+    r          -           the counts: `ready` computes p and c from them
     alpha      alpha       one number
     lambda     (noise / scale_user)^2, (noise / scale_item)^2
 
-The sum runs over all pairs, but zeros are not listed. sum_ui (u_u.v_i)^2 = trace(U'U V'V), so the normal
-equations of a user are V'V, the same for all users, and the sum of (c - 1) v v' over the user's own pairs.
-The twin is p_ui ~ N(u_u.v_i, s^2 / c_ui), for all pairs, with the confidences as given. Preferences are
-zeros and ones, so intervals of single cells say little. Every zero is an observation: the posterior of a user
-of few pairs is no wider than that of others (in `hpf` it is, relative to the rates).
-The paper has lambda alone, which decides the point; s sets the width of the posterior.
+The sum runs over all pairs, but zeros are not listed. As sum_ui (u_u.v_i)^2 = trace(U'U V'V), the normal
+equations of a user are V'V, which is the same for all users, plus the sum of (c - 1) v v' over the user's own
+pairs. The NumPyro model is p_ui ~ N(u_u.v_i, s^2 / c_ui) for all pairs, with given confidences. Preferences
+are zeros and ones, so intervals of single cells say little. Every zero is an observation, so the posterior of
+a user with few pairs is no wider than that of others (in `hpf` it is, relative to the rates). The paper has
+only lambda, which determines the point estimate; s determines the width of the posterior.
 
-Where nothing is set, with a share d of the pairs listed, alpha times the mean count is sqrt((1 - d) / d):
-midway, by ratio, between pairs of equal confidence and two kinds of pairs of equal total confidence. s is the
-standard deviation of p by c. A table of independent c p with this density has a largest singular value of
-about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)). The ridge takes lambda from every singular value, so
-lambda is about e / 2: `bf.fit` chooses it near e / 2 by the ranks of pairs that are held out of training, as
-pairs that only show how popular an item is need more. Both rules were judged by pairs held out of the
-training pairs of MovieLens-100K and -1M.
+Defaults: let d be the share of the pairs that are listed. alpha times the mean count is sqrt((1 - d) / d).
+This is the geometric mean of two choices: equal confidence of all pairs, and equal total confidence of listed
+and other pairs. s is the standard deviation of p, weighted by c. A table of independent c p with this density
+has a largest singular value of about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)). lambda is near e / 2,
+because the ridge subtracts lambda from every singular value. `bf.fit` compares multiples of e / 2 by the ranks
+of held-out pairs: pairs that only show how popular items are need a larger lambda. With fewer than 500 pairs
+lambda is e / 2. Both rules were checked by pairs held out of the training pairs of MovieLens-100K and -1M.
 """
 
 from collections.abc import Mapping
@@ -56,12 +56,10 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int = 50  # at most: lambda switches off components that are not above the noise
-    alpha: float | None = None  # None: by how few pairs are listed
-    noise: float | None = None  # None: the sd of the preferences, by confidence; at least .1
-    scale_user: float | None = (
-        None  # None: by held-out pairs; about half the largest singular value of noise
-    )
+    n_components: int = 50  # upper limit: lambda switches off components below the noise
+    alpha: float | None = None  # None: from the share of pairs that are listed
+    noise: float | None = None  # None: sd of preferences, weighted by confidence; at least .1
+    scale_user: float | None = None  # None: chosen with scale_item by held-out pairs
     scale_item: float | None = None
 
 
@@ -90,7 +88,7 @@ def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> Ranks:
 
 
 def ready(data: Counts, hyper: Hyper) -> Counts:
-    """Preferences with their confidences, in the place of counts."""
+    """Preferences with their confidences, instead of counts."""
     if data.weight is not None:
         return data
     return data.replaced(y=jnp.ones_like(data.y), weight=1 + hyper.alpha * data.y)
@@ -114,11 +112,11 @@ def weighted_rows(
 ) -> GaussianRows:
     """x | factors: precision I/scale^2 + (V'V + sum_i (c_i - 1) v_i v_i')/s^2, shift sum_i c_i p_i v_i/s^2.
 
-    Where every pair is listed, the sum over all pairs is left out, and (c - 1) is c.
+    If every pair is listed, the sum over all pairs is omitted, and (c - 1) is replaced by c.
     """
     K = factors.shape[1]
     zeros = 1.0 if len(data.cells) < data.n_users * data.n_items else 0.0
-    # not zero: beside 1, single precision loses confidences below 1e-7
+    # not zero, because added to 1, confidences below 1e-7 are lost in single precision
     own = jnp.maximum(data.weight - zeros, jnp.finfo(factors.dtype).eps)
     precision = jnp.eye(K) / scale**2 + zeros * factors.T @ factors / hyper.noise**2
     target, shift = data.weight * data.y / own, jnp.zeros(K, factors.dtype)

@@ -1,4 +1,4 @@
-"""Shared parts of methods that map one view to labels: products with its features, ridge systems."""
+"""Shared parts of methods that map one view to labels: products with its features, and ridge systems."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +18,12 @@ from bayesfac.core.math import inner
 
 EXACT = 1e-12  # relative residual of a solved system; in float32 64 machine epsilons
 STEPS = 500  # largest number of steps of conjugate gradients
-WORTH = 20_000  # features^3 for each stored cell up to which a square table takes less time than these steps
+WORTH = 20_000  # up to this features^3 per stored cell, a dense matrix is faster than these steps
 CURVATURE = {"squared": 2.0, "logistic": 0.25}  # of the parabola that bounds a loss
 
 
 def check(data: Tasks, gaps: bool = False, binary: bool = False) -> None:
-    """Check for one view and some labels; `gaps` allows unknown cells, `binary` demands 0 and 1."""
+    """Require one view and some labels; `gaps` allows unknown cells, `binary` requires labels 0 and 1."""
     checks.one_view(data, "Tasks.concatenated()")
     labels.check(data, gaps)
     signs = bool((np.abs(data.value) == 1).all() and (data.value < 0).any())
@@ -45,7 +45,7 @@ def codes(p: Any, data: Tasks) -> jax.Array:
 
 
 def derive(p: Any, data: Tasks, hyper: Any) -> dict[str, Any]:
-    """A = X W, from which rows are predicted."""
+    """A = X W, from which labels are predicted."""
     return {"A": codes(p, data)}
 
 
@@ -68,7 +68,7 @@ def squares(data: Tasks) -> jax.Array:
 
 
 def squared(*factors: jax.Array | dict[str, jax.Array]) -> jax.Array:
-    """The sum of squares of all entries."""
+    """The sum of squares of all entries of the arrays."""
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(factors)), jnp.zeros(()))
 
 
@@ -81,13 +81,13 @@ def answers_of(data: Tasks, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def squared_error(data: Tasks, score: jax.Array) -> jax.Array:
-    """|Y - score|^2 over labelled rows, cell by cell, which avoids cancellation in single precision."""
+    """|Y - score|^2 over labelled rows, computed cell by cell to avoid cancellation in single precision."""
     Y, known = answers_of(data, data.y[LABELS])
     return jnp.sum(jnp.where(known, Y - score, 0) ** 2)
 
 
 class Scores(CellwiseLaw):
-    """Labels with density exp(-loss) given the scores s = A H'; `gaps` says that some labels are unknown.
+    """Labels with density exp(-loss) given the scores s = A H'; with `gaps`, some labels are unknown.
 
     The loss is (y - s)^2 ("squared") or log(1 + e^s) - y s ("logistic").
     """
@@ -103,7 +103,7 @@ class Scores(CellwiseLaw):
 
     @property
     def whole(self) -> bool:
-        """Whether the loss needs no dense table of labels."""
+        """Whether the loss can be computed without a dense table of labels."""
         return self.how == "squared" and not self.gaps
 
     def loss(self, y: jax.Array) -> jax.Array:
@@ -115,21 +115,21 @@ class Scores(CellwiseLaw):
         return jnp.sum(jnp.where(known, each, 0))
 
     def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
-        """The terms of single cells in `log_prob`."""
+        """The terms of `log_prob` that belong to single cells."""
         s = inner(self.A, self.H, query)
         if self.how == "squared":
             return -((value - s) ** 2)
         return value * s - jnp.logaddexp(0.0, s)
 
     def to_rows(self, y: jax.Array) -> jax.Array:
-        """G H (rows x K), with G the slopes of the loss in the scores."""
+        """G H (rows x K), where G is the gradient of the loss in the scores."""
         if self.whole:
             Y = tables.product(self.data.cells[LABELS], y, self.H)
             return 2 * (self.A @ (self.H.T @ self.H) - Y)
         return self._slope(y) @ self.H
 
     def to_labels(self, y: jax.Array) -> jax.Array:
-        """G'A (labels x K)."""
+        """G'A (labels x K), with the same G."""
         if self.whole:
             Y = tables.transposed(self.data.cells[LABELS], y, self.A)
             return 2 * (self.H @ (self.A.T @ self.A) - Y)
@@ -155,7 +155,7 @@ class Scores(CellwiseLaw):
 def ridge(
     data: Tasks, right: jax.Array, penalty: float, weight: jax.Array | float = 1.0
 ) -> jax.Array:
-    """(weight X'X + penalty I)^-1 right over labelled rows; `weight` may differ between columns."""
+    """Solve (weight X'X + penalty I) W = right over labelled rows; `weight` may differ between columns."""
     if few_features(data):
         eye = jnp.eye(len(right), dtype=right.dtype)
         return _by_eigenvectors(back(data, times(data, eye)), right, penalty, weight)
@@ -167,10 +167,10 @@ def ridge(
 
 
 def few_features(data: Tasks) -> bool:
-    """Whether a features x features matrix is no larger than the stored cells, or takes less time.
+    """Whether a features x features matrix is no larger than the stored cells, or is faster.
 
     On bibtex (1,837 features, 411,568 cells) a sweep of `faie` with 80 codes takes 2.5 CPU seconds with the
-    matrix and 28 with conjugate gradients, on corel5k (500 features, 37,085 cells) 0.6 and 1.2.
+    matrix and 28 with conjugate gradients. On corel5k (500 features, 37,085 cells) it takes 0.6 and 1.2.
     """
     (view,) = data.names
     m, cells = data.n_features[view], len(data.cells[view])
@@ -190,7 +190,7 @@ def conjugate(
 ) -> jax.Array:
     """Conjugate gradients from zero for independent systems, one for each column of (..., rows, columns).
 
-    Each step lowers the quadratic function of its column, so even an unfinished answer is an improvement.
+    Each step lowers the quadratic function of its column, so a result after few steps is already better.
     """
     goal = max(EXACT, 64 * float(jnp.finfo(right.dtype).eps)) ** 2 * _dot(right, right / diagonal)
 
@@ -228,6 +228,6 @@ def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _ratio(a: jax.Array, b: jax.Array, where: jax.Array) -> jax.Array:
-    """a / b, or zero where a column is solved."""
+    """a / b, or zero for columns that are already solved."""
     fine = where & (b > 0)
     return jnp.where(fine, a / jnp.where(fine, b, 1), 0)

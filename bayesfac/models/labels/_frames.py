@@ -1,8 +1,8 @@
 """Frames (matrices with orthonormal columns) as functions of unconstrained matrices: the polar expansion.
 
 Jauch, Hoff & Dunson, "Monte Carlo simulation on the Stiefel manifold via polar expansion", Journal of
-Computational and Graphical Statistics 2021: a parameter Q with Q'Q = I is written as polar(A), where A is any
-real matrix of full column rank.
+Computational and Graphical Statistics 2021. A parameter Q with Q'Q = I is written as polar(A), where A is any
+real matrix of full column rank. So samplers can work with A, which has no constraint.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from bayesfac.core.laws import labels
 def inverse_root(S: jax.Array) -> jax.Array:
     """S^(-1/2) of a symmetric positive definite matrix, with derivatives of every order.
 
-    They are finite also where eigenvalues coincide, as at S = I; derivatives of eigenvectors are not.
+    The derivatives are finite also if eigenvalues are equal, as at S = I; those of eigenvectors are not.
     """
     values, Q = jnp.linalg.eigh(S)
     return (Q / jnp.sqrt(values)) @ Q.T
@@ -47,7 +47,7 @@ def lyapunov(R: jax.Array, C: jax.Array) -> jax.Array:
 
 
 def polar(A: jax.Array) -> jax.Array:
-    """A (A'A)^(-1/2): the frame of the polar decomposition of A. polar(A R) = polar(A) R for orthogonal R.
+    """A (A'A)^(-1/2), the orthonormal factor of the polar decomposition. polar(A R) = polar(A) R if R'R = I.
 
     Examples
     --------
@@ -59,18 +59,18 @@ def polar(A: jax.Array) -> jax.Array:
 
 
 def nearest(M: jax.Array) -> jax.Array:
-    """A Q with Q'Q = I that maximises tr Q'M: polar(M) if M has full column rank."""
+    """The Q with Q'Q = I that maximises tr Q'M: polar(M) if M has full column rank."""
     left, _, right = jnp.linalg.svd(M, full_matrices=False)
     return left @ right
 
 
 def leading(S: jax.Array, count: int) -> jax.Array:
-    """The first eigenvectors of a symmetric matrix."""
+    """The first `count` eigenvectors of a symmetric matrix."""
     return jnp.linalg.eigh(S)[1][:, ::-1][:, :count]
 
 
 def turned(Q: jax.Array, like: jax.Array) -> jax.Array:
-    """Q R, with the orthogonal R that brings it nearest to `like`; it depends only on the span of Q."""
+    """Q R with the orthogonal R that makes it nearest to `like`; the result depends only on the span of Q."""
     return Q @ nearest(Q.T @ like)
 
 
@@ -78,7 +78,7 @@ class Frame(dist.Distribution):
     """Real matrices A, rows x columns, with log density nu/2 (log |A'A| - tr A'A + columns) + constant.
 
     A'A has a Wishart law with nu + rows degrees of freedom and scale I / nu. polar(A) is independent of A'A
-    and uniform among frames. The log density is largest, 0, where A'A = I, that is where A is a frame.
+    and uniform among frames. The log density is at most 0, and is 0 where A'A = I.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class Frame(dist.Distribution):
 
 
 def few_rows(key: jax.Array, every: bool = False) -> Tasks:
-    """Nine rows of five features with three labels; two rows are unlabelled unless `every` is set."""
+    """Nine rows of five features with three labels; two rows are unlabelled unless `every` is true."""
     data = labels.one_view(key)
     x, y = data["words"].toarray(), np.hstack([data[LABELS].toarray(), np.ones((9, 1))])
     y[::2, 2] = 0

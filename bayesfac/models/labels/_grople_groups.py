@@ -1,4 +1,4 @@
-"""Groups of similar labels, and the law of a factor whose columns vanish for whole groups of labels."""
+"""Groups of similar labels, and the law of a factor whose columns can be zero for whole groups of labels."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_ro
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 
-NEAR = 7  # the distance to this neighbour is the scale of a label
+NEAR = 7  # a label's scale is its distance to its neighbour of this rank
 
 
 def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
-    """The group of every label: `groups` renumbered, or K groups by spectral clustering (K: at most 10)."""
+    """The group of every label: `groups` renumbered, or K (by default at most 10) groups by clustering."""
     L = len(data.labels)
     if K is not None:
         checks.whole("n_groups", K, L, "the number of labels")
@@ -35,7 +35,7 @@ def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
 
 
 def usual_groups(Y: Any, had: np.ndarray) -> tuple[int, ...]:
-    """At most 10 groups of the labels that some row has, and one of all others."""
+    """At most 10 groups of the labels that some row has, and one group of all other labels."""
     code = np.full(len(had), -1)
     if had.any():
         code[had] = spectral_groups(Y[:, had], min(10, had.sum()))
@@ -45,10 +45,10 @@ def usual_groups(Y: Any, had: np.ndarray) -> tuple[int, ...]:
 def spectral_groups(Y: Any, K: int) -> tuple[int, ...]:
     """The group of every column of Y: self-tuning spectral clustering (Zelnik-Manor & Perona, NIPS 2004).
 
-    A_ij = exp(-|Y_i - Y_j|^2 / (s_i s_j)), s_i the distance to the seventh neighbour; k-means on the first K
-    eigenvectors of D^-1/2 A D^-1/2, rows scaled to length one. Columns are first sorted by their distances,
-    so neither the order of rows nor that of columns matters. Groups are numbered in order of appearance;
-    with fewer than K distinct columns there are fewer groups.
+    A_ij = exp(-|Y_i - Y_j|^2 / (s_i s_j)), with s_i the distance to the seventh neighbour. k-means is applied
+    to the first K eigenvectors of D^-1/2 A D^-1/2, with rows scaled to length one. Columns are first sorted
+    by their distances, so neither the order of rows nor that of columns matters. Groups are numbered in order
+    of appearance. With fewer than K distinct columns there are fewer groups.
 
     Examples
     --------
@@ -86,21 +86,21 @@ def in_order(groups: Any) -> tuple[int, ...]:
 
 
 def norms(V: jax.Array, groups: tuple[int, ...]) -> jax.Array:
-    """|V[group, column]|, groups x columns; the slope at zero is zero."""
+    """|V[group, column]|, groups x columns; the derivative at zero is set to zero."""
     squares = jax.ops.segment_sum(V**2, jnp.asarray(groups), max(groups) + 1)
     return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 
 
 def shrink(V: jax.Array, groups: tuple[int, ...], threshold: jax.Array) -> jax.Array:
-    """Every column of every group shortened by `threshold`, at most to zero (6.10)."""
+    """Shorten every column of every group by `threshold`, at most to zero (6.10)."""
     size = norms(V, groups)
     kept = jnp.maximum(1 - threshold / jnp.where(size > 0, size, 1), 0)
     return V * kept[jnp.asarray(groups)]
 
 
 class GroupLaplace(dist.Distribution):
-    """A labels x columns factor with density exp(-weight sum of `norms`): every group and column has a
-    uniform direction and a length with a Gamma law."""
+    """A labels x columns factor with density exp(-weight sum of `norms`): the direction of every group and
+    column is uniform, and its length has a Gamma law."""
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real_matrix

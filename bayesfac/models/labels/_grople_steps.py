@@ -1,7 +1,7 @@
 """The steps of GroPLE: labels near U V', U near X Z, V sparse by groups of labels and Z sparse by entry.
 
-`known` is a column that says which rows have labels; no step reads U in the other rows. A `Point` keeps the
-products that take a pass over the data. They are linear in U, V and Z, so all other arithmetic is compiled
+`known` is a column that is 1 in rows with labels; no step reads U in the other rows. A `Point` stores the
+products that need a pass over the data. They are linear in U, V and Z, so all other arithmetic is compiled
 without the data. R = 1 - corr(U) has a zero diagonal.
 """
 
@@ -21,15 +21,15 @@ from bayesfac.models.labels import _grople_groups as label_groups
 
 STEPS_V = 30
 POWERS = 8  # iterations for the singular vectors of 2Y - 1
-LENGTHS = 0.5 ** np.arange(12)  # of a step: the largest that does not raise the cost is taken
+LENGTHS = 0.5 ** np.arange(12)  # of a step: the largest that does not raise the cost is used
 NEWTON = 20
 FARTHEST = 64.0  # longest extrapolation, in units of one sweep
 Cost = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def bounded(data: Tasks, hyper: Any) -> None:
-    """Refuse a gamma with which J has no minimum: -R may have the eigenvalue `most` in a direction w of Z
-    that no labelled row sees."""
+    """Refuse a gamma for which J has no minimum: -R may have the eigenvalue `most`, and X w may be zero for
+    a direction w of Z in all labelled rows."""
     (view,), d, known = data.names, hyper.n_components, int(data.labelled.sum())
     width = data.n_features[view]
     most = 2 * ((d // 2) * (d - d // 2)) ** 0.5
@@ -42,7 +42,7 @@ def bounded(data: Tasks, hyper: Any) -> None:
 
 
 def rows(data: Tasks) -> jax.Array:
-    """Which rows have labels, as a column."""
+    """A column that says which rows have labels."""
     return jnp.asarray(data.labelled)[:, None]
 
 
@@ -63,7 +63,7 @@ def signs_back(data: Tasks, U: jax.Array) -> jax.Array:
 
 
 def singular(key: jax.Array, data: Tasks, d: int) -> tuple[jax.Array, jax.Array]:
-    """The first d singular vectors of 2Y - 1 by power iteration; the left ones carry the singular values.
+    """The first d singular vectors of 2Y - 1 by power iteration; the left ones are times singular values.
 
     Columns beyond the number of labels are zero.
     """
@@ -94,7 +94,7 @@ def cost(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
 
 
 def rest(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
-    """The cost without the misfit of the labels."""
+    """The cost without the squared error of the labels."""
     U = jnp.where(known, at.U, 0)
     norms = hyper.sparsity * jnp.sum(label_groups.norms(at.V, hyper.groups))
     far = jnp.sum(known * (at.XZ - U) ** 2) + hyper.beta * jnp.sum(jnp.abs(at.Z))
@@ -102,11 +102,11 @@ def rest(at: Point, known: jax.Array, hyper: Any) -> jax.Array:
 
 
 def misfit_along(at: Point, way: Point, known: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """A function of t: the misfit at `at` + t `way` less the misfit at `at`.
+    """A function of t: the squared error at `at` + t `way` minus that at `at`.
 
     With the errors E = 2Y - 1 - U V', P = dU V' + U dV' and Q = dU dV', it is |E - t P - t^2 Q|^2 - |E|^2.
-    Its coefficients are computed without E: two misfits are large numbers, and a small difference between
-    them would be lost in their rounding errors.
+    Its coefficients are computed without this subtraction, because a small difference of two large numbers
+    would be lost in rounding errors.
     """
     U, dU = (jnp.where(known, x, 0) for x in (at.U, way.U))
     V, dV = at.V, way.V
@@ -123,7 +123,7 @@ def misfit_along(at: Point, way: Point, known: jax.Array) -> Callable[[jax.Array
 def misfit(U: jax.Array, V: jax.Array, YV: jax.Array, known: jax.Array) -> jax.Array:
     """|2Y - 1 - U V'|^2 - 4 |Y|^2 + 4 sum(Y) = |U V' + 1|^2 - 4 tr(U'Y V).
 
-    U V' is near -1 in most cells. With U centred, |U V' + 1|^2 is a sum of squares without cancellation.
+    U V' is near -1 in most cells, so |U V' + 1|^2 would suffer from cancellation. With U centred it does not.
     """
     n = jnp.sum(known)
     W, mean = centred(U, known), jnp.sum(known * U, 0) / n
@@ -144,9 +144,10 @@ def curvature(U: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
 
 
 def centred(U: jax.Array, known: jax.Array) -> jax.Array:
-    """U less its column means over known rows; zero in unknown rows and in columns that hold only rounding.
+    """U minus its column means over known rows; zero in unknown rows, and in columns with rounding errors
+    only.
 
-    In single precision the slope of the correlations of such a column would be infinite.
+    In single precision the gradient of the correlations of such a column would be infinite.
     """
     U = jnp.where(known, U, 0)
     W = known * (U - jnp.sum(U, 0) / jnp.sum(known))
@@ -155,7 +156,7 @@ def centred(U: jax.Array, known: jax.Array) -> jax.Array:
 
 
 def unlike(S: jax.Array) -> jax.Array:
-    """R from the covariances S; a constant column has the entries 1."""
+    """R from the covariances S; the entries of a constant column are 1."""
     var = jnp.diag(S)
     varies = var > 0
     sd = jnp.where(varies, jnp.sqrt(jnp.where(varies, var, 1)), 1)
@@ -177,7 +178,7 @@ def unlike_columns(U: jax.Array, known: jax.Array) -> jax.Array:
 # -- steps ----------------------------------------------------------------------------------------
 @compiled_for(2)
 def stretched(at: Point, known: jax.Array, hyper: Any) -> Point:
-    """Rescale to s U, V / s and s Z, which fit the labels alike, with the s that lower J."""
+    """Rescale to s U, V / s and s Z, which does not change U V', with the s that lower J."""
     U, c = jnp.where(known, at.U, 0), hyper.coupling
     K = c * curvature(U, known, hyper) * (at.Z.T @ at.Z)
     own = jnp.diag(K)
@@ -191,8 +192,8 @@ def stretched(at: Point, known: jax.Array, hyper: Any) -> Point:
 def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Array) -> jax.Array:
     """Positive s that lower sum_r (square s^2 + plain s + inverse / s)_r + s'Q s, starting at s = 1.
 
-    Newton steps in log s ignore Q, so columns separate; the step towards their result is then shortened
-    until the whole cost does not rise. A column with zero coefficients keeps s = 1.
+    Newton steps in log s ignore Q, so each column can be solved alone. The step towards the result is then
+    shortened until the whole cost does not rise. A column with zero coefficients keeps s = 1.
     """
 
     def step(_: int, t: jax.Array) -> jax.Array:
@@ -213,11 +214,11 @@ def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Arra
 
 @compiled_for(3)
 def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
-    """V with U held (6.4), all groups at once; YU is (2Y - 1)'U.
+    """V with U fixed (6.4), all groups at once; YU is (2Y - 1)'U.
 
-    It lowers tr(V G V') - 2 tr(V'YU) + sparsity sum |V[group, r]|, G = U'U. G lies below its diagonal times
-    the largest eigenvalue of G scaled to a diagonal of one: a step length for every column, and nearly
-    Newton's step where the columns of U are nearly orthogonal.
+    The step lowers tr(V G V') - 2 tr(V'YU) + sparsity sum |V[group, r]|, with G = U'U. G is bounded by its
+    diagonal times the largest eigenvalue of G scaled to a diagonal of one. This gives a step length for every
+    column, and nearly Newton's step if the columns of U are nearly orthogonal.
     """
     U = jnp.where(known, at.U, 0)
     G, weight = U.T @ U, hyper.sparsity
@@ -237,11 +238,11 @@ def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
 
 @compiled_for(2)
 def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Array]:
-    """U with V and Z held (6.3, and U's terms in 6.11), and whether the step had to be shortened.
+    """U with V and Z fixed (6.3, and U's terms in 6.11), and whether the step had to be shortened.
 
-    It lowers tr(U A U') - 2 tr(U'B) + tr(R M) over the known rows. The slope is multiplied by A^-1: where M
-    is zero a full step is the minimum, B A^-1. A step length changes only d x d tables, so trying many
-    lengths costs little.
+    The step lowers tr(U A U') - 2 tr(U'B) + tr(R M) over the known rows. The gradient is multiplied by A^-1.
+    If M is zero, a full step ends at the minimum B A^-1. A step length changes only d x d tables, so trying
+    many lengths costs little.
     """
     A = at.V.T @ at.V + (hyper.ridge + hyper.coupling) * jnp.eye(at.V.shape[1])
     B = signs(at.YV, at.V, known) + hyper.coupling * at.XZ
@@ -253,7 +254,7 @@ def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Arra
         return jnp.sum(unlike(S) * M)
 
     now, bend = jax.value_and_grad(likeness)(S)
-    pull = known * (at.U @ A - B)  # half of the slope, without that of `likeness`
+    pull = known * (at.U @ A - B)  # half of the gradient, without that of `likeness`
     way = -jnp.linalg.solve(A, (pull + W @ (bend + bend.T) / 2).T).T
     D = centred(way, known)
     once, twice = W.T @ D + D.T @ W, D.T @ D
@@ -268,7 +269,7 @@ def step_U(at: Point, known: jax.Array, hyper: Any) -> tuple[jax.Array, jax.Arra
 
 @compiled_for(3, 4)
 def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, passes: int) -> jax.Array:
-    """Z with U held (6.11): every entry at its minimum, so many times."""
+    """Z with U fixed (6.11): set every entry to its minimum, in `passes` passes."""
     known, (view,) = rows(data), data.names
     cells, K = data.cells[view], curvature(U, known, hyper)
     squares = embedding.squares(data)[:, 0]
@@ -302,10 +303,11 @@ def accelerated(
     shrink: Cost,
     steps: int,
 ) -> jax.Array:
-    """Lower f + h from x, with f smooth and h convex with kinks: monotone accelerated proximal gradient
-    (Beck & Teboulle, "Fast gradient-based algorithms for constrained total variation", IEEE TIP 2009).
+    """Minimise f + h from x, with f smooth and h convex but not smooth: monotone accelerated proximal
+    gradient (Beck & Teboulle, "Fast gradient-based algorithms for constrained total variation", IEEE TIP
+    2009).
 
-    image(x)      A x, linear: the only slow product, computed once a step
+    image(x)      A x, linear: the only slow product, computed once in each step
     cost(x, Ax)   f + h
     slope(x, Ax)  the gradient of f
     shrink(x, g)  the z that minimises <g, z> + |z - x|^2 / 2 + h(z), in a metric that bounds f's curvature
@@ -332,7 +334,7 @@ def accelerated(
 
 @jax.jit
 def _advance(x: Any, Ax: Any, value: Any, z: Any, Az: Any, there: Any, t: Any) -> tuple[Any, ...]:
-    """z if its cost is not larger than that of x, else x; and the next point of departure with its image."""
+    """z if its cost is not larger than that of x, else x; and the next starting point with its image."""
     fine = there <= value + rounding(value)
     later = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
 
@@ -350,14 +352,15 @@ def rounding(cost: jax.Array) -> jax.Array:
 
 
 def longest(rise: Callable[[jax.Array], jax.Array], size: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The largest of t = 1, 1/2, 1/4, ... with rise(t) at most the rounding of `size`, or 0; and if t < 1."""
+    """The largest of t = 1, 1/2, 1/4, ... with rise(t) at most the rounding of `size`, or 0; and whether t <
+    1."""
     steps = jnp.asarray(LENGTHS, size.dtype)
     fine = jax.vmap(rise)(steps) <= rounding(size)
     return jnp.max(jnp.where(fine, steps, 0)), ~fine[0]
 
 
 def farther(cost: Callable[[jax.Array], jax.Array], least: jax.Array) -> jax.Array:
-    """The last of t = 0, 1, 2, 4, ... up to which the cost falls every time, by more than `least`.
+    """The last of t = 0, 1, 2, 4, ... up to which the cost falls at every step, by more than `least`.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""The penalty and the cut of LEML from rows that are held out, a third at a time.
+"""The penalty and the cut of LEML, chosen by rows that are held out, a third at a time.
 
-In the singular vectors of the features, X = U diag(s) Q', a sweep of LEML costs no pass over the data and no
-iterations: W = Q R, and the columns of R separate in the eigenvectors of H'H. Each fold needs one
-decomposition, and follows its penalties from weak to strong.
+With the singular value decomposition of the features, X = U diag(s) Q', a sweep of LEML needs no pass over
+the data and no iterations: W = Q R, and the columns of R separate in the eigenvectors of H'H. Each fold needs
+one decomposition. Its penalties are tried from weak to strong, and each starts at the result of the one
+before.
 """
 
 from typing import Any, NamedTuple
@@ -17,11 +18,11 @@ from bayesfac.core.laws import labels
 from bayesfac.models.labels._left_out import MOST
 
 FOLDS, SWEEPS = 3, 25
-STEPS = 10.0 ** np.arange(-3.5, 0.01, 0.5)  # penalties, in units of the strongest direction of X'Y
+STEPS = 10.0 ** np.arange(-3.5, 0.01, 0.5)  # penalties; 1 is the largest singular value of X'Y
 
 
 class Fold(NamedTuple):
-    """Rows to learn from, in singular vectors, and rows held out."""
+    """Training rows, in singular vectors, and held-out rows."""
 
     X: np.ndarray  # U diag(s)
     s2: np.ndarray
@@ -32,7 +33,7 @@ class Fold(NamedTuple):
 
 
 def settled(data: Tasks, hyper: Any, bend: float) -> Any:
-    """Hyper with the penalty of the smallest loss on held-out rows, and the cut of their scores."""
+    """Hyper with the penalty of the smallest loss on held-out rows, and the cut for their scores."""
     with threadpool_limits(1, "blas"):  # the products are too small for several threads
         return _settled(data, hyper, bend)
 

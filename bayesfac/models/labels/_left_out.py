@@ -1,8 +1,8 @@
-"""Penalties and cuts from rows that are left out one by one, in closed form for ridge regressions.
+"""Penalties and cuts by leave-one-out predictions, which have a closed form for ridge regressions.
 
-With X = U diag(s) Q' over labelled rows, the ridge regression of a table T has the fitted values U G U'T, G =
-s^2 / (s^2 + penalty), and row i without its own part in the fit has (fitted - h t_i) / (1 - h), h =
-u_i G u_i'. One decomposition serves all penalties. Penalties are those of |T - X W|^2 + penalty |W|^2.
+Let X = U diag(s) Q' over labelled rows. The ridge regression of a table T has the fitted values U G U'T, with
+G = s^2 / (s^2 + penalty). The prediction of row i by all other rows is (fitted - h t_i) / (1 - h), with
+h = u_i G u_i'. One decomposition serves all penalties. The penalty is that of |T - X W|^2 + penalty |W|^2.
 """
 
 from typing import Any
@@ -15,18 +15,19 @@ from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 
-MOST = 2000  # largest decomposition; with more rows and features, so many random rows choose
+MOST = 2000  # largest decomposition; with more rows and features, this many random rows are used
 GRID = 10.0 ** np.arange(-4, 4.01, 0.5)  # penalties, in units of the mean of s^2
-CONSTANT = 10.0  # so large beside the other features that its coefficient is hardly shrunk
+CONSTANT = 10.0  # value of the constant feature: so large that its coefficient is hardly penalised
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:
-    """The data with features scaled, and a constant feature, unless the settings say otherwise."""
+    """The data with scaled features and a constant feature, unless the settings say otherwise."""
     return scaled(data, CONSTANT) if hyper.scaled else data
 
 
 class LeftOut:
-    """The labelled rows of one view, ready for any penalty; with `centred`, a free intercept is added."""
+    """The labelled rows of one view, prepared for any penalty; `centred` adds an intercept without
+    penalty."""
 
     def __init__(self, data: Tasks, centred: bool = False) -> None:
         with threadpool_limits(1, "blas"):  # several threads wait for one another on a busy machine
@@ -78,6 +79,6 @@ class LeftOut:
 
 
 def settled_cut(hyper: Any, binary: bool, truth: np.ndarray, score: np.ndarray) -> Any:
-    """Hyper with a cut: the given one, or that of the scores of rows left out."""
+    """Hyper with a cut: the given one, or the one chosen by the scores of rows left out."""
     cut = labels.best_cut(truth, score) if hyper.cut is None and binary else hyper.cut
     return hyper._replace(cut=labels.checked_cut(cut))

@@ -1,4 +1,4 @@
-"""The steps of MLC-HMF: linear classifiers of low rank, all nodes of one depth in one batch."""
+"""The steps of MLC-HMF: linear classifiers of low rank, with all nodes of one depth in one batch."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ from bayesfac.core.laws.losses import BINARY
 from bayesfac.models.labels import _embedding as embedding
 
 SMOOTH = BINARY["smooth_hinge"]
-# Of a margin: a node whose scores are all smaller has lost its factors. The sign of a smaller score is that
-# of a rounding error, which would depend on the order of the labels; it counts as below zero.
+# A node whose scores are all smaller than this share of a margin has lost its factors. The sign of such a
+# score is a rounding error, which depends on the order of the labels, so the score counts as below zero.
 FAINT = 1e-6
 
 
 def odds(score: jax.Array) -> jax.Array:
-    """The log odds of the label 1: its loss is smaller than that of 0 by so much."""
+    """The log odds of the label 1: the loss of label 0 minus the loss of label 1."""
     return SMOOTH.value(-score) - SMOOTH.value(score)
 
 
@@ -51,7 +51,7 @@ class Level(NamedTuple):
         return tables.transposed(self.cells, self.x, A).reshape(nodes, -1, A.shape[1])
 
     def spread(self, table: jax.Array) -> jax.Array:
-        """A table by item as nodes x items x columns, zero where there is no item."""
+        """A table by item, as nodes x items x columns, with zeros at places without an item."""
         here = (self.slot >= 0)[..., None]
         return jnp.where(here, table[jnp.maximum(self.slot, 0)], 0)
 
@@ -83,7 +83,7 @@ def level(x: sp.csr_matrix, row: np.ndarray, node: np.ndarray, nodes: int) -> Le
     return Level(Cells(cells.row, cells.col, wide.shape), reading.real(cells.data), *whole)
 
 
-# The functions below are compiled by JAX; sparse products, which Numba may compute, are arguments.
+# The functions below are compiled by JAX; sparse products may be computed by Numba, so they are arguments.
 @jax.jit
 def cost(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
     """The loss of all nodes at the codes A; Y is -1 and 1, rows x labels."""
@@ -92,14 +92,14 @@ def cost(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
 
 
 def _slope(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> jax.Array:
-    """The slope of the loss in the scores, nodes x items x labels."""
-    y = level.spread(Y[level.row])  # zero where there is no item
+    """The gradient of the loss in the scores, nodes x items x labels."""
+    y = level.spread(Y[level.row])  # zero at places without an item
     return y * SMOOTH.slope(y * level.scores(A, V))
 
 
 @jax.jit
 def step_V(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array, penalty: float) -> jax.Array:
-    """V at the minimum of the parabola that bounds the loss."""
+    """V at the minimum of the parabola that is an upper bound of the loss."""
     here = level.spread(A)
     pull = jnp.swapaxes(_slope(level, A, V, Y), 1, 2) @ here + penalty * V
     precision = jnp.swapaxes(here, 1, 2) @ here + penalty * jnp.eye(A.shape[1])
@@ -108,7 +108,7 @@ def step_V(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array, penalty: floa
 
 @jax.jit
 def _towards(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> tuple[jax.Array, ...]:
-    """Slopes in the codes, and V'V's eigenvalues (items x K, nodes x 1 x K) and eigenvectors."""
+    """Gradients in the codes, the eigenvalues of V'V (items x K, nodes x 1 x K) and its eigenvectors."""
     value, Q = jnp.linalg.eigh(jnp.swapaxes(V, 1, 2) @ V)
     value = jnp.maximum(value, 0)
     node = level.place // level.slot.shape[1]
@@ -116,7 +116,7 @@ def _towards(level: Level, A: jax.Array, V: jax.Array, Y: jax.Array) -> tuple[ja
 
 
 def step_U(level: Level, U: jax.Array, V: jax.Array, Y: jax.Array, penalty: float) -> jax.Array:
-    """U at the minimum of the parabola that bounds the loss."""
+    """U at the minimum of the parabola that is an upper bound of the loss."""
     pull, each, weight, Q = _towards(level, level.codes(U), V, Y)
     right = (level.back(pull, len(U)) + penalty * U) @ Q
 
@@ -138,7 +138,7 @@ def answers(level: Level, A: jax.Array, V: jax.Array) -> jax.Array:
 def votes(
     level: Level, A: jax.Array, V: jax.Array, rows: int, soft: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """How many nodes vote for each label of a row (rows x labels), and how many nodes the row asks."""
+    """How many nodes vote for each label of a row (rows x labels), and how many nodes the row uses."""
     score = answers(level, A, V)
     yes = jax.nn.sigmoid(odds(score)) if soft else (score > FAINT).astype(score.dtype)
     votes = jnp.zeros((rows, yes.shape[1]), yes.dtype).at[level.row].add(yes)

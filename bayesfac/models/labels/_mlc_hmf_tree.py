@@ -1,4 +1,4 @@
-"""The tree of MLC-HMF: rows are split until a node classifies them well. It is grown once, before the fit."""
+"""The tree of MLC-HMF: rows are split until a node classifies them well. It is built once, before the fit."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +15,8 @@ from bayesfac.core.math import lowered
 from bayesfac.models.labels._mlc_hmf_nodes import FAINT, Level, level
 
 Pair = tuple[np.ndarray, np.ndarray]  # U and V of one node
-# The L-BFGS of a node: most steps, and the relative fall at which it ends. It goes on to the minimum, because
-# the sweeps of the fit are slow where few margins are short: thousands of them would have to make up for it.
+# The L-BFGS of a node: largest number of steps, and the relative decrease at which it ends. It is run to the
+# minimum, because sweeps of the fit are slow if few margins are violated, and thousands would be needed.
 STEPS, EXACT = 5000, 1e-9
 
 
@@ -25,8 +25,8 @@ class Tree(Tasks):
     """Tasks with the tree that was grown on their labelled rows.
 
     nodes    by depth from 1: the rows that each node was fitted to
-    votes    by depth: each row with the nodes in which its nearest neighbours stayed
-    start    by depth: U and V of every node at the end of the growing
+    votes    by depth: each row with the nodes of its nearest neighbours
+    start    by depth: U and V of every node when the tree was built
     """
 
     nodes: dict[str, Level]
@@ -48,7 +48,8 @@ class Tree(Tasks):
 
 @dataclass
 class Growing:
-    """A tree while it grows: items and nodes by depth, and the node in which every row stayed (-1: none)."""
+    """A tree during its construction: items and nodes by depth, and the node that kept each row (-1:
+    none)."""
 
     row: list[np.ndarray] = field(default_factory=list)
     node: list[np.ndarray] = field(default_factory=list)
@@ -95,7 +96,7 @@ def _grown(data: Tasks, hyper: Any) -> Tree:
 
 
 def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
-    """Two clusters of these rows; clusters below the minimal size are dropped."""
+    """Two clusters of these rows; clusters with fewer than the minimal number of rows are dropped."""
     if len(at) < max(2, hyper.minimum):
         return []
     distinct = sp.csr_matrix(x[at] - sp.csr_matrix(np.ones((len(at), 1))) @ x[at[:1]])
@@ -105,7 +106,7 @@ def _halves(x: sp.csr_matrix, at: np.ndarray, hyper: Any) -> list[np.ndarray]:
 
 
 def planted(data: Tasks, x: sp.csr_matrix, grown: Growing, hyper: Any) -> Tree:
-    """The data with the grown tree and with the nodes that each row asks."""
+    """The data with the finished tree and with the nodes that each row uses."""
     nodes, votes, start = {}, {}, {}
     homes = _votes(x, grown.home, hyper)
     row, seat = np.repeat(np.arange(data.n_rows), homes.shape[1]), homes.ravel()
@@ -115,7 +116,7 @@ def planted(data: Tasks, x: sp.csr_matrix, grown: Growing, hyper: Any) -> Tree:
     ):
         here = (seat >= number) & (seat < number + len(pairs))
         nodes[f"{depth}"] = level(x, rows, node, len(pairs))
-        if here.any():  # no row asks a depth in which no row stayed
+        if here.any():  # rows do not use a depth whose nodes kept no row
             votes[f"{depth}"] = level(x, row[here], seat[here] - number, len(pairs))
         start[f"{depth}"] = tuple(reading.real(np.stack(side)) for side in zip(*pairs, strict=True))
         number += len(pairs)
@@ -123,7 +124,7 @@ def planted(data: Tasks, x: sp.csr_matrix, grown: Growing, hyper: Any) -> Tree:
 
 
 def _votes(x: sp.csr_matrix, home: np.ndarray, hyper: Any) -> np.ndarray:
-    """The nodes of every row's nearest neighbours among the rows that stayed in a node."""
+    """The nodes of every row's nearest neighbours, among the rows that a node kept."""
     stayed = np.flatnonzero(home >= 0)
     if not len(stayed):
         raise ValueError(

@@ -1,8 +1,8 @@
 r"""Conditional principal label space transformation (CPLST): ridge regression of low rank, solved exactly.
 
-Chen & Lin, "Feature-aware label space dimension reduction for multi-label classification", NIPS 2012; after
-PLST of Tai & Lin, "Multilabel classification with principal label space transformation", Neural Computation
-2012.
+Chen & Lin, "Feature-aware label space dimension reduction for multi-label classification", NIPS 2012. It
+extends PLST of Tai & Lin, "Multilabel classification with principal label space transformation", Neural
+Computation 2012.
 
     J = weight |Y - 1 b' - X W V'|^2 (labelled rows) + penalty |W|^2 + |b|^2 / (2 scale^2),     V'V = I
 
@@ -13,20 +13,22 @@ PLST of Tai & Lin, "Multilabel classification with principal label space transfo
     Z              Y - 1 b'   rows x labels
     M              n_components
 
-The paper's bound is the error of encoding, |Z - Z V V'|^2, plus the error of the learned codes,
-|X W - Z V|^2. As V'V = I, their sum is |Z - X W V'|^2 (Pythagoras), which is J without the ridge on W and the
-prior of b. PLST takes the V that is best for the first error alone.
+The method predicts many labels from features. It replaces the labels by d codes and predicts the codes by
+ridge regression. The paper's bound is the error of encoding, |Z - Z V V'|^2, plus the error of the learned
+codes, |X W - Z V|^2. As V'V = I, their sum is |Z - X W V'|^2 (Pythagoras). This is J without the ridge
+penalty of W and the prior of b. PLST takes the V that minimises the first error alone.
 
-In the paper b is the mean of the labels, which centres Y; here b has the prior Normal(0, scale) and is close
-to the mean if X is centred too. W and b given V have closed forms. Let C subtract from the columns of a table
-of labelled rows the part that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y. Then
-J = const - tr V'S V with S = weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So one sweep
-reaches the global minimum, up to the error of conjugate gradients. `ready` scales the features; b is the
-intercept. d, the penalty and the cut come from rows left out (`_left_out`), for given V in closed form.
+In the paper b is the mean of the labels. Here b has the prior Normal(0, scale), and is close to the mean if X
+is centred. Given V, W and b have closed forms. Let C subtract from the columns of a table of labelled rows
+the part that b explains, and B = (weight X'C X + penalty I)^-1 weight X'C Y. Then J = const - tr V'S V with S
+= weight Y'C X B, V spans the first d eigenvectors of S, and W = B V. So one sweep reaches the global minimum,
+up to the error of conjugate gradients. `ready` scales the features; b is the intercept. By default, d, the
+penalty and the cut are chosen by leave-one-out predictions, in closed form for a given V (`_left_out`).
 
-Twin: V = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
-uniform; at an optimum the site is a frame itself. Normal W, b, and labels with precision 2 weight; the
-features are not modelled. Gauge: W and V turn together. Tasks do not matter here.
+The NumPyro model has V = polar(site), where the site is a free matrix with a distribution (`_frames.Frame`)
+under which polar(site) is uniform. At an optimum the site itself has orthonormal columns. W, b and the labels
+are normal, the labels with precision 2 weight; the features are not modelled. The density does not change
+when W and V are rotated together. If the data have several tasks, their rows are treated alike.
 """
 
 from typing import NamedTuple
@@ -65,8 +67,8 @@ class Hyper(NamedTuple):
     penalty: float | None = None  # None: by rows left out
     scale: float = 10.0
     scaled: bool = True  # divide features by their spread, centre dense ones
-    cut: float | None = None  # predict labels with a score above it; None: by rows left out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -81,7 +83,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalty and d with the smallest squared error of rows left out, and the cut of their scores."""
+    """The penalty and d with the smallest squared error of rows left out, and the cut for their scores."""
     rows, L = LeftOut(data, centred=True), len(data.labels)
     penalty = rows.penalty() * hyper.weight if hyper.penalty is None else hyper.penalty
     lam = penalty / hyper.weight
@@ -100,7 +102,7 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """V a uniform frame of the labels; W and b fitted to it."""
+    """V has uniform random orthonormal columns; W and b are fitted to it."""
     V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
     return given_V(V, regression(data, hyper)[0], data, hyper)
 
@@ -121,7 +123,7 @@ def sides(p: Params, data: Tasks) -> tuple[jax.Array, jax.Array]:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The best V, turned towards its old value; W and b fitted to it."""
+    """The best V, rotated towards its old value, and W and b for it."""
     B, S = regression(data, hyper)
     V = frames.turned(frames.leading(S, hyper.n_components), p.V)
     return given_V(V, B, data, hyper)
@@ -156,7 +158,7 @@ def regression(data: Tasks, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
 
 
 def given_V(V: jax.Array, B: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """The parameters with the best W = B V and b for V."""
+    """The parameters for a given V, with the best W = B V and b."""
     (view,) = data.names
     p = Params({view: B @ V}, V, jnp.zeros(len(V)))
     Y, _ = embedding.answers_of(data, data.y[LABELS])

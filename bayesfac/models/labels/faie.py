@@ -1,4 +1,4 @@
-r"""Feature-aware implicit label space encoding (FaIE): codes of rows that labels and features agree on.
+r"""Feature-aware implicit label space encoding (FaIE): codes of rows that fit both labels and features.
 
 Lin, Ding, Hu & Wang, "Multi-label classification via feature-aware implicit label space encoding", ICML 2014.
 
@@ -10,22 +10,24 @@ Lin, Ding, Hu & Wang, "Multi-label classification via feature-aware implicit lab
     W            W[view]      features x d     of the regression that predicts codes
     alpha        alpha
 
-The paper maximises tr C'(Y Y' + alpha H) C with H = X (X'X + penalty I)^-1 X': how well the codes recover the
-labels, and the features the codes. This is J with the best D and W inserted: with weight 1 and ridge 0 (as in
-the paper; a small ridge makes the law of D proper) J = |Y|^2 + alpha d - tr C'(Y Y' + alpha H) C, and C spans
-the first d eigenvectors. A sweep finds the best C in the span of the columns of C, Y and X W (Rayleigh-Ritz),
-then D and W in closed form. As the span contains Y, and H <= I, a few sweeps suffice, unless alpha is as
-large as eigenvalue d of Y Y', or d exceeds the rank of Y.
+The method predicts many labels from features, by d codes for each row. The paper maximises tr C'(Y Y' + alpha
+H) C with H = X (X'X + penalty I)^-1 X'. This measures how well the codes recover the labels, and how well the
+features predict the codes. It is J with the best D and W inserted: with weight 1 and ridge 0, J = |Y|^2 +
+alpha d - tr C'(Y Y' + alpha H) C, and C spans the first d eigenvectors. The paper has ridge 0; here a small
+ridge makes the prior of D proper. A sweep finds the best C in the span of the columns of C, Y and X W
+(Rayleigh-Ritz), and then D and W in closed form. The span contains Y, and H <= I, so a few sweeps suffice,
+unless alpha is as large as eigenvalue d of Y Y', or d exceeds the rank of Y.
 
-Every row needs labels, as C has a row for each; an unlabelled row would have the code X W, which `fold_in`
-gives to new rows. `ready` scales the features and adds a constant;
-Y is not centred. d, alpha, the penalty and the cut come from rows left out (`_left_out`), for given codes of
-the training rows in closed form.
+All training rows need labels, because C has a row for each of them. An unlabelled row would have the code X
+W, which `fold_in` gives to new rows. `ready` scales the features and adds a constant; Y is not centred. By
+default, d, alpha, the penalty and the cut are chosen by leave-one-out predictions, in closed form for given
+codes of the training rows (`_left_out`).
 
-Twin: C = polar(site), where the site is a free matrix with a law (`_frames.Frame`) under which polar(site) is
-uniform; normal W, D and labels; the features are not modelled. The factor exp(-alpha |C - X W|^2) makes the
-prior of C and W a joint law with an unknown constant: a generalised posterior. Gauge: C, D and W turn
-together. Tasks do not matter here.
+The NumPyro model has C = polar(site), where the site is a free matrix with a distribution (`_frames.Frame`)
+under which polar(site) is uniform. W, D and the labels are normal; the features are not modelled. Because of
+the factor exp(-alpha |C - X W|^2), the joint prior of C and W has an unknown constant: the posterior is
+*generalised*. The density does not change when C, D and W are rotated together. If the data have several
+tasks, their rows are treated alike.
 """
 
 from typing import Any, NamedTuple
@@ -55,7 +57,7 @@ class Params(NamedTuple):
     C: jax.Array
     D: jax.Array
     W: dict[str, jax.Array]
-    A: jax.Array | None = None  # derived: the codes from which rows are predicted
+    A: jax.Array | None = None  # derived: the codes from which labels are predicted
 
 
 class Hyper(NamedTuple):
@@ -65,8 +67,8 @@ class Hyper(NamedTuple):
     weight: float = 1.0
     ridge: float = 1e-3
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a score above it; None: by rows left out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -88,11 +90,12 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut of their scores.
+    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut for their
+    scores.
 
-    Codes of the given rows are predicted for each row by all other rows. d is chosen first: half of the
-    labels, three quarters or all of them. alpha is at most half of what the labels carry in direction d: from
-    there on the codes are those of the features alone, whatever the labels.
+    For each row, the codes are predicted by all other rows. d is chosen first: half of the labels, three
+    quarters or all of them. alpha is at most half of eigenvalue d of Y'Y. With a larger alpha the features
+    alone determine the codes.
     """
     rows = LeftOut(data)
     penalties = [hyper.penalty]
@@ -119,7 +122,7 @@ def middle(several: list[float]) -> float:
 
 
 def alphas(strength: np.ndarray, rows: LeftOut, hyper: Hyper) -> list[float]:
-    """The given alpha, or shares of what the labels carry in direction d; `strength` falls."""
+    """The given alpha, or shares of eigenvalue d of Y'Y; the eigenvalues `strength` decrease."""
     if hyper.alpha is not None:
         return [hyper.alpha]
     least = min(strength[: hyper.n_components], default=1.0)
@@ -141,7 +144,7 @@ def without_own_row(rows: LeftOut, alpha: float, penalty: float, hyper: Hyper) -
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """C a uniform frame; D and W fitted to it."""
+    """C has uniform random orthonormal columns; D and W are fitted to it."""
     C = frames.nearest(jax.random.normal(key, (data.n_rows, hyper.n_components)))
     return given_C(C, regression(C, data, hyper), data, hyper)
 
@@ -152,7 +155,7 @@ def regression(C: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def given_C(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """The parameters with the best D, Y'C shrunk by the ridge."""
+    """The parameters for a given C, with the best D, which is Y'C shrunk by the ridge."""
     share, (view,) = hyper.weight / (hyper.weight + hyper.ridge), data.names
     D = share * tables.transposed(data.cells[LABELS], data.y[LABELS], C)
     return Params(C, D, {view: W})
@@ -172,7 +175,7 @@ def misfit(C: jax.Array, W: jax.Array, data: Tasks, hyper: Hyper) -> jax.Array:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The best C in the span of C, Y and X W, turned towards its old value; D and W fitted to it."""
+    """The best C in the span of C, Y and X W, rotated towards its old value, and D and W for it."""
     (W,), (Y, _) = p.W.values(), embedding.answers_of(data, data.y[LABELS])
     span = jnp.linalg.qr(jnp.hstack([polar(p.C), Y, embedding.times(data, W)]))[0]
     W = regression(span, data, hyper)

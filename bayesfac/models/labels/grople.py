@@ -11,34 +11,38 @@ Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
     V = (V^1, ..., V^K)    V                 labels x d: transposed; V^k is the rows of group k
     Z                      Z[view]           features x d
     lambda_1, lambda_2     ridge, sparsity
-    alpha, beta            the same; gamma is ours
+    alpha, beta            the same; gamma is an addition
     R                      1 - corr(U)       d x d: over labelled rows
 
-The thesis lowers (6.1), then (6.11) with that U. Here both are one J: with a small coupling U and V hardly
-depend on X, which is the thesis; with a larger one the features shape the embedding too. R has a zero
-diagonal, so unless R = 0 it has an eigenvalue -r < 0, with eigenvector q. Where X w = 0 for some w, as with
-more features than rows, Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11), which then has
-no minimum for any alpha > 0, and J has no posterior. gamma mends that. The largest r of any U is the root of
-4 floor(d/2) ceil(d/2): with signs s of q, q'(corr(U) - 11')q <= (s'q)^2 - (1'q)^2. `prepare` refuses a gamma
-below alpha times that where features outnumber the labelled rows. The default is alpha d; elsewhere `remarks`
-warns where a smaller gamma leaves the problem of Z not convex. The printed gradient alpha Z R lacks a factor
-2, and (6.14) adds a D x D and a d x d table. The printed start of Z lacks X'U; here Z starts at zero, U and V
-at the first singular vectors of 2Y - 1.
+The method predicts many labels from features, and uses groups of similar labels. The thesis minimises (6.1)
+over U and V, and then (6.11) over Z with that U. Here both are one J. With a small coupling, U and V hardly
+depend on X, as in the thesis; with a larger one the features influence the embedding too.
 
-Z: one pass of coordinate descent, every entry at its exact minimum, in place of the printed gradient steps;
-in one entry J is convex for every R, whose diagonal is zero. V: all groups at once on the d x d table U'U.
-U: a step through (V'V + (ridge + coupling) I)^-1, the exact minimum if alpha is 0, halved until J does not
-rise. Before both, every column is rescaled (s U, V / s, s Z); after Z the sweep is extrapolated, doubling the
-step as long as J falls, because U M and V M^-T fit the labels alike for any M and alternating steps are slow
-in those directions. Exact zeros of V and Z stay zero there. A row without labels lies at its x Z; it changes
-the scales of features (`ready`) and nothing else. A new row changes nothing.
+R has a zero diagonal, so unless R = 0 it has an eigenvalue -r < 0, with eigenvector q. With more features
+than rows, X w = 0 for some w. Then Z + t w q' adds -alpha r t^2 |w|^2 and terms linear in |t| to (6.11). So
+(6.11) has no minimum for any alpha > 0, and J has no posterior. The term gamma corrects this. The largest r
+of any U is the root of 4 floor(d/2) ceil(d/2): with signs s of q, q'(corr(U) - 11')q <= (s'q)^2 - (1'q)^2.
+`prepare` refuses a gamma below alpha times this r if there are more features than labelled rows. The default
+is alpha d. In other cases `remarks` warns if a smaller gamma makes the problem of Z non-convex. The printed
+gradient alpha Z R lacks a factor 2, and (6.14) adds a D x D and a d x d table. The printed start of Z lacks
+X'U; here Z starts at zero, and U and V at the first singular vectors of 2Y - 1.
 
-Twin: normal labels of precision 2, V with a multivariate Laplace law in each column of each group, Laplace Z,
-normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I) Z'Z)): a generalised
-posterior. Gauge: columns may be relabelled; signs are fixed, as R depends on them. Tasks do not matter here.
+A sweep has these steps. Z: one pass of coordinate descent sets every entry to its exact minimum, instead of
+the printed gradient steps; in one entry J is convex for every R, because the diagonal of R is zero. V: all
+groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, which is the exact
+minimum if alpha is 0, and is halved until J does not rise. Before V and U, every column is rescaled (s U, V /
+s, s Z). After Z the whole sweep is extrapolated: the step is doubled as long as J falls. This helps because U
+M and V M^-T fit the labels equally well for any M, and alternating steps are slow in those directions. Exact
+zeros of V and Z stay zero in the extrapolation. A training row without labels has U at its x Z; it affects
+only the scales of features (`ready`). A new row changes nothing.
 
-Length: more than 300 lines with the private files, for two penalties with kinks, each with its own step, a
-spectral clustering of labels, and a law for V.
+The NumPyro model has normal labels of precision 2, V with a multivariate Laplace law in each column of each
+group, Laplace Z, normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I)
+Z'Z)). The posterior is *generalised*. Its density does not change when columns are reordered; signs are
+determined, as R depends on them. If the data have several tasks, their rows are treated alike.
+
+Length: more than 300 lines with the private files. J has two non-smooth penalties, each with its own step,
+and the method needs a spectral clustering of labels and a law for V.
 """
 
 from typing import Any, NamedTuple
@@ -62,8 +66,8 @@ from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
 from bayesfac.models.labels._left_out import ready
 
-BETAS = (0.1, 1.0)  # candidates
-PASSES, FIRST = 1, 10  # over the entries of Z in a sweep and at the start
+BETAS = (0.1, 1.0)  # candidates for beta
+PASSES, FIRST = 1, 10  # passes over the entries of Z, in a sweep and at the start
 
 
 class Params(NamedTuple):
@@ -73,8 +77,8 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # d; None: 100, or as many as labels: dead ones count as one
-    n_groups: int | None = None  # K; None: 10, or as many as labels: dead ones count as one
+    n_components: int | None = None  # d; None: one per label, at most 100; absent labels share one
+    n_groups: int | None = None  # K; None: one per label, at most 10; absent labels share one
     ridge: float = 1e-3
     sparsity: float = 1.0
     coupling: float = 0.1
@@ -83,8 +87,8 @@ class Hyper(NamedTuple):
     gamma: float | None = None  # None: alpha d
     groups: tuple[int, ...] | None = None  # the group of every label; None: spectral clustering
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a score above it; None: by rows held out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -106,7 +110,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
-    """Candidates of beta, the weight of the absolute values of Z."""
+    """Candidates for beta, the weight of the absolute values of Z."""
     return [] if hyper.beta is not None or chosen else [{"beta": one} for one in BETAS]
 
 
@@ -132,7 +136,7 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """Rescaled columns, V (6.4), U (6.3), Z (6.11); then extrapolation of the whole sweep."""
+    """Rescale columns; steps of V (6.4), U (6.3) and Z (6.11); then extrapolate the whole sweep."""
     (view,), known = data.names, steps.rows(data)
     old = steps.Point(p.U, p.V, p.Z[view], steps.forth(data, p.V), embedding.times(data, p.Z[view]))
     old = steps.stretched(old, known, hyper)
@@ -164,7 +168,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """New rows at their x Z; new rows with labels at the minimum of their own terms of J."""
+    """New rows have U at x Z; new rows with labels have it at the minimum of their own terms of J."""
     (Z,) = p.Z.values()
     XZ = embedding.times(data, Z)
     if LABELS not in data.blocks:
@@ -180,7 +184,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
-    """Labels that cannot be learned, and a warning where the problem of Z is not convex."""
+    """Notes on labels that cannot be learned, and a warning if the problem of Z is not convex."""
     notes = answers.remarks(p, data, hyper)
     least = float(jnp.linalg.eigvalsh(steps.curvature(p.U, steps.rows(data), hyper))[0])
     if least < -1e-6 * hyper.alpha * p.V.shape[1]:

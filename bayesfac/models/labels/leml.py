@@ -1,4 +1,4 @@
-r"""Low-rank empirical risk minimisation of several labels, some unknown (LEML), by alternating ridges.
+r"""Low-rank empirical risk minimisation (LEML) of several labels, some unknown, by alternating ridge steps.
 
 Yu, Jain, Kar & Dhillon, "Large-scale multi-label learning with missing labels", ICML 2014, eq. 4-9.
 
@@ -13,17 +13,18 @@ Yu, Jain, Kar & Dhillon, "Large-scale multi-label learning with missing labels",
     lambda       penalty
     Omega        the cells of labelled rows that are not NaN
 
-Every loss lies below a parabola that touches it at the present score, with curvature c = 2 (squared: the loss
-itself) or 1/4 (logistic). An unknown cell costs nothing, which lies below the parabola too. So all labels
-share one K x K system, H <- H - (G'A + penalty H)(c A'A + penalty I)^-1, with A = X W and G the slopes in the
-scores. In the eigenvectors of H'H = Q E Q' the columns of W separate into systems c e_k X'X + penalty I; the
-paper applies conjugate gradients to vec W instead. The parabola is far above the logistic loss at large
-scores, where `bf.LBFGS()` is faster. The paper's third loss, the squared hinge, is left out: it is not a
-likelihood. `ready` scales the features and adds a constant; the penalty and the cut come from held-out rows
-(`_held_out`).
+The method predicts many labels from features, and works with labels that are unknown in some rows. It bounds
+every loss by a parabola that touches it at the present score. The curvature of the parabola is c = 2 for the
+squared loss, where bound and loss are equal, and 1/4 for the logistic loss. An unknown cell costs nothing,
+which lies below the parabola too. So all labels share one K x K system, H <- H - (G'A + penalty H)(c A'A +
+penalty I)^-1, with A = X W and G the gradient in the scores. In the eigenvectors of H'H = Q E Q' the columns
+of W separate into systems c e_k X'X + penalty I; the paper applies conjugate gradients to vec W instead. At
+large scores the parabola is far above the logistic loss, and there `bf.LBFGS()` is faster. The paper's third
+loss, the squared hinge, is omitted, because it is not a likelihood. `ready` scales the features and adds a
+constant. By default the penalty and the cut are chosen by held-out rows (`_held_out`).
 
-Twin: normal factors, normal labels of precision 2 or Bernoulli labels; unknown cells are left out of the
-likelihood. Gauge: W and H turn together.
+The NumPyro model has normal factors, and normal labels of precision 2 or Bernoulli labels. Unknown cells are
+not in the likelihood. The density does not change when W and H are rotated together.
 """
 
 import math
@@ -46,7 +47,7 @@ from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels._held_out import settled
 from bayesfac.models.labels._left_out import ready
 
-LEAST = math.log(labels.CERTAIN / (1 - labels.CERTAIN))  # odds below every cut
+LEAST = math.log(labels.CERTAIN / (1 - labels.CERTAIN))  # log odds below every cut
 
 
 class Params(NamedTuple):
@@ -60,10 +61,10 @@ class Hyper(NamedTuple):
     penalty: float | None = None  # None: by rows held out
     loss: str = "squared"
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a probability above it; None: by rows held out
-    gaps: bool = False  # filled in: some rows have unknown labels
-    never: tuple[int, ...] = ()  # filled in: positions of labels that no row has
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # predict labels with a higher probability; None: by rows held out
+    gaps: bool = False  # set from the data: some rows have unknown labels
+    never: tuple[int, ...] = ()  # set from the data: positions of labels that no row has
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -83,7 +84,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """H random; W fitted to it."""
+    """H is random, and W is fitted to it."""
     H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
     (view,) = data.names
     W = {view: jnp.zeros((data.n_features[view], hyper.n_components))}
@@ -135,7 +136,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, p.H, query)
     if hyper.loss == "squared":
         return labels.of_labels(score, hyper.binary, 0.5, hyper.cut)
-    # the penalty holds the odds of a label that no row has above those of the smallest cuts
+    # because of the penalty, a label that no row has could keep odds above the smallest cuts
     never = jnp.isin(query.col, jnp.asarray(hyper.never, int))
     return labels.of_odds(jnp.where(never, jnp.minimum(score, LEAST), score), hyper.cut)
 

@@ -13,27 +13,30 @@ learning framework for multi-label classification", ACM TKDD 2010.
     alpha, beta  alpha, beta
     r            n_components
 
-With R(c) = (weight X'X + c I)^-1 weight X'Y, ridge regression of all labels, and Q the first r eigenvectors
-of the labels x labels matrix R(alpha + beta)'R(beta), the global minimum is
+The method predicts many labels from features. Each label has its own weights u_l, and all labels share a
+subspace of the features. Let R(c) = (weight X'X + c I)^-1 weight X'Y, the ridge regression of all labels, and
+let Q be the first r eigenvectors of the labels x labels matrix R(alpha + beta)'R(beta). Then the global
+minimum is
 
     U = R(alpha + beta) + (R(beta) - R(alpha + beta)) Q Q',     T spans R(beta) Q,     V = U'T
     J = weight |Y|^2 - weight tr Y'X R(alpha + beta) - alpha (sum of the first r eigenvalues)
 
-that is a penalty of beta in r directions of the labels and of alpha + beta in all other directions. (V and U
-are closed forms of T. Inserted in J, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X +
-(alpha + beta) I, S1 = I - alpha M^-1 and S2 = M^-1 X'YY'X M^-1: a generalised eigenproblem of the features,
-which T = R(beta) Q turns into that of the labels.) So one sweep reaches the minimum, up to the error of
-conjugate gradients. `ready` scales the features and adds a constant, so large that its coefficient is hardly
-penalised; it enters T. alpha, beta and the cut of the scores come from rows left out (`_left_out`): for given
-Q the scores of a row by all other rows are those of two ridge regressions, in closed form.
+So the penalty is beta in r directions of the labels, and alpha + beta in all other directions. (Proof: V and
+U are closed forms of T. Inserted in J, they leave tr (T'S1 T)^-1 T'S2 T to maximise, with M = weight X'X +
+(alpha + beta) I, S1 = I - alpha M^-1 and S2 = M^-1 X'YY'X M^-1. This is a generalised eigenproblem of the
+features, and T = R(beta) Q makes it one of the labels.) One sweep reaches the minimum, up to the error of
+conjugate gradients. `ready` scales the features and adds a constant feature, which is so large that its
+coefficient is hardly penalised; it is part of T. By default alpha, beta and the cut of the scores are chosen
+by leave-one-out predictions (`_left_out`). For given Q these are two ridge regressions, in closed form.
 
-The default `weight` is 1/n, as J is an average over rows. Labels of precision 2/n carry little information:
-for a posterior, take weight = 1 and n times alpha and beta, which have the same minimum.
+The default `weight` is 1/n, so that J is an average over rows. Labels of precision 2/n carry little
+information. For a posterior, take weight = 1 and n times alpha and beta, which have the same minimum.
 
-Twin: T = polar(site), a free matrix with a law (`_frames.Frame`) under which polar(site) is uniform; the
-penalties are those of V, of precision 2 alpha beta / (alpha + beta), and of U about s T V', of precision
-2 (alpha + beta), s = alpha / (alpha + beta). Normal labels; features are given. Gauge: T and V turn together.
-Tasks do not matter here.
+The NumPyro model has T = polar(site), where the site is a free matrix with a distribution (`_frames.Frame`)
+under which polar(site) is uniform. The penalties are equal to a normal V with precision 2 alpha beta / (alpha
++ beta), and a normal U about s T V' with precision 2 (alpha + beta), where s = alpha / (alpha + beta). The
+labels are normal, and the features are given. The density does not change when T and V are rotated together.
+If the data have several tasks, their rows are treated alike.
 """
 
 from collections.abc import Callable
@@ -73,8 +76,8 @@ class Hyper(NamedTuple):
     beta: float | None = None  # None: by rows left out
     weight: float | None = None  # None: 1 / n
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a score above it; None: by rows left out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -94,7 +97,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalties with the smallest squared error of rows left out, and the cut of their scores."""
+    """The penalties with the smallest squared error of rows left out, and the cut for their scores."""
     rows, w = LeftOut(data), hyper.weight
     usual = rows.penalty() if None in (hyper.alpha, hyper.beta) else 1.0
     alphas = (0.1, 1.0, 10.0) if hyper.alpha is None else (hyper.alpha / w / usual,)
@@ -117,7 +120,7 @@ def without_own_row(rows: LeftOut, a: float, b: float, r: int) -> np.ndarray:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """T a uniform frame of the features, U by ridge regression."""
+    """T has uniform random orthonormal columns, and U is a ridge regression."""
     (view,) = data.names
     U = regression(data, hyper)(hyper.alpha + hyper.beta)
     T = frames.nearest(jax.random.normal(key, (len(U), hyper.n_components)))
@@ -140,7 +143,7 @@ def regression(data: Tasks, hyper: Hyper) -> Callable[[float], jax.Array]:
 
 @doubled
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """The global minimum, with T turned towards its old value."""
+    """The global minimum, with T rotated towards its old value."""
     ridge, (view,) = regression(data, hyper), data.names
     free = ridge(hyper.beta)
     U, Q = shared_subspace(ridge(hyper.alpha + hyper.beta), free, hyper.n_components)

@@ -1,4 +1,4 @@
-r"""Multi-label classification by hierarchical embedding (MLC-HMF): a tree of margin embeddings that vote.
+r"""Multi-label classification by hierarchical embedding (MLC-HMF): a tree of margin classifiers that vote.
 
 Kumar, Pujari, Padmanabhan, Sahu & Kagita, "Multi-label classification using hierarchical embedding", Expert
 Systems with Applications 2018; as in Kumar's thesis, Hyderabad 2018, eq. 5.19-5.24, Algorithm 5.
@@ -13,23 +13,25 @@ Systems with Applications 2018; as in Kumar's thesis, Hyderabad 2018, eq. 5.19-5
     T, h        threshold, depth
     X^i         data.nodes[depth]: the items of its nodes
 
-The tree grows once, in `ready`. Labelled rows fall into two clusters (k-means), each of which gets a node.
-Rows that the node classifies with a Hamming loss of at most `threshold` stay; the other rows of the node fall
-into two clusters again, until a cluster has less than `minimum` rows or the tree is `depth` deep. (Algorithm
-5 asks for a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) A row asks the
-nodes in which its nearest rows stayed for the probability of each label and takes the mean; with
-`vote="hard"`, as in the thesis, for sign(x U V'), and it takes the majority. Rows that never stayed in a node
-are no neighbours. Rows to be predicted are rows of the data without labels.
+The method predicts many labels from features, with a tree of classifiers. The tree is built once, in `ready`.
+Labelled rows are split into two clusters (k-means), and a node is fitted to each cluster. Rows that the node
+classifies with a Hamming loss of at most `threshold` stay in it. The other rows of the node are split into
+two clusters again, until a cluster has fewer than `minimum` rows or the tree has `depth` levels. (Algorithm 5
+requires a loss below T; with T = 0, a value of the thesis's grid, no row would ever stay.) To predict a row,
+the method finds the nodes that kept its nearest training rows, and takes the mean of their probabilities of
+each label. With `vote="hard"`, as in the thesis, the nodes vote with sign(x U V'), and the majority decides.
+Rows that no node kept are not used as neighbours. Rows to be predicted are rows of the data without labels.
 
-Given the tree, J separates into one problem for each node, and all nodes of one depth are one batch: the
-features of a row stand in the block of columns of its node, so that one sparse product serves all. h lies
-below a parabola of curvature 1, hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1, and likewise U, column
-by column in the eigenvectors of V'V, by conjugate gradients. The indices of (5.21) and (5.22) are misprinted.
+Given the tree, J separates into one problem for each node. All nodes of one depth are computed in one batch:
+the features of a row are put into the block of columns of its node, so that one sparse product serves all
+nodes. A parabola of curvature 1 is an upper bound of h. Hence V <- V - (G'A + penalty V)(A'A + penalty I)^-1,
+with A = X U and G the gradient in the scores. U is found in the same way, column by column in the
+eigenvectors of V'V, by conjugate gradients. The indices of (5.21) and (5.22) are misprints.
 
-Twin: normal U and V in every node, and the factor exp(-h): a generalised posterior, given the tree. Gauge: U
-and V of a node turn together.
+The NumPyro model has normal U and V in every node, and the factor exp(-h). The posterior is *generalised*,
+and is conditional on the tree. The density does not change when U and V of a node are rotated together.
 
-Length: more than 300 lines with the private files, which grow the tree and batch its nodes.
+Length: more than 300 lines with the private files, which build the tree and batch its nodes.
 """
 
 from typing import Any, NamedTuple
@@ -55,11 +57,11 @@ from bayesfac.models.labels._mlc_hmf_tree import Tree, grow
 class Params(NamedTuple):
     U: dict[str, jax.Array]
     V: dict[str, jax.Array]
-    share: jax.Array | None = None  # derived: of the votes, for every row and label
+    share: jax.Array | None = None  # derived: the share of the votes, for every row and label
 
 
 VOTES = ("hard", "soft")
-PENALTIES = (10.0, 3.0, 30.0)  # candidates; the first where too few rows can be held out
+PENALTIES = (10.0, 3.0, 30.0)  # candidates; the first if too few rows can be held out
 
 
 class Hyper(NamedTuple):
@@ -101,7 +103,7 @@ def ready(data: Tasks, hyper: Hyper) -> Tree:
 
 
 def init(key: jax.Array, data: Tree, hyper: Hyper) -> Params:
-    """The U and V with which the tree grew."""
+    """The U and V from the construction of the tree."""
     U, V = ({depth: pair[side] for depth, pair in data.start.items()} for side in (0, 1))
     return Params(U, V)
 
@@ -113,7 +115,7 @@ def objective(p: Params, data: Tree, hyper: Hyper) -> jax.Array:
 
 @doubled
 def update(p: Params, data: Tree, hyper: Hyper) -> Params:
-    """V, then U, all nodes of a depth at once."""
+    """A step of V and then of U, for all nodes of a depth at once."""
     U, V = dict(p.U), dict(p.V)
     Y = embedding.answers_of(data, data.y[LABELS])[0] * 2 - 1
     for depth, level in data.nodes.items():
@@ -133,8 +135,8 @@ def model(data: Tree, hyper: Hyper) -> None:
 
 
 def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
-    """The share of the votes. A label that no row has gets none: the penalty holds its margins back, so that
-    the cut of all labels may lie below its probability."""
+    """The share of the votes. A label that no row has gets none, because the penalty keeps its margins small
+    and the common cut could be below its probability."""
     total, asked = jnp.zeros((data.n_rows, len(data.labels))), jnp.zeros((data.n_rows, 1))
     for depth, level in data.votes.items():
         A = level.codes(p.U[depth])
@@ -149,7 +151,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:
-    """Labels that no row has, and nodes without factors: the signs of rounding errors are no votes."""
+    """Notes on labels that no row has, and on nodes without factors, whose votes would be rounding errors."""
     levels = data.nodes.items()
     scores = [level.scores(level.codes(p.U[depth]), p.V[depth]) for depth, level in levels]
     lost = sum(int(jnp.sum(jnp.max(jnp.abs(z), (1, 2)) < nodes.FAINT)) for z in scores)

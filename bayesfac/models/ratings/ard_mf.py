@@ -1,8 +1,8 @@
-r"""Matrix factorization with relevance determination: the number of components is an upper limit.
+r"""Matrix factorization with relevance determination: it learns how many of the components are in use.
 
-Lim & Teh, "Variational Bayesian Approach to Movie Rating Prediction", KDD Cup and Workshop 2007, with one
-precision for each component, which both sides share as in Tan & Févotte, IEEE TPAMI 2013 (there for
-non-negative factors), and with the means and the noise of BPMF (Salakhutdinov & Mnih, ICML 2008).
+Lim & Teh, "Variational Bayesian Approach to Movie Rating Prediction", KDD Cup and Workshop 2007. Each
+component has one precision for both sides, as in Tan & Févotte, IEEE TPAMI 2013 (their factors are
+non-negative). The means and the noise are those of BPMF (Salakhutdinov & Mnih, ICML 2008).
 
     u_i ~ N(mu_U, diag(tau)^-1),  v_j ~ N(mu_V, diag(tau)^-1),  mu_k ~ N(0, 1 / (beta0 tau_k)) on both sides
     tau_k ~ Gamma(tau_shape, tau_rate),   y_ij ~ N(m + u_i.v_j, 1/alpha),   alpha ~ Gamma(a, b)
@@ -17,22 +17,25 @@ non-negative factors), and with the means and the noise of BPMF (Salakhutdinov &
     1/sigma^2    tau             K        one precision of component k, in U and in V
     1/tau^2      alpha           scalar
 
-Nothing is lost beside `bpmf`: any pair of its precisions has a frame where both are one diagonal. Why K is
-a limit: s_k = 1/tau_k is the standard deviation of the products u_ik v_jk. With tau_shape = 1/2 it
-has the law of Lévy, which is stable: the sum of the s_k has the same law for every K, if tau_rate is a
-constant over K^2. So more components change the prior little; most are near zero, and a few carry the sum. By
-default this constant is a quarter of the ratings' standard deviation, and the median of the sum 1.1 of them.
+The one diagonal `tau` loses no generality against `bpmf`: for any pair of precision matrices of `bpmf` there
+are coordinates in which both are the same diagonal matrix. `n_components` is an upper limit, because of the
+prior of tau. Let s_k = 1/tau_k, the standard deviation of the products u_ik v_jk. With tau_shape = 1/2,
+s_k has a Lévy distribution. The sum of the s_k then has the same distribution for every K if tau_rate is a
+constant over K^2. So a larger K changes the prior little: most s_k are near zero, and a few make up the sum.
+By default the constant is a quarter of the ratings' standard deviation; the median of the sum is then 1.1 of
+these standard deviations.
 
-The joint mode is no summary: the density is high where a component vanishes. With `scales="estimated"` a
-point fit takes mu, tau and alpha from the variational law, which counts the uncertainty of rows and switches
-off what the ratings do not support, and descends J in U and V alone. `tau` then holds the ridge too that the
-uncertainty of the other side's rows adds. With `scales="joint"` the solver descends in all sites.
+The joint mode is a poor estimate, because the density is high where a component vanishes. With
+`scales="estimated"` a point fit takes mu, tau and alpha from the variational approximation. This
+approximation includes the uncertainty of the rows and switches off components that the ratings do not
+support. The solver then minimises J over U and V alone, and `tau` includes the ridge penalty that the
+uncertainty of the other side adds. With `scales="joint"` the solver minimises J over all sites.
 
-A Gibbs sweep also moves, for each component, the scale of U against V (`balance`), and s_k together with
-the rows (`swell`), which are as improbable as before: given rows, tau_k can change by little. `in_use` reads
-from u_i.v_j, which no symmetry changes, which components are in use.
+After its blocks a Gibbs sweep changes the scale of each u_k against v_k (`balance`), and s_k together with
+the rows (`swell`), because tau_k alone moves little while the rows are fixed. `in_use` counts the components
+in use. It reads u_i.v_j only, which does not change with the coordinates.
 
-Length: more than 300 lines, for the variational law, the two moves, and the rule for components in use.
+Length: more than 300 lines, for the variational law, two moves of the sampler and the count of components.
 """
 
 from functools import partial
@@ -59,7 +62,7 @@ from bayesfac.models.ratings._shared import variational as bound
 from bayesfac.models.ratings._shared.empirical_bayes import SMALL
 from bayesfac.models.ratings._shared.rank import above_noise
 
-SWEEPS = 60  # of the variational law, from which a point takes its scales
+SWEEPS = 60  # of the variational law whose means are the scales of a point fit
 STEPS = 3  # Metropolis steps of each scale in one sweep
 
 
@@ -73,13 +76,13 @@ class Params(NamedTuple):
 
 
 class Hyper(NamedTuple):
-    n_components: int = 30  # the most that the posterior can use
+    n_components: int = 30  # the largest number of components that the posterior can use
     tau_shape: float = 0.5
     tau_rate: float | None = None  # None: a quarter of the ratings' sd, over K^(1 / tau_shape)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
     alpha_rate: float | None = None  # None: the variance of the ratings
     beta0: float = 0.01
-    scales: str = "estimated"  # or "joint": what a point fit does with mu, tau and alpha
+    scales: str = "estimated"  # how a point fit sets mu, tau and alpha; the other choice is "joint"
     offset: float | None = None  # None: the mean rating
 
 
@@ -94,9 +97,9 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Components of one size, whose products have half the standard deviation of the ratings; tau matches.
+    """Draw components of equal size, whose products have half the standard deviation of the ratings.
 
-    From sizes that fall with k, as the prior has them, two of five components were missing after 400 sweeps.
+    With sizes that fall with k, as in the prior, two of five components were missing after 400 sweeps.
     """
     K, (ku, kv) = hyper.n_components, jax.random.split(key)
     size = data.spread / 2 / K**0.5
@@ -108,9 +111,9 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: mu, tau and alpha of the variational law, which the solver then holds.
+    """Start a point fit: mu, tau and alpha from the variational law; the solver keeps them fixed.
 
-    The law is found from Gibbs sweeps and from biases; the larger bound counts, as in `empirical_bayes`.
+    The law is computed from two starts, Gibbs sweeps and biases, and the one with the larger bound is used.
     """
     p = init(key, data, hyper)
     if hyper.scales == "joint":
@@ -133,7 +136,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def from_biases(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """b_i + c_j as the first two components, with their tau; the others are a tenth of p."""
+    """Put b_i + c_j into the first two components, with their tau; the others are a tenth of those of p."""
     b, c = biases(data.cells, data.y - jnp.mean(data.y))
     b, a = b + jnp.mean(data.y - hyper.offset), data.spread**0.5
     U = (SMALL * p.U).at[:, 0].set(b / a).at[:, 1].set(a)
@@ -142,11 +145,11 @@ def from_biases(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def point_of(q: Any, data: Ratings) -> Params:
-    """The means of the law; what the point takes for certain is given back to tau and alpha.
+    """The means of the law, with tau and alpha corrected because the point has no uncertainty.
 
-    The rows of U lack the ridge E alpha sum_j var v_jk that doubt about V adds, the rows of V that of U:
-    added to tau, this gives two precisions of a component, which the scale of U against V makes one. The
-    noise takes over the variance of u.v; the same factor on all precisions leaves the rows where they are.
+    The uncertainty of V adds a ridge E alpha sum_j var v_jk to the rows of U, and that of U adds one to V.
+    Both are added to tau; the scale of U against V then makes the two precisions of a component equal. The
+    noise includes the variance of u.v. Its factor is applied to all precisions, so the rows stay the mode.
     """
     alpha = beliefs.gamma(q.alpha).mean
     tau, weight = beliefs.gamma(q.tau).mean, jnp.broadcast_to(alpha, data.y.shape)
@@ -169,18 +172,18 @@ def held(hyper: Hyper) -> tuple[str, ...]:
 
 # -- the joint and its conditionals ------------------------------------------------------------------
 def squares(p: Params, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    """A and B: the sums of squares that tau weighs, of each component."""
+    """A and B: for each component, the sums of squares that tau multiplies."""
     user = jnp.sum((p.U - p.mu_U) ** 2, 0) + hyper.beta0 * p.mu_U**2
     return user, jnp.sum((p.V - p.mu_V) ** 2, 0) + hyper.beta0 * p.mu_V**2
 
 
 def power(data: Ratings, hyper: Hyper) -> float:
-    """The shape of tau given the rest."""
+    """The shape of tau given the other sites."""
     return hyper.tau_shape + (sum(data.shape) + 2) / 2
 
 
 def misfit(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The ratings' sum of squares about m + u.v."""
+    """The sum of squares of the ratings about m + u.v."""
     return jnp.sum((data.y - hyper.offset - inner(p.U, p.V, data.cells)) ** 2)
 
 
@@ -251,12 +254,12 @@ def balance(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Metropolis steps along u_k -> e^{t/2} u_k, v_k -> e^{t/2} v_k, mu alike, tau_k -> e^{-t} tau_k.
+    """Metropolis steps along u_k -> e^{t/2} u_k, v_k -> e^{t/2} v_k, the same for mu, tau_k -> e^{-t} tau_k.
 
-    The rows and means keep their density, with Jacobians. With the component's products x at the cells and r
-    what the others leave of the ratings, t has the density
+    With the Jacobians, the density of the rows and means does not change. Let x be the products of component
+    k at the cells, and r the ratings minus the other components. Then t has the density
         exp(-tau_shape t - tau_rate tau_k e^{-t} - alpha/2 |r - e^t x|^2).
-    The width of the steps is drawn too: of a component in use t is known well, of another it is free.
+    The step width is drawn at random: t is well determined for a component in use, and free for others.
     """
     row, col, K = data.cells.row, data.cells.col, hyper.n_components
     rest = data.y - hyper.offset - inner(p.U, p.V, data.cells)
@@ -285,7 +288,7 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 # -- the variational law -------------------------------------------------------------------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    """Rows without variance; tau and alpha at their means given these."""
+    """Rows without variance; tau and alpha at their means given these rows."""
     found: dict[str, Any] = {"U": beliefs.certain(p.U), "V": beliefs.certain(p.V)}
     for site in ("mu_U", "mu_V"):
         found[site] = {"mean": getattr(p, site), "var": jnp.zeros_like(p.mu_U)}

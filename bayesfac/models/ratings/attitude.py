@@ -1,4 +1,4 @@
-r"""Attitude model: a rating is a product of experts, one for each attitude of the user, by L-BFGS.
+r"""Attitude model for ratings with levels: each attitude of a user changes the odds of the levels.
 
 Marlin, "Collaborative Filtering: A Machine Learning Perspective", MSc thesis, Toronto 2004.
 
@@ -12,12 +12,13 @@ Marlin, "Collaborative Filtering: A Machine Learning Perspective", MSc thesis, T
     -                      bias_user  R x users           c: how much a user favours a level of any item
                            scale, scale_bias              s, s_b
 
-Each attitude is an expert that multiplies the odds of the levels by exp(a_ik B_jrk). In the thesis the
-expression levels are discrete; here a_i ~ N(0, I) is real, so that the model is a multinomial-logit
-factorization with a smooth mode. Without c, which is not in the thesis, a user's habit would have to be
-learned item by item, and regularised biases predict better. A constant added to the scores of all levels
-cancels; the prior determines that constant and the scale of A against B. A rotation of the attitudes remains
-free.
+The method predicts a distribution over the levels of a rating. It is a product of experts: each attitude is
+an expert that multiplies the odds of the levels by exp(a_ik B_jrk). In the thesis the expression levels are
+discrete. Here a_i ~ N(0, I) is real, so that J is smooth and its mode can be found by L-BFGS. The bias c is
+not in the thesis either. Without c the model would have to learn for each item separately that a user rates
+high or low, and a regression on biases predicts better. The same constant can be added to the scores of all
+levels without an effect; only the prior determines this constant and the scale of A against B. The
+posterior does not change when the attitudes are rotated.
 """
 
 from collections.abc import Mapping
@@ -47,9 +48,9 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 5
-    scale: float | None = None  # None: chosen by held-out ratings; 0.2 where nothing chooses
+    scale: float | None = None  # None: chosen by held-out ratings; 0.2 if nothing is held out
     scale_bias: float = 1.0
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -61,7 +62,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the scale of preferences, from wide to narrow."""
+    """Candidates for the scale of the preferences, from wide to narrow."""
     if hyper.scale is not None or "scale" in chosen:
         return []
     return [{"scale": SCALE * 10 ** (-step / 8)} for step in range(-6, 7)]
@@ -105,7 +106,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; new users and items are draws from their priors."""
+    """The distribution over levels; parameters of new users and items are drawn from their priors."""
     K, R = hyper.n_components, len(hyper.levels)
 
     def law(cells: Query | Grid) -> tuple:
@@ -117,7 +118,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
             A = jnp.where(row[:, None] < 0, a, jnp.asarray(p.A)[row])
             habit = jnp.where(row[:, None] < 0, hyper.scale_bias * c, p.bias_user[:, row].T)
             known = p.bias[:, col].T + jnp.einsum("ck,rck->cr", A, p.B[:, col])
-            # of a new item, b_r + a.B_r is normal and independent from level to level
+            # for a new item, b_r + a.B_r is normal and independent between levels
             sd = jnp.sqrt(hyper.scale_bias**2 + hyper.scale**2 * jnp.sum(A**2, 1))
             return Levels(hyper.levels, habit + jnp.where(col[:, None] < 0, sd[:, None] * b, known))
 
@@ -136,7 +137,7 @@ METHOD = register(Method(
     name="attitude", cite="marlin2004thesis", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, choices=choices,
-    # what turning leaves alone is A A': B has an axis too many to be paired with A
+    # rotations leave A A' unchanged; B has one axis too many to form a pair with A
     gauge=(Rotation(("A", "A"), {"A": 1, "B": 2}),),
     dims={"A": ("user", "component"), "B": ("level", "item", "component"), "bias": ("level", "item"),
         "bias_user": ("level", "user")},

@@ -11,9 +11,10 @@ Srebro, Rennie & Jaakkola, "Maximum-Margin Matrix Factorization", NIPS 2004, wit
     h        loss       smooth_hinge (the paper), logistic, modified_square
     theta    cut        a like is predicted where x >= cut (eq. 3.4); the fit does not use it
 
-The lower of the two levels stands for -1. The 7th columns of the thesis's Tables 3.4 and 3.5 are misprinted:
-they repeat the 1st. exp(-loss) sums to one over -1 and +1 for the logistic loss only, so the posterior is a
-*generalised* one.
+The method predicts which of two levels a user gives, for example like or dislike. The lower of the two levels
+is coded as -1. Columns 7 in the thesis's Tables 3.4 and 3.5 are misprints: they repeat the first column.
+exp(-loss) sums to one over -1 and +1 for the logistic loss only. For the other losses the posterior is a
+*generalised* one: exp(-J), normalised over the parameters only.
 """
 
 from typing import NamedTuple
@@ -38,10 +39,10 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings, or by size
+    penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
     loss: str = "smooth_hinge"
     cut: float = 0.0
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -57,13 +58,13 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small compared with the margin."""
+    """Draw factors whose products are small compared with the margin."""
     return Params(*margins.start_factors(key, data.shape, hyper.n_components))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    zero = jnp.zeros((data.n_users, 1), x.dtype)  # one threshold at 0: its margin is y x
+    zero = jnp.zeros((data.n_users, 1), x.dtype)  # one threshold at 0, so the margin is y x
     ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
     return margins.total_ordinal(x, zero, codes(data), rows, None, hyper.loss) + ridge
 
@@ -79,7 +80,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The higher level where x >= cut (eq. 3.4); new users and items are draws from their priors."""
+    """The higher level if x >= cut (eq. 3.4); rows of new users and items are drawn from their priors."""
 
     def law(cells: Query | Grid) -> tuple:
         mean, at = margins.products(p.U, p.V, cells, hyper.penalty)

@@ -1,8 +1,8 @@
-r"""Bayesian probabilistic matrix factorization, Normal-Wishart priors.
+r"""Bayesian probabilistic matrix factorization of ratings, with Normal-Wishart priors.
 
 Salakhutdinov & Mnih, "Bayesian Probabilistic Matrix Factorization using Markov Chain Monte Carlo",
-ICML 2008, eq. 1-14; the noise precision alpha is learned unless `alpha` fixes it (the paper: 2). Features of
-users and items shift the means of their rows, as in Macau (`_shared/links.py`).
+ICML 2008, eq. 1-14. The precision alpha of the noise is learned unless the option `alpha` fixes it (the paper
+uses 2). Features of users and items shift the means of their rows, as in Macau (`_shared/links.py`).
 
     J = sum_ij [ alpha/2 (y_ij - m - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + sum over both sides of
@@ -22,18 +22,19 @@ users and items shift the means of their rows, as in Macau (`_shared/links.py`).
 With features x_i, u_i - mu becomes u_i - mu - B'x_i in J, and each side adds
         1/2 ridge tr Lambda B'B - F/2 log|Lambda| - (FK/2 + a - 1) log ridge + b ridge.
 
-The paper has beta0 = 2 and rate = 1. With few rows beta0 = 2 says too much: u.v is b_i + c_j if a component
-of u is constant, far from 0 beside its scatter, which is then so improbable that biases of users and items
-vanish. Here mu has ten times the standard deviation of a row, and `rate` follows the ratings' scale. With a
-`rate` of a twentieth of this, points on 250 ratings are better still, but chains on 100,000 ratings do not
-agree: a component that has shrunk to nothing hardly comes back.
+The paper has beta0 = 2 and rate = 1. With few rows, beta0 = 2 is too strong. A component of u that is the
+same for all users gives each item a bias. Such a component has a mean far from 0 compared with its spread,
+and beta0 = 2 makes this so improbable that the biases of users and items vanish. Here the prior standard
+deviation of mu is ten times that of a row, and `rate` is set from the scale of the ratings. With a twentieth
+of this `rate`, point estimates on 250 ratings are better. But chains on 100,000 ratings then do not agree,
+because a component that has become very small hardly ever grows again.
 
-The joint mode is a poor summary: the density is high where U is small and Lambda is large. With
+The joint mode is a poor estimate: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
-(`core/laws/empirical_bayes.py`): mean-field sweeps that count the uncertainty of rows. The solver then
-descends J in U and V alone. With `scales="joint"` the solver is iterated conditional modes of all sites. A
-Gibbs sweep also draws the scale of U against V (`rescale`): the ratings do not determine this scale, and
-blocks alone change it slowly.
+(`core/laws/empirical_bayes.py`), that is by mean-field sweeps that include the uncertainty of the rows. The
+solver then minimises J over U and V alone. With `scales="joint"` the solver sets each site in turn to its
+conditional mode. A Gibbs sweep also draws the scale of U against V (`rescale`), because the ratings do not
+determine this scale and the other blocks change it slowly.
 """
 
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ class Hyper(NamedTuple):
     alpha_rate: float | None = None  # None: the variance of the ratings
     beta0: float = 0.01  # the paper: 2
     rate: float | None = None  # None: the standard deviation of the ratings (the paper: 1)
-    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
+    scales: str = "estimated"  # or "joint": how a point fit sets mu, Lambda and alpha
     offset: float | None = None  # None: the mean rating
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
     ridge_rate: float = 0.1
@@ -95,7 +96,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products have half the standard deviation of the ratings; Lambda matches the factors."""
+    """Draw factors whose products have half the standard deviation of the ratings, and Lambda to match."""
     K, (ku, kv) = hyper.n_components, jax.random.split(key)
     scale = (data.spread / 2) ** 0.5 / K**0.25
     U = scale * jax.random.normal(ku, (data.n_users, K))
@@ -107,7 +108,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
+    """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -119,8 +120,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     sides, (alpha, variance) = bayes.estimated(begin, data, hyper, first, observe)
     if p.alpha is None:
         return Params(**sides)
-    # the point predicts with the noise alone, which therefore takes over the variance of u.v; the same
-    # factor on all precisions leaves the modes of U and V where they are
+    # a point predicts with the noise alone, so the noise must include the variance of u.v; all precisions
+    # get the same factor, so that the modes of U and V stay where they are
     share = 1 / (1 + alpha * variance)
     scaled = {site: share * sides[site] for site in ("Lambda_U", "Lambda_V")}
     return Params(**sides | scaled, alpha=share * alpha)
@@ -173,7 +174,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
 
 
 def misfit(x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The expected sum of squares of what u.v leaves of the ratings."""
+    """The expected sum of squares of the ratings about u.v."""
     return jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
 
 
@@ -214,7 +215,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is a draw from N(mu, Lambda^-1)."""
+    """The rating; the row of a user or item without training data is drawn from N(mu, Lambda^-1)."""
     mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p, query))
     noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
     return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))

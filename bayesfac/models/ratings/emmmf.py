@@ -1,7 +1,7 @@
 r"""An ensemble of maximum margin factorizations, from several starts or random samples of the ratings.
 
-DeCoste, "Collaborative Prediction using Ensembles of Maximum Margin Matrix Factorizations", ICML 2006, on the
-objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
+DeCoste, "Collaborative Prediction using Ensembles of Maximum Margin Matrix Factorizations", ICML 2006, with
+the objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
 
     J = sum_{e=1}^{E} [ sum_ij w_ij^e loss(y_ij, u_i^e.v_j^e, theta_i^e) + lambda/2 (|U^e|^2 + |V^e|^2)
                         + 1/(2 s^2) |theta_i^e - c|^2 ]
@@ -11,10 +11,11 @@ objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
     theta       theta               members x users x R - 1
     -           members, bagging    w^e is 1, or how often rating ij is in bag e: Poisson(1) draws
 
-Every member starts from its own factors and fits the same ratings, or with `bagging` its own bag. The members
-share no parameters and are solved together. The ensemble predicts the rounded mean of the members' levels;
-its distribution over levels is the mean of the members' distributions. The posterior is a product of E
-*generalised* posteriors.
+The mean over several factorizations predicts better than one of them. Each factorization is a member of the
+ensemble. It starts from its own random factors and is fitted to all ratings, or with `bagging` to its own
+random sample of them. The members share no parameters, and one program fits them together. The ensemble
+predicts the rounded mean of the members' levels, and its distribution over levels is the mean of the
+members' distributions. The posterior is a product of E *generalised* posteriors (see `mmmf`).
 """
 
 from typing import NamedTuple
@@ -41,13 +42,13 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings, or by size
+    penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
     members: int = 10
     bagging: bool = False
     bag_seed: int = 0
     loss: str = "smooth_hinge"
     scale_theta: float = 10.0
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -104,7 +105,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The mean of the members' levels; new users and items are draws from their priors."""
+    """The mean of the members' levels; rows of new users and items are drawn from their priors."""
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
         K = hyper.n_components
@@ -118,17 +119,18 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
         levels = margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
         return levels.probs, levels.choice
 
-    # lax.map runs one member at a time: vmap would compute both branches of the condition in `averaged`
+    # lax.map runs one member at a time; vmap would compute both branches of the condition in `averaged`
     probs, chosen = jax.lax.map(member, p)
     values = jnp.asarray(hyper.levels, p.U.dtype)
-    # levels need not be evenly spaced: the mean is that of their values, not of their numbers
+    # levels need not be evenly spaced, so this is the mean of their values and not of their numbers
     number = jnp.arange(len(values), dtype=values.dtype)
     place = jnp.interp(jnp.mean(values[chosen], 0), values, number)
     return Levels(hyper.levels, jnp.log(jnp.mean(probs, 0)), jnp.rint(place).astype(chosen.dtype))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels, two members; no bags, since bags depend on the order of cells."""
+    """Seven users, five items, four levels, two members. No bags, because they depend on the order of
+    cells."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, penalty=0.7, members=2, scale_theta=2.0))
 

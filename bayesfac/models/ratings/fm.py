@@ -1,18 +1,20 @@
-r"""Factorization machine of users, items and their features, with a prior for each group, by Gibbs.
+r"""Factorization machine for ratings, users, items and their features, with a prior for each group.
 
 Rendle, "Factorization Machines", ICDM 2010, eq. 1; Freudenthaler, Schmidt-Thieme & Rendle, "Bayesian
-Factorization Machines", NIPS Workshop 2011 (priors of groups). A rating's design row has the ids of its user
-and its item and the features of both; `implicit` adds which items the user rated, and which users the item.
+Factorization Machines", NIPS Workshop 2011 (priors of groups). The machine predicts a rating from a row of
+numbers x: the ids of the user and the item, coded as indicators, and the features of both. The option
+`implicit` adds which items the user rated, and which users rated the item.
 
     score = w_0 + sum_k w_k x_k + sum_{k<l} <v_k, v_l> x_k x_l
 
-Here the pairs are those of one entry of the user and one of the item, so that both sides add up first:
+Here a pair consists of one entry of the user and one of the item. Then each side can be summed first:
 
     y_ij ~ N(m + b_i + c_j + u_i.v_j, 1/alpha),   b_i = w_i + sum_k x_ik w_k,   u_i = v_i + sum_k x_ik v_k
 
-The paper's other pairs, of two entries of one user (or item), depend on this user alone. Of a user with
-ratings the weight w_i, which is free, says what they say. Of a new user they would say how features act
-together on the bias: products of columns, given as further features, say that here.
+The paper also has pairs of two entries of the same user, or of the same item. Such a term depends on this
+user alone. For a user with ratings, the free weight w_i already includes it. For a new user, these pairs
+would say how the features act together on the bias; to model this, give products of columns as further
+features.
 
     J = sum_ij [ alpha/2 (y_ij - m - b_i - c_j - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + minus the log density of the sites of both sides (`_shared/machine.py`)
@@ -28,13 +30,13 @@ together on the bias: products of columns, given as further features, say that h
     mu, lambda of a group     0, ridge.GROUP tau and ridge_bias.GROUP tau_bias
     alpha                     alpha                         scalar
 
-Columns of features are centred, so that their groups need no mean. The sites are sums (Macau's form): rows
-given features are those of `bpmf`, with independent components.
+Columns of features are centred, so their groups need no mean. As in Macau, the sites are the sums b_i, c_j,
+u_i and v_j. Given the features, these rows are those of `bpmf` with independent components.
 
-A point fit holds the priors, which empirical Bayes sets (`scales="estimated"`,
-`_shared/machine_scales.py`), as the joint mode of rows and priors (`scales="joint"`) is often at rows of
-zero. A Gibbs sweep also makes the moves of `_shared/machine_moves.py`: features and rows in one block, and
-along directions that leave the scores as they are.
+The joint mode of rows and priors (`scales="joint"`) often has rows of zero. With `scales="estimated"` a point
+fit therefore sets the priors by empirical Bayes (`_shared/machine_scales.py`) and keeps them fixed. A Gibbs
+sweep also makes the moves of `_shared/machine_moves.py`: it draws features and rows in one block, and it
+moves along directions that do not change the scores.
 """
 
 from typing import Any, NamedTuple
@@ -79,7 +81,7 @@ class Hyper(NamedTuple):
     bias_rate: float | None = None  # None: a tenth of the ratings' variance
     beta0: float = 0.01  # mu has ten times the standard deviation of a row
     scale_level: float | None = None  # None: the standard deviation of the ratings
-    scales: str = "estimated"  # or "joint": what a point fit does with priors and alpha
+    scales: str = "estimated"  # how a point fit sets priors and alpha; the other choice is "joint"
     offset: float | None = None  # None: the mean rating
     ridge_shape: float = 1.0  # ridge, ridge_bias ~ Gamma(shape, rate)
     ridge_rate: float = 0.1
@@ -102,7 +104,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: priors and alpha by empirical Bayes, which the solver then holds."""
+    """Start a point fit: priors and alpha by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -114,8 +116,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return alpha, y, jnp.full_like(y, alpha)
 
     p, alpha, variance = machine_scales.estimated(p, data, hyper, p.alpha, observe)
-    # the point predicts with the noise alone, which therefore takes over the variance of the scores; the same
-    # factor on all precisions leaves the modes of rows and biases where they are
+    # a point predicts with the noise alone, so the noise must include the variance of the scores; all
+    # precisions get the same factor, so that the modes of rows and biases stay where they are
     share = 1 / (1 + alpha * variance)
     tau, tau_bias = ({side: share * x for side, x in own.items()} for own in (p.tau, p.tau_bias))
     return p._replace(tau=tau, tau_bias=tau_bias, alpha=share * alpha)
@@ -126,7 +128,7 @@ def held(hyper: Hyper) -> tuple[str, ...]:
 
 
 def squares(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The sum of squares of what the scores leave of the ratings."""
+    """The sum of squares of the ratings about the scores."""
     return jnp.sum((data.y - hyper.offset - machine.scores(p, data.cells)) ** 2)
 
 
@@ -150,7 +152,7 @@ CONDITIONALS = machine.blocks(observed) | {"alpha": conditional_alpha}
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Set each block to the mode of its conditional, also features given rows."""
+    """Set each block to the mode of its conditional, including the features given the rows."""
     p = settled(p, CONDITIONALS | machine.LINKS, held(hyper), data, hyper)
     return p if held(hyper) else machine_moves.stretched(p, machine_moves.lowest_scale(p, hyper))
 
@@ -163,7 +165,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is a draw from its prior, given its features."""
+    """The rating; a user or item without training data is drawn from its prior, given its features."""
     mean, variance = bilinear(*machine.extended(p, query))
     return dist.Normal(hyper.offset + mean, jnp.sqrt(1 / p.alpha + variance))
 

@@ -13,27 +13,28 @@ Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 
     -             B, ridge          features x K, scalar   where there are features (`_shared/links.py`)
     C, rho, s     cost, centres c_r one apart, scale_theta
 
-With T_ij^r = +1 if r >= y_ij else -1 and z = C (1 - T (theta - x)), the hinge is a mixture of Gaussians
+Let T_ij^r = +1 if r >= y_ij else -1, and z = C (1 - T (theta - x)). The hinge loss is a mixture of Gaussians
 (Polson & Scott, theorem 1):
 
     exp(-2 max(0, z)) = int_0^inf (2 pi w)^{-1/2} exp(-(z + w)^2 / (2w)) dw
     1/w | z ~ InverseGaussian(1/|z|, 1)
 
-so given g = 1/w each cell and threshold observes x as the Gaussian target theta - T (1 + w/C) with precision
-C^2 g, and the conditionals of U, V and theta are Gaussian. The solver is EM: the same blocks at their modes
-with g at E[g] = 1/|z|. J never rises. Where a hinge bends, g is large and holds its cell, so that EM stops
-far above the mode. A point fit therefore starts with sweeps in which |z| counts as C s at least, where s
-falls from 1 to `SHARP`.
+Given g = 1/w, each pair of a cell and a threshold observes x as the Gaussian target theta - T (1 + w/C) with
+precision C^2 g. So the conditionals of U, V and theta are Gaussian. The solver is EM: it sets the same blocks
+to their modes, with g at E[g] = 1/|z|, and J never rises. Near the kink of a hinge, g is so large that its
+cell hardly moves, and EM stops far above the mode. A point fit therefore starts with sweeps in which |z| is
+at least C s, where s falls from 1 to `SHARP`.
 
-The joint mode over factors and scales is a poor point. With `scales="estimated"` a point fit sets mu and
-Lambda once, by empirical Bayes (`core/laws/empirical_bayes.py`), and descends J in U, V and theta; with
-`scales="joint"` it descends in all sites. exp(-J) has no scale of its own that the evidence could
-find: so the empirical Bayes takes the levels for numbers with normal noise of precision alpha (`start`).
-Cost and Lambda times the same number leave the mode of U and V where it is, but not the law: so Lambda is
-taken times C / alpha, and the cost is chosen by the log score of held-out ratings. Gibbs draws all sites
-either way. The posterior is a *generalised* one: exp(-J) does not sum to one over the levels.
+The joint mode over factors and scales is a poor estimate. With `scales="estimated"` a point fit sets mu and
+Lambda once, by empirical Bayes (`core/laws/empirical_bayes.py`), and minimises J over U, V and theta. With
+`scales="joint"` it minimises J over all sites. exp(-J) is not a likelihood, so the evidence cannot determine
+its scale. The empirical Bayes step therefore treats the levels as numbers with normal noise of precision
+alpha (`start`). If the cost and Lambda are multiplied by the same number, the mode of U and V stays the same
+but the posterior changes. So Lambda is multiplied by C / alpha, and the cost is chosen by the log score of
+held-out ratings. Gibbs draws all sites in both cases. The posterior is a *generalised* one: exp(-J) does not
+sum to one over the levels.
 
-Length: beside the solver, the sampler has moves and VB a law of its own.
+Length: in addition to the solver, the sampler has moves and VB has a law of its own.
 """
 
 from collections.abc import Mapping
@@ -63,9 +64,9 @@ from bayesfac.models.ratings._shared import margins
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import variational as bound
 
-LEAST = 0.3  # variance of the levels' numbers about biases: less would give a cost without doubt
+LEAST = 0.3  # smallest variance of the level codes about biases, which limits the cost
 SHARP = 1e-3  # the last s of a start
-FEW, MANY, PRICE = 300, 3000, 3e7  # sweeps of a start: at least, at most, their number times cells
+FEW, MANY, PRICE = 300, 3000, 3e7  # sweeps of a start: minimum, maximum, and number times cells
 
 
 class Params(NamedTuple):
@@ -82,12 +83,12 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    cost: float | None = None  # None: chosen by held-out ratings; of few ratings, by their noise
+    cost: float | None = None  # None: chosen by held-out ratings, or with few by their noise
     scale_theta: float = 0.5
     beta0: float = 0.01
     rate: float | None = None  # None: the standard deviation of u.v (BPMF's paper: 1)
-    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    scales: str = "estimated"  # how a point fit sets mu and Lambda; the other choice is "joint"
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
     ridge_rate: float = 0.1
 
@@ -104,25 +105,25 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 @jax.jit
 def extent(data: Ratings) -> tuple[jax.Array, jax.Array]:
-    """Of the codes: the variance that biases of users and items leave, and the standard deviation."""
+    """The variance of the level codes about biases of users and items, and their standard deviation."""
     code = codes(data).astype(data.y.dtype)
     return jnp.maximum(bayes.noise(data.cells, code), LEAST), jnp.std(code)
 
 
 def width(noise: jax.Array | float) -> jax.Array:
-    """Between the middles of two levels: 2, a margin on both sides, where the noise is within the margin;
-    with more noise, towards 1 as in the thresholds' prior."""
+    """The distance between the middles of two levels. It is 2, a margin on both sides, if the noise is
+    within the margin. With more noise it falls towards 1, the distance in the prior of the thresholds."""
     return 1 + 1 / jnp.maximum(1, noise)
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products have half the standard deviation of u.v; thresholds one apart."""
+    """Draw factors whose products have half the standard deviation of u.v; thresholds are one apart."""
     theta = margins.start_thresholds(len(hyper.levels), data.n_users)
     return Params(**wishart.start(key, data, hyper.n_components, hyper.rate / 2), theta=theta)
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Costs about that of `prepare`; under scales="joint" all sites would move with the cost."""
+    """Costs around that of `prepare`; none with scales="joint", where all sites would move with the cost."""
     if hyper.scales == "joint" or hyper.cost is not None or "cost" in chosen:
         return []
     middle = prepare(data, checks.sized(hyper, data)).cost
@@ -130,17 +131,17 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit, by one program for all costs, which are tried one after the other."""
+    """Start a point fit, with one compiled program for all costs, which are tried one after the other."""
     numbers = {name: jnp.asarray(getattr(hyper, name), data.y.dtype) for name in ("cost", "rate")}
     return started(key, data, hyper._replace(cost=None, rate=None), numbers)
 
 
 @compiled_for(2, once=True)
 def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]) -> Params:
-    """mu and Lambda by empirical Bayes, which the solver then holds, and rows for them.
+    """Find mu and Lambda by empirical Bayes, which the solver keeps fixed, and rows that match them.
 
-    The normal law is about the middles of the levels. The hinges of a u.v at a distance d from the middle of
-    its level are near C d^2/2 where middles are 2 apart: so C stands for the precision alpha.
+    The normal law is centred at the middles of the levels. If middles are 2 apart, the hinges of a u.v at
+    distance d from the middle of its level are about C d^2/2, so C takes the place of the precision alpha.
     """
     hyper = hyper._replace(**numbers)
     p = init(key, data, hyper)
@@ -158,7 +159,7 @@ def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]
 
 
 def sharpened(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Sweeps with hinges that get sharper; the slower, the lower J ends, and few ratings have the time."""
+    """Sweeps with hinges that get sharper. Slower sweeps reach a lower J; few ratings allow many sweeps."""
     sweeps = int(min(max(FEW, PRICE / len(data.y)), MANY))
 
     def step(count: jax.Array, p: Params) -> Params:
@@ -192,7 +193,7 @@ def shortfall(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 
 
 def smallest(x: jax.Array, hyper: Hyper) -> float:
-    """C eps^0.6: a smaller |z| is too large a precision for Cholesky."""
+    """C eps^0.6: with a smaller |z| the precision is too large for a Cholesky factorization."""
     return hyper.cost * float(jnp.finfo(x.dtype).eps) ** 0.6
 
 
@@ -201,14 +202,14 @@ def augment(p: Params, data: Ratings, hyper: Hyper) -> InverseGaussian:
 
 
 def observed(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A cell's thresholds together observe x: the mean target, with precision sum_r C^2 g_r."""
+    """All thresholds of a cell together observe x: the mean target, with precision sum_r C^2 g_r."""
     target = p.theta[data.cells.row] - signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     total = jnp.sum(g, 1)
     return jnp.sum(g * target, 1) / total, hyper.cost**2 * total
 
 
 def conditional_theta(p: Params, data: Ratings, hyper: Hyper, g: jax.Array) -> dist.Distribution:
-    """theta_ir | rest: each rating of i observes x + T (1 + w/C), and the prior has mean c_r."""
+    """theta_ir given the rest: each rating of i observes x + T (1 + w/C), and the prior has mean c_r."""
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     target = x[:, None] + signs(data, hyper) * (1 + 1 / (hyper.cost * g))
     precision = hyper.scale_theta**-2 + hyper.cost**2 * row_sums(rows, g)
@@ -244,7 +245,7 @@ def with_level(law: GaussianRows, tau: float) -> GaussianRows:
 
 
 def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Draw U and the mean of each user's thresholds jointly, given a new g: drawn in turn they mix slowly."""
+    """Draw U and the mean of each user's thresholds jointly, given a new g; separate draws mix slowly."""
     kg, ku = jax.random.split(key)
     g = augment(p, data, hyper).sample(kg)
     centred = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
@@ -255,13 +256,13 @@ def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """A sweep of EM, in double precision: where hinges bend, g spans five digits, and in single precision
-    the solutions of the rows' systems could raise J by 1e-4 of it."""
+    """A sweep of EM in double precision. Near the kinks g spans five orders of magnitude, and in single
+    precision the solutions of the rows' linear systems could raise J by 1e-4 of its value."""
     return precise_em(p, data, hyper, smallest(p.U, hyper))
 
 
 def em(p: Params, data: Ratings, hyper: Hyper, blunt: jax.Array | float) -> Params:
-    """Compute the expected g of |z| >= blunt, set every block to its mode, then minimise along `stretch`."""
+    """Compute the expected g for |z| >= blunt, set every block to its mode, then minimise along `stretch`."""
     g = 1 / jnp.maximum(shortfall(p, data, hyper), blunt)
     p = settled(p, CONDITIONALS, held(hyper), data, hyper, g)
     return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
@@ -277,7 +278,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
 
 
 def squared(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> tuple:
-    """E z, and the root of E z^2."""
+    """E z, and the square root of E z^2."""
     at, own = data.cells.row, q.theta
     z = hyper.cost * (1 - signs(data, hyper) * (own["mean"][at] - x[:, None]))
     wide = hyper.cost**2 * (own["var"][at] + variance[:, None])
@@ -320,7 +321,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; new users and items are draws from N(mu, Lambda^-1)."""
+    """The levels; rows of new users and items are drawn from N(mu, Lambda^-1)."""
     K = hyper.n_components
 
     def x(cells: Query | Grid) -> tuple:

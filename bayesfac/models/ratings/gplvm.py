@@ -1,19 +1,18 @@
-r"""Non-linear matrix factorization: every user's ratings a Gaussian process over positions of items.
+r"""Non-linear matrix factorization: each user's ratings are a Gaussian process over positions of items.
 
-Lawrence & Urtasun, "Non-linear Matrix Factorization with Gaussian Processes", ICML 2009. The text was not at
-hand: what follows is reconstructed from its abstract and from how later papers cite it.
+Lawrence & Urtasun, "Non-linear Matrix Factorization with Gaussian Processes", ICML 2009. The text of the
+paper was not available; its model is reconstructed from the abstract and from later papers that cite it.
 
 The paper (reconstructed): items have positions x_j ~ N(0, I), user i has a function f_i ~ GP(0, k), and
-y_ij = f_i(x_j) + noise. Integrated over f_i, the ratings of a user are normal with covariance k(X_i, X_i) +
-I/alpha, where X_i are the positions of what the user rated. Stochastic gradients over users minimise
-minus the log of this marginal density in X and in the scales of k.
+y_ij = f_i(x_j) + noise. With f_i integrated out, the ratings of a user are normal with covariance
+k(X_i, X_i) + I/alpha, where X_i are the positions of the items that the user rated. Stochastic gradients over
+users minimise minus the log of this marginal density over X and the scales of k.
 
 Here k is bias + linear + RBF, and the RBF part is a sum over R fixed frequencies z_r ~ N(0, I / length^2)
-(Rahimi & Recht, NIPS 2007): f_i(x) = w_i . F(x), with w_i normal. The exact form needs the Cholesky factor of
-a matrix of each user's n_i ratings in every step, in time n_i^3; with M = 1 + K + 2R features it is n_i M^2
-+ M^3, every w_i is a ridge regression, and a position given all w_i depends on M x M sums, so that many steps
-of x_j cost one pass over the ratings. Both are exact for the model as written; the covariance of the paper is
-its limit for large R.
+(Rahimi & Recht, NIPS 2007). Then f_i(x) = w_i . F(x), with w_i normal. The paper's form needs the Cholesky
+factor of a matrix of each user's n_i ratings in every step, in time n_i^3. With M = 1 + K + 2R features the
+time is n_i M^2 + M^3, and every w_i is a ridge regression. Given all w_i, a position depends on M x M sums,
+so many steps of x_j need only one pass over the ratings. For large R the covariance approaches the paper's.
 
     J = sum_ij [ alpha/2 (y_ij - m - c_j - w_i.F(x_j))^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + 1/2 sum_j |x_j|^2 + 1/2 sum_i (w_i' L w_i - log|L|) + 1/2 sum_j (lambda_c c_j^2 - log lambda_c)
@@ -27,17 +26,17 @@ its limit for large R.
     theta      precision   groups              1 / (scales of k)^2: constant, each x_k, RBF; last: lambda_c
     sigma^-2   alpha       scalar
 
-The joint mode over W and X is a poor point, and so is the mode of X in the paper's marginal where the scales
-are estimated with it: on a split 90/10 of MovieLens-100K, with a linear kernel, its RMSE rises from .939
-after 10 sweeps to .986 after 40. With `scales="estimated"` a point fit sets X, c, precision and alpha by EM
-in which the w_i and c_j are normal, and the x_j too, with the Gauss-Newton covariance of their conditional
-(Laplace; RMSE .894 there; by default .896, and 90 % intervals cover .886). The solver then descends J in W
-alone, whose mode is the mean of the Gaussian processes. With `scales="joint"` the solver is iterated
-conditional modes, with Gauss-Newton steps of X. Gibbs draws all sites: Gaussian and Gamma blocks, and
-Hamiltonian steps of each position.
+The joint mode over W and X is a poor estimate. So is the mode of X in the paper's marginal if the scales are
+estimated with it: on a split 90/10 of MovieLens-100K, with a linear kernel, its RMSE rises from .939 after 10
+sweeps to .986 after 40. With `scales="estimated"` a point fit finds X, c, precision and alpha by EM. In this
+EM the w_i, c_j and x_j have normal distributions; the covariance of x_j is the Gauss-Newton one of its
+conditional (Laplace; RMSE .894 there; by default .896, and 90 % intervals cover .886). The solver then
+minimises J over W alone, whose mode is the mean of the Gaussian processes. With `scales="joint"` the solver
+sets each site in turn to its conditional mode, with Gauss-Newton steps of X. Gibbs draws all sites: Gaussian
+and Gamma blocks, and Hamiltonian steps of each position.
 
-The gauge is not declared: -x, with the signs of w changed alike, has the density of x, and a turned x nearly
-so. Compare predictions of chains, not positions.
+Positions that are rotated, or -x with some signs of w changed, have almost or exactly the same density, and
+the method declares no rule to align them. So compare the predictions of chains, and not positions.
 
 Length: features, positions and EM have no counterpart in the other methods.
 """
@@ -72,7 +71,7 @@ from bayesfac.models.ratings._shared.gplvm_features import (
 )
 
 SWEEPS = 30  # of EM, as for the scales of bpmf
-SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not rise counts
+SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not raise J
 PATHS, LEAPS = 2, 5  # Hamiltonian paths of a Gibbs sweep, and their steps
 
 
@@ -92,7 +91,7 @@ class Hyper(NamedTuple):
     alpha_rate: float | None = None  # None: the variance of the ratings
     shape: float = 1.0  # precision ~ Gamma(shape, rate)
     rate: float | None = None  # None: a tenth of the variance of the ratings
-    scales: str = "estimated"  # or "joint": what a point fit does with all sites but W
+    scales: str = "estimated"  # how a point fit sets all sites but W; the other choice is "joint"
     offset: float | None = None  # None: the mean rating
 
 
@@ -171,7 +170,7 @@ CONDITIONALS = {
 
 # -- positions: given all w_i, x_j depends on sum w w' and sum (y - m - c_j) w over who rated j --------
 class Sums(NamedTuple):
-    """items x M x M, and items x M; second moments of the w_i where they are not known."""
+    """Sums of shape items x M x M and items x M; with second moments of the w_i if these are uncertain."""
 
     square: jax.Array
     cross: jax.Array
@@ -185,7 +184,7 @@ def sums(W: jax.Array, square: jax.Array, bias: jax.Array, data: Ratings, hyper:
 
 
 def energies(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:
-    """Of each position: its part of J."""
+    """The part of J that depends on each position."""
     F = features(X, hyper)
     fit = jnp.einsum("jm,jmn,jn->j", F, given.square, F) - 2 * jnp.sum(given.cross * F, 1)
     return 0.5 * (alpha * fit + jnp.sum(X**2, 1))
@@ -199,7 +198,7 @@ def bends(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Arra
 
 
 def nearer(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:
-    """A Gauss-Newton step of every position."""
+    """A Gauss-Newton step of every position; the step is shortened until the energy does not rise."""
     slope = jax.grad(lambda X: jnp.sum(energies(X, given, alpha, hyper)))(X)
     step = jnp.linalg.solve(bends(X, given, alpha, hyper), slope[..., None])[..., 0]
     tried = X - jnp.asarray(SHARES, X.dtype)[:, None, None] * step
@@ -210,7 +209,7 @@ def nearer(X: jax.Array, given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Arr
 
 
 def mean_bend(given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:
-    """`bends`, the mean over phases of the waves: it does not depend on the position."""
+    """The mean of `bends` over the phases of the waves, which does not depend on the position."""
     K, R, z = hyper.n_components, hyper.n_frequencies, frequencies(hyper)
     linear, waves = given.square[:, 1 : K + 1, 1 : K + 1], slice(K + 1, None)
     power = jnp.diagonal(given.square[:, waves, waves], axis1=1, axis2=2)
@@ -220,7 +219,7 @@ def mean_bend(given: Sums, alpha: jax.Array, hyper: Hyper) -> jax.Array:
 
 
 def positions(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Hamiltonian paths of all positions, each accepted for itself."""
+    """Hamiltonian paths of all positions; each path is accepted or rejected on its own."""
     given = sums(p.W, square_of(p.W), p.bias_item, data, hyper)
     L = jnp.linalg.cholesky(mean_bend(given, p.alpha, hyper))
     eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
@@ -250,7 +249,7 @@ def positions(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 # -- point ---------------------------------------------------------------------------------------
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Every block at the mode of its conditional, and a Gauss-Newton step of the positions."""
+    """Set every block to the mode of its conditional, and make a Gauss-Newton step of the positions."""
     p = settled(p, CONDITIONALS, held(hyper), data, hyper)
     if held(hyper):
         return p
@@ -263,7 +262,7 @@ def held(hyper: Hyper) -> tuple[str, ...]:
 
 
 class Doubt(NamedTuple):
-    """What EM knows beside a point: covariances of the w_i and x_j, and variances of c."""
+    """The uncertainty that EM keeps with a point: covariances of the w_i and x_j, and variances of c."""
 
     W: jax.Array
     X: jax.Array
@@ -272,7 +271,7 @@ class Doubt(NamedTuple):
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: EM for all sites but W."""
+    """Start a point fit: EM for all sites but W."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -287,7 +286,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def leading(key: jax.Array, rest: jax.Array, data: Ratings, like: jax.Array) -> jax.Array:
-    """Positions along the leading directions of residuals, with zeros where nothing was observed."""
+    """Positions along the leading directions of the residuals, with zeros in the cells without a rating."""
 
     def power_step(_: int, V: jax.Array) -> jax.Array:
         U = spread(data.cells.by_row, rest, V)
@@ -298,7 +297,7 @@ def leading(key: jax.Array, rest: jax.Array, data: Ratings, like: jax.Array) -> 
 
 
 def second(X: jax.Array, cov: jax.Array, hyper: Hyper) -> jax.Array:
-    """E F F' for positions with these means and covariances, to first order; items x M x M."""
+    """E F F' for positions with these means and covariances, to first order: items x M x M."""
     J = slopes(X, hyper)
     return square_of(features(X, hyper)) + jnp.einsum("jmk,jkl,jnl->jmn", J, cov, J)
 
@@ -330,8 +329,9 @@ def swept(p: Params, doubt: Doubt, data: Ratings, hyper: Hyper) -> tuple[Params,
 
 
 def certain(p: Params, doubt: Doubt, data: Ratings, hyper: Hyper) -> Params:
-    """The point: its W knows no covariance of X, so the precisions get the mean ridge that this adds; its
-    noise takes over the variance of w.F(x), by a factor of all precisions that leaves the mode of W."""
+    """The point estimate. Its W ignores the covariance of X, so the mean ridge of X is added to the
+    precisions. The noise includes the variance of w.F(x); its factor on all precisions does not move the mode
+    of W."""
     cells, one, at = data.cells, jnp.ones_like(data.y), groups(hyper)
     J = slopes(p.X, hyper)
     wide = jnp.einsum("jmk,jkl,jnl->jmn", J, doubt.X, J)
@@ -362,7 +362,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is a draw from its prior."""
+    """The rating; parameters of a user or item without training data are drawn from their priors."""
     own = jnp.diag(1 / p.precision[groups(hyper)])
     user, item = (jnp.zeros_like(own[0]), own), anywhere(hyper, p.X.dtype)
     mean, variance = bilinear(p.W, features(p.X, hyper), query, user, item)

@@ -11,11 +11,12 @@ Matrix Factorizations", Information Sciences 2017; Kumar's thesis, Hyderabad 201
     lambda_q     penalty    a number, or one for each stage
     theta        cut        stage q predicts "at most q" where x < cut
 
-The predicted level is the first q whose stage predicts "at most q", else the highest (eq. 3.18). The stages
-share no parameters, so one program solves them together over the stage axis (PHMF, algorithm 4); solving
-them one after another (HMF, algorithm 3) reaches the same optima. The posterior is that of R - 1
-independent bmmmf, a *generalised* one. As a distribution over levels, P(y_ij = c) is proportional to exp(-J)
-as a function of y_ij.
+The method predicts ratings with R levels. Stage q separates the levels up to q from the higher ones. The
+predicted level is the first q whose stage predicts "at most q", or else the highest level (eq. 3.18). The
+stages share no parameters, so one program fits all of them together (PHMF, algorithm 4). Fitting them one
+after another (HMF, algorithm 3) reaches the same optima. The posterior is that of R - 1 independent `bmmmf`,
+and a *generalised* one. As a distribution over levels, P(y_ij = c) is proportional to exp(-J) as a function
+of y_ij.
 """
 
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Hyper(NamedTuple):
     penalty: Any = None  # a number, or one for each stage; None: one for all, by held-out ratings
     loss: str = "smooth_hinge"
     cut: float = 0.0
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -77,7 +78,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 
 
 def likelihood(x: jax.Array, hyper: Hyper) -> margins.Margins:
-    """All stages together, x (..., stages): -x^q is the threshold that stage q compares with 0."""
+    """The likelihood of all stages, x of shape (..., stages); stage q compares the threshold -x^q with 0."""
     return margins.Margins(hyper.levels, jnp.zeros(x.shape[:-1], x.dtype), -x, hyper.loss)
 
 
@@ -91,13 +92,13 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def cascade(x: jax.Array, cut: float) -> jax.Array:
-    """Eq. 3.18, levels from 0: the first stage with x < cut, else the last level."""
+    """Eq. 3.18, with levels from 0: the first stage with x < cut, else the last level."""
     below = x < cut
     return jnp.where(below.any(-1), jnp.argmax(below, -1), x.shape[-1])
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels with the cascade's choice; new users and items are draws from their priors."""
+    """The levels, chosen by the first stage below its cut; rows of new users and items are prior draws."""
 
     def stages(cells: Query | Grid) -> list:
         each = zip(p.U, p.V, hyper.penalty, strict=True)

@@ -1,7 +1,8 @@
 r"""Nonparametric maximum margin matrix factorization: it learns the number of components.
 
-Xu, Zhu & Zhang, "Nonparametric Max-Margin Matrix Factorization for Collaborative Prediction", NIPS 2012:
-users have binary features from an Indian buffet process; mean field infers them under a margin penalty.
+Xu, Zhu & Zhang, "Nonparametric Max-Margin Matrix Factorization for Collaborative Prediction", NIPS 2012.
+Users have binary features from an Indian buffet process, which are inferred by mean field under a margin
+penalty.
 
     J(Z, V, theta, nu) = C sum_ij sum_r h(T_ij^r (theta_ir - z_i.v_j)) + sum_ik KL(z_ik || pi_k)
                        + |V|^2 / (2 s_v^2) + 1/(2 s^2) |theta - c|^2 - (alpha - 1) sum_k log nu_k
@@ -14,18 +15,19 @@ users have binary features from an Indian buffet process; mean field infers them
     nu            nu          K             sticks, Beta(alpha, 1)
     C             cost
 
-K truncates the process: a feature that does not lower the loss keeps z at its small pi. As in the paper, the
-parameters z of the mean field are estimated under the max-margin principle; their prior factor is exp(-KL),
-and their posterior is a *generalised* one. h is the smooth hinge.
+K is the largest number of features. A feature that does not lower the loss keeps z at its small pi. As in the
+paper, the parameters z of the mean field are estimated with the margin loss. Their prior factor is exp(-KL),
+so the posterior is a *generalised* one. h is the smooth hinge loss.
 
-The solver minimises bounds of J block by block, so that J never rises. Each hinge lies below a parabola that
-touches it (`bends`). V is a ridge regression. The bound is least in theta where theta is a linear function
-of Z; with that function in its place each z_ik is the root of an increasing function. The sticks take an EM
-step, as 1 - nu_1 ... nu_k is the sum over m <= k of nu_1 ... nu_{m-1} (1 - nu_m). L-BFGS on the logits of z
-is slow: on MovieLens-100K it needs 4,000 iterations for what these blocks reach in 20 sweeps. Late falls of J
-are small and many; so one update is `ROUNDS` sweeps of blocks.
+The solver minimises an upper bound of J block by block, so that J never rises. In the bound each hinge is
+replaced by a parabola that touches the hinge and lies above it (`bends`). V is a ridge regression. The best
+theta is a linear function of Z; after this function is substituted, each z_ik is the root of an increasing
+function. The sticks nu take an EM step, as 1 - nu_1 ... nu_k is the sum over m <= k of
+nu_1 ... nu_{m-1} (1 - nu_m). L-BFGS on the logits of z is slow: on MovieLens-100K it needs 4,000 iterations
+for what these blocks reach in 20 sweeps. One update is `ROUNDS` sweeps of blocks, because J continues to fall
+in many small steps.
 
-Length: the law of z, the bounds and the exact steps of Z come with no other method.
+Length: no other method uses the law of z, the bounds and the exact steps of Z.
 """
 
 from collections.abc import Mapping
@@ -56,9 +58,9 @@ def kl_bernoulli(z: jax.Array, pi: jax.Array) -> jax.Array:
 
 
 class Membership(dist.Distribution):
-    """The factor exp(-KL(z || pi)) over probabilities z in (0, 1); samples and moments follow its density.
+    """The factor exp(-KL(z || pi)) over probabilities z in (0, 1); samples and moments follow this density.
 
-    `log_prob` leaves out the normaliser, which depends on pi: the prior is a generalised one.
+    `log_prob` omits the normalising constant, which depends on pi, so the prior is a generalised one.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -99,7 +101,7 @@ class Membership(dist.Distribution):
         return p @ z**2 - (p @ z) ** 2
 
     def icdf(self, q: jax.Array) -> jax.Array:
-        """The value below which a share q lies, one q for each entry; linear within a cell of the grid."""
+        """The quantiles of q, one q for each entry; linear within a cell of the grid."""
         z, p = self._table()
         below = jnp.cumsum(p, -1)
         edge = jnp.concatenate([z - 0.5 / self.GRID, jnp.ones(1, z.dtype)])
@@ -115,7 +117,7 @@ class Membership(dist.Distribution):
 
 SCALE = 0.3
 ROUNDS = 8  # sweeps of blocks in one update
-PASSES = 1  # over the features of a user
+PASSES = 1  # number of passes over the features of a user
 HALVINGS = 32
 
 
@@ -130,10 +132,10 @@ class Hyper(NamedTuple):
     n_components: int = 20
     cost: float = 0.5
     alpha: float = 3.0
-    scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 where nothing chooses
+    scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 if nothing is held out
     scale_theta: float = 10.0
     loss: str = "smooth_hinge"
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -147,7 +149,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the items' scale, from wide to narrow."""
+    """Candidates for the scale of the items, from wide to narrow."""
     if hyper.scale_item is not None or "scale_item" in chosen:
         return []
     return [{"scale_item": SCALE * 10 ** (-step / 8)} for step in range(-6, 7)]
@@ -175,8 +177,9 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
 def bends(z: jax.Array, loss: str) -> jax.Array:
     """The smallest second derivative of a parabola that touches the loss at margin z and is nowhere below.
 
-    The logistic loss is, up to a line, even about 0 and the smooth hinge about 1/2: there the bend is the
-    slope over the distance (de Leeuw & Lange, "Sharp quadratic majorization in one dimension", 2009).
+    Up to a linear function, the logistic loss is even about 0 and the smooth hinge is even about 1/2. Then
+    the result is the slope divided by the distance (de Leeuw & Lange, "Sharp quadratic majorization in one
+    dimension", 2009).
     """
     if loss == "modified_square":
         return jnp.full_like(z, 2.0)
@@ -187,7 +190,7 @@ def bends(z: jax.Array, loss: str) -> jax.Array:
 
 
 def parabolas(p: Params, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """x; and slope in theta - x and bend of every parabola, cells x (R - 1)."""
+    """x; and the slope in theta - x and the second derivative of every parabola, cells x (R - 1)."""
     x = inner(p.Z, p.V, data.cells)
     sign = jnp.where(jnp.arange(len(hyper.levels) - 1) < codes(data)[:, None], -1.0, 1.0)
     z = sign * (p.theta[data.cells.row] - x[:, None])
@@ -210,7 +213,7 @@ def sweep(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def users(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Z and theta: theta is a linear function of Z where the bound is least, and is put in its place."""
+    """Z and theta. The best theta is a linear function of Z, which is substituted in the bound."""
     _, slope, bend = parabolas(p, data, hyper)
     rows, K = data.cells.by_row, hyper.n_components
     square = jnp.reshape(p.V[:, :, None] * p.V[:, None], (-1, K * K))
@@ -248,15 +251,15 @@ def features(p: Params, gram: jax.Array, pull: jax.Array) -> jax.Array:
 
 
 def sticks(p: Params, hyper: Hyper) -> jax.Array:
-    """nu after an EM step: the stick m <= k at which feature k was broken off is unknown."""
+    """nu after an EM step. The unobserved variable is the stick m <= k at which feature k was broken off."""
     on = p.Z.sum(0)
     off = len(p.Z) - on
     before = jnp.cumsum(jnp.log(p.nu)) - jnp.log(p.nu)
     broken = jnp.tril(jnp.ones_like(p.nu[:, None] * p.nu))  # entry (k, m): m <= k
     share = jax.nn.softmax(jnp.where(broken > 0, jnp.log1p(-p.nu) + before, -jnp.inf), 1)
-    after = jnp.flip(jnp.cumsum(jnp.flip(share, 1), 1), 1) - share  # of the sticks after m
+    after = jnp.flip(jnp.cumsum(jnp.flip(share, 1), 1), 1) - share  # the sum over sticks after m
     kept = hyper.alpha - 1 + jnp.flip(jnp.cumsum(jnp.flip(on))) + off @ after
-    # a stick of one has no logarithm of the rest
+    # for a stick of exactly one, the log of the remaining part would be infinite
     return jnp.minimum(kept / (kept + off @ share), 1 - jnp.finfo(kept.dtype).eps)
 
 
@@ -279,7 +282,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the features of a new user and the factors of a new item are draws from their priors."""
+    """The levels; the features of new users and the factors of new items are drawn from their priors."""
     prior = Membership(jnp.cumprod(p.nu))
     K, dtype = hyper.n_components, p.V.dtype
     item = (jnp.zeros(K, dtype), hyper.scale_item**2 * jnp.eye(K, dtype=dtype))

@@ -14,10 +14,13 @@ Hyderabad 2018, eq. 3.12-3.16.
     h          loss        smooth_hinge (the paper), logistic, modified_square
     s, c       scale_theta, and thresholds one apart about zero
 
-scale_theta=inf drops the last line of J, as in the paper. Then a threshold beyond all levels that a user gave
-may lie anywhere past the margin, and the posterior is improper. The printed rule for predictions is off by
-one: the level is 1 + the number of thresholds below x. exp(-loss) does not sum to one over the levels, so the
-posterior is a *generalised* one; `ordinal_mf` has a proper likelihood on the same thresholds.
+The method predicts ratings with ordered levels. Each user has R - 1 thresholds, and the loss asks that each
+threshold lies on the right side of u_i.v_j, with a margin. scale_theta=inf drops the last line of J, as in
+the paper. But then a threshold beyond all levels that a user gave may lie anywhere past the margin, and the
+posterior is improper. The printed rule for predictions is off by one: the level is 1 + the number of
+thresholds below x. exp(-loss) does not sum to one over the levels, so the posterior is a *generalised* one,
+that is exp(-J), normalised over the parameters only. `ordinal_mf` has a proper likelihood on the same
+thresholds.
 """
 
 from typing import NamedTuple
@@ -43,11 +46,11 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # None: chosen by held-out ratings, or by size
+    penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 10.0
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -60,7 +63,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Factors whose products are small compared with the margin, thresholds one apart."""
+    """Draw factors whose products are small compared with the margin; thresholds are one apart."""
     U, V = margins.start_factors(key, data.shape, hyper.n_components)
     return Params(U, V, margins.start_thresholds(len(hyper.levels), data.n_users))
 
@@ -88,7 +91,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; new users and items are draws from their priors."""
+    """The levels; rows of new users and items are drawn from their priors."""
     K = hyper.n_components
 
     def x(cells: Query | Grid) -> tuple:

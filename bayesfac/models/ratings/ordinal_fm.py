@@ -1,4 +1,4 @@
-r"""Factorization machine for ordinal ratings: the scores of fm, an ordered probit, and thresholds.
+r"""Factorization machine for ordinal ratings: the scores of `fm`, an ordered probit, and thresholds.
 
 Rendle, "Factorization Machines", ICDM 2010, with the priors of Freudenthaler, Schmidt-Thieme & Rendle,
 "Bayesian Factorization Machines", NIPS Workshop 2011, as in `fm`; the probit sampler of Albert & Chib, JASA
@@ -10,15 +10,16 @@ Rendle, "Factorization Machines", ICDM 2010, with the priors of Freudenthaler, S
       + minus the log density of the sites of both sides (`_shared/machine.py`, without a level)
 
     paper                     here                  shape
-    w and v                   as in `fm`            (no w_0: the thresholds say what it says)
+    w and v                   as in `fm`            (no w_0, because thresholds take its place)
     -                         centre                R - 1: free coordinates of the thresholds
     -                         theta                 users x R - 1    (None where thresholds are shared)
 
-With `thresholds="shared"` all users have the same thresholds, with "user" each has its own.
+With `thresholds="shared"` all users have the same thresholds; with "user" each user has its own.
 
-A point fit holds the priors that empirical Bayes sets (`scales="estimated"`). A Gibbs sweep (probit only)
-draws a latent normal between the thresholds of each rating, then the blocks and moves of `fm`; thresholds,
-and the common scale of scores and thresholds, move by Metropolis steps with the latents integrated out.
+A point fit sets the priors by empirical Bayes and keeps them fixed (`scales="estimated"`). A Gibbs sweep
+(probit only) draws a latent normal between the thresholds of each rating, and then the blocks and moves of
+`fm`. The thresholds, and the common scale of scores and thresholds, change by Metropolis steps with the
+latent normals integrated out.
 """
 
 from typing import Any, NamedTuple
@@ -65,8 +66,8 @@ class Hyper(NamedTuple):
     tau_rate: float | None = None  # None: 1 / (4 sqrt(K)), in the units of the latent normal
     bias_rate: float = 0.1
     beta0: float = 0.01  # mu has ten times the standard deviation of a row
-    scales: str = "estimated"  # or "joint": what a point fit does with the priors
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    scales: str = "estimated"  # how a point fit sets the priors; the other choice is "joint"
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
     ridge_shape: float = 1.0  # ridge, ridge_bias ~ Gamma(shape, rate)
     ridge_rate: float = 0.1
 
@@ -89,7 +90,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: priors by empirical Bayes, which the solver then holds."""
+    """Start a point fit: priors by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -99,7 +100,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    """`centre` too: the Jacobian would pull every user's gaps, and `centre` with them, towards zero."""
+    """Also hold `centre`: the Jacobian would pull every user's gaps, and with them `centre`, towards zero."""
     if hyper.scales == "joint":
         return ()
     return machine.HELD if hyper.thresholds == "shared" else (*machine.HELD, "centre")
@@ -159,7 +160,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
+    """The levels, chosen as the median. Parameters of new users and items are drawn from their priors."""
 
     def x(cells: Query | Grid) -> tuple:
         return products(*machine.extended(p, cells))
@@ -168,7 +169,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels; each user has thresholds, to have all sites."""
+    """Seven users, five items, four levels; each user has thresholds, so that all sites exist."""
     data = few_ratings(key, levels=4)
     settings: dict[str, Any] = {"tau_shape": 2.0, "tau_rate": 1.2, "bias_rate": 0.8, "beta0": 2.0}
     return data, prepare(data, Hyper(2, thresholds="user", **settings, scales="joint"))

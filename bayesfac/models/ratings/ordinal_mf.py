@@ -1,16 +1,17 @@
-r"""Ordinal matrix factorization: cumulative probit or logit, thresholds per user or shared.
+r"""Ordinal matrix factorization: cumulative probit or logit, with shared thresholds or thresholds per user.
 
 Koren & Sill, "OrdRec", RecSys 2011 (thresholds per user); the priors of BPMF (Salakhutdinov & Mnih, ICML
-2008); the probit sampler of Albert & Chib, JASA 1993. Thresholds as in mmmf, with a proper likelihood.
+2008); the probit sampler of Albert & Chib, JASA 1993. The thresholds are as in `mmmf`, but with a likelihood
+that sums to one over the levels.
 
     P(y_ij <= r) = F(theta_ir - u_i.v_j),   r = 1..R-1,     F the normal or the logistic distribution function
     J = - sum_ij log( F(theta_{i,y} - x_ij) - F(theta_{i,y-1} - x_ij) )
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-where (`_shared/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of
-theta_i, are normal about `centre` with standard deviations s = (scale_shift, scale_gap, ...); the
-logarithms are the Jacobian.
+Here (`_shared/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are the free coordinates of
+theta_i. They are normal about `centre` with standard deviations s = (scale_shift, scale_gap, ...). The
+logarithms in J come from the Jacobian of the transformation.
 
     paper      here               shape
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
@@ -19,13 +20,14 @@ logarithms are the Jacobian.
     -          B, ridge           features x K, scalar      where there are features (`_shared/links.py`)
 
 With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
-Bayes (`core/laws/empirical_bayes.py`), and descends J in all other sites; with `scales="joint"` it descends
-in all sites, and the factors often vanish.
+Bayes (`core/laws/empirical_bayes.py`), and minimises J over all other sites. With `scales="joint"` it
+minimises J over all sites, and the factors often vanish.
 
-A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, then Gaussian blocks;
-thresholds move by Metropolis steps with the latents integrated out.
+A Gibbs sweep (probit only) draws a latent normal between the thresholds of each rating, and then the Gaussian
+blocks. The thresholds change by Metropolis steps with the latent normals integrated out.
 
-VB takes either link. A user's row and first threshold have one normal law; log gaps are points (EM).
+VB works with both links. A user's row and first threshold have one joint normal law; the log gaps are points
+(EM).
 """
 
 from functools import partial
@@ -71,8 +73,8 @@ class Hyper(NamedTuple):
     scale_gap: float = 0.3  # sd of the logarithm of each gap
     beta0: float = 0.01
     rate: float = 1.0
-    scales: str = "estimated"  # or "joint": what a point fit does with mu and Lambda
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    scales: str = "estimated"  # how a point fit sets mu and Lambda; the other choice is "joint"
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
     ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): the precision of B, in units of Lambda
     ridge_rate: float = 0.1
 
@@ -86,14 +88,14 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Small factors; the population's thresholds are the normal quantiles of the levels' shares."""
+    """Draw small factors. The population's thresholds are the normal quantiles of the levels' shares."""
     sides = wishart.start(key, data, hyper.n_components)
     return Params(**sides, **cuts.quantiles(data, hyper))
 
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: mu and Lambda by empirical Bayes, which the solver then holds."""
+    """Start a point fit: mu and Lambda by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -106,7 +108,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
-    """`centre` too: the Jacobian would pull every user's gaps, and `centre` with them, towards zero."""
+    """Also hold `centre`: the Jacobian would pull every user's gaps, and with them `centre`, towards zero."""
     if hyper.scales == "joint":
         return ()
     return bayes.HELD if hyper.thresholds == "shared" else (*bayes.HELD, "centre")
@@ -150,7 +152,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
 
 
 def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
-    """Points a step up the bound, row by row."""
+    """The sites that are points, after a step that increases the bound, row by row."""
     t, (c, s) = law.points(q), law.prior_of_points(q, *cuts.population(hyper))
 
     def density(t: jax.Array) -> jax.Array:
@@ -166,7 +168,7 @@ def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
 def expected_observed(
     q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
 ) -> tuple[Any, jax.Array, float]:
-    """A cell observes x at E z, the mean of the truncated law about E x."""
+    """Each cell observes x at E z, the mean of the truncated normal law about E x."""
     q, weight = climbed(q, x, data, hyper), cuts.bending(hyper)
     known = law.at(q, law.points(q))
     slope = jax.grad(lambda x: jnp.sum(cuts.log_likelihood(known, x, data, hyper)))(x)
@@ -174,14 +176,14 @@ def expected_observed(
 
 
 def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """A bound on minus the expected objective: with z at its best, or by `cuts.bending`."""
+    """A bound on minus the expected objective, with the best law of z, or by `cuts.bending`."""
     fit = jnp.sum(cuts.log_likelihood(law.at(q, law.points(q)), x, data, hyper))
     fit -= 0.5 * cuts.bending(hyper) * jnp.sum(variance)
     return fit - bound.wishart_energy(q, data, hyper) - law.energy(q, *cuts.population(hyper))
 
 
 def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The expected log likelihood by five points of Gauss and Hermite."""
+    """The expected log likelihood, by Gauss-Hermite quadrature with five points."""
     known, root = law.at(q, law.points(q)), jnp.sqrt(variance)
     points = zip(*np.polynomial.hermite_e.hermegauss(5), strict=True)
     each = (w * jnp.sum(cuts.log_likelihood(known, x + z * root, data, hyper)) for z, w in points)
@@ -209,7 +211,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the choice is the median. New users, their thresholds and new items are prior draws."""
+    """The levels, chosen as the median. Parameters of new users and items are drawn from their priors."""
 
     def x(cells: Query | Grid) -> tuple:
         return products(p.U, p.V, cells, *wishart.new_rows(p, cells))

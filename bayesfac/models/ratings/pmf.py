@@ -1,8 +1,9 @@
 r"""Probabilistic matrix factorization, by alternating least squares.
 
-Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4. The solver is ALS: it solves
-the ridge regression of every row exactly. With `biases`, every user and item also has its own offset.
-Features of users and items shift the prior means of their rows and biases (Macau, `_shared/links.py`).
+Salakhutdinov & Mnih, "Probabilistic Matrix Factorization", NIPS 2007, eq. 1-4. The method predicts ratings
+that are real numbers. The paper uses gradient descent; here ALS solves the ridge regression of every row
+exactly. With `biases`, which the paper does not have, every user and item also has its own offset. Features
+of users and items shift the prior means of their rows and biases (Macau, `_shared/links.py`).
 
 Length: rows and biases each have their conditionals, their candidates of scales, and links to features.
 
@@ -12,13 +13,14 @@ Length: rows and biases each have their conditionals, their candidates of scales
     paper      here        shape
     U^T, V^T   U, V        users x K, items x K
     -          bias_user, bias_item   users, items: b and c   (None without biases)
-    -          B, C, ridge for users and items with features: u_i - B'x_i in place of u_i, b_i - C'x_i of b_i
+    -          B, C, ridge   with features, u_i - B'x_i replaces u_i in J, and b_i - C'x_i replaces b_i
     sigma      noise       the standard deviation of a rating about its mean
     sigma_U/V  scale_user, scale_item
 
-m, the mean rating, is fixed. `bf.fit` chooses the scales of U and V by held-out ratings, and then the noise,
-with which all scales change, so that the mode stays. Where nothing chooses, they are fractions of the
-ratings' standard deviation (`prepare`): in the prior, u.v has 5 % of the ratings' variance.
+m, the mean rating, is fixed. `bf.fit` first chooses the scales of U and V by held-out ratings. Then it
+chooses the noise and multiplies all scales by the same factor, so that the mode stays. If there are too few
+ratings to choose, `prepare` sets fractions of the ratings' standard deviation: u.v has 5 % of their variance
+in the prior.
 """
 
 from collections.abc import Mapping
@@ -44,7 +46,7 @@ from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared import pmf_features as features
 from bayesfac.models.ratings._shared import variational as bound
 
-SHARE = 0.8  # of the ratings' standard deviation: the noise where nothing chooses
+SHARE = 0.8  # the noise in standard deviations of the ratings, if it is not chosen
 
 
 class Params(NamedTuple):
@@ -60,12 +62,12 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 10
     biases: bool = True
-    noise: float | None = None  # None: chosen; else 0.8 standard deviations of the ratings
-    scale_user: float | None = None  # None: chosen; else K s_u^2 s_v^2 is 5 % of the variance
+    noise: float | None = None  # None: chosen, or 0.8 standard deviations of the ratings
+    scale_user: float | None = None  # None: chosen, or so that K s_u^2 s_v^2 is 5 % of the variance
     scale_item: float | None = None
     scale_bias: float | None = None  # None: half a standard deviation of the ratings
     offset: float | None = None  # None: the mean rating
-    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): precision of B, C over that of rows
+    ridge_shape: float = 1.0  # ridge ~ Gamma(shape, rate): precision of B, C in units of rows
     ridge_rate: float = 0.1
 
 
@@ -80,7 +82,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Scales of the factors at the default noise; then the noise, and with it all scales left open."""
+    """Candidates: scales of the factors at the default noise; then the noise with all scales not given."""
     free = [name for name in ("scale_user", "scale_item") if getattr(hyper, name) is None]
     first = prepare(data, checks.sized(hyper, data)._replace(**chosen))
     if free and free[0] not in chosen:
@@ -107,15 +109,15 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """The start of a point fit: regularised biases, and V along the leading directions of what they leave.
+    """Start a point fit with regularised biases, and V along the leading directions of the residuals.
 
-    From random factors, ALS with little noise ends in poor minima on every second small table. V comes from
-    the power method on the residuals, with zeros where nothing was observed; the solver begins with U.
+    With random factors and little noise, ALS ends in poor minima on every second small table. V comes from
+    the power method on the residuals, with zeros in cells without a rating; the solver begins with U.
     """
     return _start(key, data, hyper.n_components, hyper.biases, tuple(hyper[2:]))
 
 
-@partial(jax.jit, static_argnums=(2, 3))  # one program for all scales
+@partial(jax.jit, static_argnums=(2, 3))  # one compiled program for all scales
 def _start(key: jax.Array, data: Ratings, K: int, biases: bool, numbers: tuple) -> Params:
     hyper = Hyper(K, biases, *numbers)
     begin = init(key, data, hyper)
@@ -182,7 +184,7 @@ def conditional_V(p: Params, data: Ratings, hyper: Hyper) -> GaussianRows:
 
 
 def conditional_bias_user(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """b_i | rest: a ridge on the constant 1."""
+    """b_i | rest: a ridge regression on the constant 1."""
     rest = data.y - hyper.offset - p.bias_item[data.cells.col] - inner(p.U, p.V, data.cells)
     return bias_rows(data.cells.by_row, rest, p.V, hyper, features.bias_centre(p, data, "user"))
 
@@ -235,7 +237,7 @@ def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
 
 
 def means(q: Any) -> Params:
-    """Params at the means of all laws."""
+    """The parameters at the means of all laws."""
 
     def each(site: Any) -> Any:
         return site and {side: belief["mean"] for side, belief in site.items()}
@@ -248,7 +250,7 @@ def means(q: Any) -> Params:
 def expected_observed(
     q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
 ) -> tuple[Any, jax.Array, float]:
-    """Biases at their conditionals given the means of the rest, which enters them linearly."""
+    """Biases at their conditionals, given the means of the other sites, which enter them linearly."""
     p = means(q)
     for site in BIASES if hyper.biases else ():
         law = CONDITIONALS[site](p, data, hyper)
@@ -315,7 +317,7 @@ VARIATIONAL = bound.record(begin, expected_observed, expected, laws, prior=prior
 
 
 def sample_side(side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array | None]:
-    """Sample the rows of a side and their biases, and B, C and ridge where they have features."""
+    """Sample the rows of a side and their biases; with features also B, C and ridge."""
     name, scale = ("U", hyper.scale_user) if side == "user" else ("V", hyper.scale_item)
     one, bias = jnp.ones(hyper.n_components), None
     centre: Any = 0.0
@@ -343,7 +345,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is a draw from its prior."""
+    """The rating; parameters of a user or item without training data are drawn from their priors."""
     eye, zero = jnp.eye(hyper.n_components), jnp.zeros(hyper.n_components)
     user = links.prior_mean(p, query, "user", zero), hyper.scale_user**2 * eye
     item = links.prior_mean(p, query, "item", zero), hyper.scale_item**2 * eye
@@ -363,7 +365,7 @@ def predict(p: Params, query: Query, hyper: Hyper) -> dist.Distribution:
 
 
 def remarks(p: Params, data: Ratings, hyper: Hyper) -> list[str]:
-    """A note where nothing chose the noise."""
+    """A note if the noise was not chosen."""
     if hyper.noise != SHARE * data.spread:
         return []
     return [
@@ -373,7 +375,7 @@ def remarks(p: Params, data: Ratings, hyper: Hyper) -> list[str]:
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, about three in four cells observed; with biases, to have all blocks."""
+    """Seven users, five items, about three in four cells observed; with biases, so that all blocks exist."""
     data = few_ratings(key)
     hyper = Hyper(2, biases=True, noise=0.7, scale_user=0.8, scale_item=0.9, scale_bias=0.6)
     return data, prepare(data, hyper)

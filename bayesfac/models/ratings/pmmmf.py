@@ -1,4 +1,4 @@
-r"""Proximal maximum margin matrix factorization: scores near their levels' centres, far from the others.
+r"""Proximal maximum margin matrix factorization: a score is near the centre of its level, far from others.
 
 Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Proximal Maximum Margin Matrix Factorization for Collaborative
 Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq. 4.1-4.7.
@@ -13,12 +13,14 @@ Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq
     theta*     theta     users x R            derived: a function of U, V and the ratings
     -          cut       users x R - 1        derived: x below cut_r predicts at most level r
 
-theta* is a function of U and V, so the slope of J goes through theta* (the printed 4.5 is hard to read; a
-test compares with automatic differentiation). A level that a user never gave has no theta*: the level is in
-no sum and is never predicted. Between consecutive levels a and b that the user gave, n_a and n_b times, the
-cut is theta_a + n_a / (n_a + n_b) (theta_b - theta_a) (the print is garbled). For a distribution over levels,
-missing theta are interpolated between neighbours, or set one apart beyond the first and last. The posterior
-is a *generalised* one.
+The method predicts ratings with levels. Each user has a centre theta* for each level, the mean score of the
+items with this level. theta* is a function of U and V, so the gradient of J includes its derivative. Eq. 4.5
+is hard to read in print; a test compares the gradient with automatic differentiation. A level that a user
+never gave has no theta*: it is omitted from the sums and never predicted. Let a and b be consecutive levels
+that the user gave, n_a and n_b times. The cut between them is theta_a + n_a / (n_a + n_b) (theta_b -
+theta_a); the formula in print is garbled. For a distribution over levels, a missing theta is interpolated
+between its neighbours, or set at distance one beyond the first and the last. The posterior is a *generalised*
+one.
 """
 
 from collections.abc import Mapping
@@ -38,7 +40,7 @@ from bayesfac.core.math import edge, inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import margins
 
-TIMES = 1.5  # the edge of noise: the pull to the centres is stronger than that of margins
+TIMES = 1.5  # penalty in units of `edge`; large, since centres pull more than margins do
 
 
 class Params(NamedTuple):
@@ -50,8 +52,8 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # None: 50, or fewer users or items
-    penalty: float | None = None  # None: chosen by held-out ratings, or by size
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -65,7 +67,8 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the penalty. Few components have no good penalty: the pull to centres is too strong."""
+    """Candidates for the penalty. With few components none is good, as the pull to the centres is too
+    strong."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
     return margins.candidates(TIMES * edge(data))
@@ -92,7 +95,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
-    """theta* of every user and level, interpolated for levels that the user never gave; and the cuts."""
+    """theta* of every user and level, interpolated for levels that the user never gave, and the cuts."""
     R, x = len(hyper.levels), inner(p.U, p.V, data.cells)
     theta, count = proximal_centres(x, codes(data), data.cells.row, (data.n_users, R))
     r, used = jnp.arange(R), count > 0
@@ -114,7 +117,7 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels; the choice has x between its cuts. New users and items are draws from their priors."""
+    """The levels; the chosen level has x between its cuts. Rows of new users and items are prior draws."""
     R = len(hyper.levels)
 
     def law(cells: Query | Grid) -> tuple:

@@ -1,4 +1,4 @@
-r"""User rating profiles (URP): every user a mixture of attitudes, by EM.
+r"""User rating profiles (URP): each user's ratings are a mixture over attitudes, fitted by EM.
 
 Marlin, "Modeling User Rating Profiles for Collaborative Filtering", NIPS 2003.
 
@@ -11,21 +11,22 @@ Marlin, "Modeling User Rating Profiles for Collaborative Filtering", NIPS 2003.
     z          z        cells               the attitude behind a rating; only Gibbs draws z
     alpha      alpha    one number for all attitudes, fixed
 
-The paper has no prior of B: what one attitude learns of an item helps no other, and regularised biases
-predict better. Here attitudes are more or less generous and items better or worse, as biases are:
+The paper has no prior of B. Then what is learned about an item under one attitude does not help another
+attitude, and a regression on biases predicts better. Here some attitudes rate higher than others, and some
+items are better than others, as in a model with biases:
 
     B_jk ~ Dirichlet(eta + pull share(h_k + q_j)),   share(t)_r proportional to base_r exp(t x_r)
     q_j ~ N(0, quality^2), on a grid of numbers, and summed out of p(B_j)
 
     x_r the levels, with mean 0 and sd 1 under `base`, the shares of levels in the data
     h_k `habit` times the (k - 1/2)/K quantile of the standard normal law
-    pull how many ratings the prior of a row of B_j is worth; with 0 and eta = 1 B has no prior
+    pull the weight of the prior of a row of B_j, in ratings; with pull = 0 and eta = 1 B has no prior
 
-Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user; `bf.VB` does so here, with laws of B
-too (`core/laws/dirichlet_rows.py`). The solver finds the mode of the NumPyro model's joint by exact EM, from
-the posterior A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which has the
-least expected absolute error. Gauge: the order of the attitudes, exactly where `habit` or `pull` is 0; else
-the prior prefers one order, but may prefer it little.
+Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user. `bf.VB` does so here, with laws of B
+too (`core/laws/dirichlet_rows.py`). The solver finds the mode of the joint density by exact EM, from the
+posterior A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which minimises
+the expected absolute error. If `habit` or `pull` is 0, the posterior does not change when attitudes are
+reordered. Otherwise the prior prefers one order, sometimes only a little.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ from bayesfac.core.math import inner, normalise, safe_log
 from bayesfac.core.method import Method, Permutation, register
 
 GRID = np.linspace(-2.5, 2.5, 15)  # qualities of items, in standard deviations
-MIDDLE = {"habit": 1.5, "pull": 10.0}  # the middle of candidates
+MIDDLE = {"habit": 1.5, "pull": 10.0}  # the values in the middle of the candidates
 
 
 class Params(NamedTuple):
@@ -60,11 +61,11 @@ class Hyper(NamedTuple):
     n_components: int = 5
     alpha: float = 1.5
     eta: float = 1.0
-    pull: float | None = None  # None, as of habit: chosen by held-out ratings, or as in MIDDLE
+    pull: float | None = None  # None, as for habit: chosen by held-out ratings, or as in MIDDLE
     habit: float | None = None
     quality: float = 0.4
-    base: tuple[float, ...] | None = None  # None: shares of the levels in the data
-    levels: tuple[float, ...] | None = None  # None: those of the data
+    base: tuple[float, ...] | None = None  # None: the shares of the levels in the data
+    levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
@@ -81,7 +82,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the habit, then of the pull."""
+    """Candidates for the habit, and then for the pull."""
     for name, middle in MIDDLE.items():
         if getattr(hyper, name) is None and name not in chosen:
             return [{name: middle * 3.0**step} for step in range(-3, 4)]
@@ -89,7 +90,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
 
 
 def tables(hyper: Hyper) -> MixedDirichlet:
-    """The prior of an item's table B_j, with a part for each quality on the grid."""
+    """The prior of an item's table B_j, one for each quality on the grid."""
     base, levels = np.array(hyper.base), np.array(hyper.levels)
     x = levels - base @ levels
     x /= np.sqrt(base @ x**2)
@@ -100,7 +101,7 @@ def tables(hyper: Hyper) -> MixedDirichlet:
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Random rows near the means of the prior, different enough to break the symmetry of the attitudes."""
+    """Random rows near the prior means, but different enough that the attitudes do not stay equal."""
     ka, kb = jax.random.split(key)
     K, R = hyper.n_components, len(hyper.levels)
     A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_users,))
@@ -115,7 +116,7 @@ def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> ja
 
 
 def seen(p: Params, data: Ratings) -> tuple[jax.Array, jax.Array]:
-    """P(y_ij) of the ratings, and how often each counts: once."""
+    """P(y_ij) of the ratings, and the weight of each, which is 1."""
     own = codes(data) == jnp.arange(p.B.shape[-1])[:, None]
     return jnp.sum(jnp.where(own, probabilities(*p, data.cells), 0), 0), jnp.ones_like(data.y)
 
@@ -145,7 +146,7 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
 
 
 def augment(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """z of every cell, with probability proportional to A_ik B_jkr."""
+    """Draw z of every cell, with probability proportional to A_ik B_jkr."""
     joint = p.A[data.cells.row] * p.B[data.cells.col, :, codes(data)]
     return dist.Categorical(logits=safe_log(joint))
 
@@ -156,7 +157,7 @@ def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.
 
 
 def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
-    """B_j | z, y: the prior with the counts of each level that each attitude gave item j."""
+    """B_j | z, y: the prior plus the counts of each level that each attitude gave item j."""
     counts = jnp.zeros_like(p.B).at[data.cells.col, z, codes(data)].add(1)
     return tables(hyper).given(counts)
 
@@ -181,14 +182,14 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     if isinstance(query, Query):
         A = jnp.concatenate([A, jnp.full_like(A[:1], 1 / A.shape[-1])])
         B = jnp.concatenate([B, tables(hyper).mean[None].astype(B.dtype)])
-        # codes of new labels are -1, or less where features were given, which urp does not read
+        # the code of a new label is -1, or less if its features were given; urp does not use features
         row, col = jnp.asarray(query.row), jnp.asarray(query.col)
         query = Query(jnp.where(row < 0, len(A) - 1, row), jnp.where(col < 0, len(B) - 1, col))
     return Levels(hyper.levels, safe_log(jnp.moveaxis(probabilities(A, B, query), 0, -1)))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
-    """Seven users, five items, four levels; concentrations above 1 keep the mode off the boundary."""
+    """Seven users, five items, four levels; concentrations above 1 keep the mode inside the simplex."""
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(3, alpha=1.4, eta=1.2, pull=4.0))
 

@@ -13,7 +13,7 @@ from bayesfac.core.kernels import tables
 
 PASSES = 3  # over the columns of a basis in a step
 SLACK = 1e-4  # added to E_v, times the sum of squares: no exactly fitted view takes all weight
-EDGE = 1e-4  # from the sphere, where gradient engines begin: `ToBall` maps the sphere itself to infinity
+EDGE = 1e-4  # from the sphere, where gradient engines start: `ToBall` maps the sphere to infinity
 
 
 # -- columns in the unit ball ---------------------------------------------------------------------
@@ -27,7 +27,7 @@ class _ColumnsInBall(constraints.ParameterFreeConstraint):
         return jnp.zeros_like(prototype)
 
     def inside(self, x: jax.Array) -> jax.Array:
-        """Columns on the sphere, where the solver may end, a little inside of it."""
+        """Move columns on the sphere, where the solver may end, a little inside."""
         length = jnp.linalg.norm(x, axis=-2, keepdims=True)
         return jnp.where(length > 1 - EDGE, (1 - EDGE) * x / length, x)
 
@@ -36,7 +36,8 @@ columns_in_ball = _ColumnsInBall()
 
 
 class ToBall(ParameterFreeTransform):
-    """z -> z / sqrt(1 + |z|^2) for every column, with determinant (1 + |z|^2)^-(d + 2)/2 in d dimensions."""
+    """z -> z / sqrt(1 + |z|^2) for every column; its determinant is (1 + |z|^2)^-(d + 2)/2 in d
+    dimensions."""
 
     domain = constraints.real_matrix
     codomain = columns_in_ball
@@ -60,7 +61,7 @@ def _to_ball(constraint: Any) -> ToBall:
 
 
 class UniformBall(dist.Distribution):
-    """Independent columns, uniform in the unit ball; `log_prob` leaves out the constant."""
+    """Independent columns, uniform in the unit ball; `log_prob` omits the constant."""
 
     arg_constraints: dict[str, Any] = {}
     support = columns_in_ball
@@ -115,10 +116,10 @@ def dependence(B: dict[str, jax.Array]) -> jax.Array:
 
 @jax.jit
 def basis_step(Q: jax.Array, L: jax.Array, B: jax.Array) -> jax.Array:
-    """Lower tr B Q B' - 2 tr B L' over columns in the ball, column after column.
+    """Lower tr B Q B' - 2 tr B L' over columns in the ball, one column after the other.
 
-    With the others held, column k costs Q_kk |b|^2 - 2 b'c. The least cost in the ball is at b = c / Q_kk if
-    that point lies inside, else at c / |c|, also where Q_kk is not positive: b = c / max(Q_kk, |c|).
+    With the other columns fixed, column k costs Q_kk |b|^2 - 2 b'c. The minimum in the ball is b = c / Q_kk
+    if this point is inside, and c / |c| otherwise or if Q_kk is not positive. So b = c / max(Q_kk, |c|).
 
     Examples
     --------

@@ -1,12 +1,12 @@
-"""The variational law of `heres`: normal rows, a shared covariance for those with the same precision.
+"""The variational law of `heres`: normal rows, with a shared covariance for rows of the same precision.
 
-Every row of F in a part (the labelled or unlabelled rows of a task) has the covariance of the part, and every
-row of B_b that of the block. With the scales of the mixture at their best, a norm counts as
+A part is the labelled or the unlabelled rows of a task. All rows of F in a part have one covariance, and all
+rows of B_b have one. With the best scales of the mixture, a norm is replaced by
 
     sqrt(E sum_n F_nr^2 + smooth^2),
 
-which is above the expected norm: so the ELBO is a lower bound. In q, `F` is a tuple of beliefs, one for each
-part of the rows, in their order.
+which is at least the expected norm, so the ELBO is a lower bound. In q, `F` is a tuple of distributions, one
+for each part of the rows, in their order.
 """
 
 from itertools import accumulate, pairwise
@@ -24,7 +24,7 @@ from bayesfac.core.method import Variational
 from bayesfac.models.tasks import _row_groups as groups
 from bayesfac.models.tasks._row_groups import SharedRows
 
-CELLS = 5000  # whose scores a probe sums
+CELLS = 5000  # number of cells whose scores a probe sums
 
 
 def weigh(block: str, hyper: Any) -> float:
@@ -37,7 +37,7 @@ def means(q: Any) -> jax.Array:
 
 
 def typical(q: Any) -> jax.Array:
-    """A table with the expected squares of F: their roots."""
+    """A table whose squares are the expected squares of F."""
     parts = [p["mean"] ** 2 + jnp.diag(p["cov"]) for p in q.F]
     return jnp.sqrt(jnp.concatenate(parts))
 
@@ -48,7 +48,7 @@ def scatter(own: Belief) -> jax.Array:
 
 
 def begin(p: Any, data: Tasks, hyper: Any) -> Any:
-    """The laws after a sweep from a point, which has no variance."""
+    """The laws after one sweep from a point, which has no variance."""
     none = jnp.zeros((p.F.shape[1],) * 2, p.F.dtype)
     F = tuple({"mean": p.F[at], "cov": none} for _, at, _ in data.parts())
     B = {b: {"mean": table, "cov": none} for b, table in p.B.items()}
@@ -99,7 +99,7 @@ def expected(q: Any, data: Tasks, hyper: Any) -> jax.Array:
 
 
 class Parts(SharedRows):
-    """`SharedRows` that knows its entropy."""
+    """`SharedRows` with a method for the entropy."""
 
     pytree_data_fields = ("shift", "precision")
     pytree_aux_fields = ("spans",)
@@ -125,7 +125,7 @@ def laws(q: Any) -> dict[str, dist.Distribution]:
 
 
 def widened(key: jax.Array, q: Any, data: Tasks, hyper: Any) -> tuple[Any, jax.Array]:
-    """Rows wider by one factor, from linear response of scores of random labels of random rows."""
+    """Multiply the width of the rows by one factor, from the linear response of scores of random cells."""
     if LABELS not in q.B:
         return q, jnp.ones(())
     both = q.F, q.B

@@ -1,7 +1,7 @@
 """Sweeps over the layers of HiMLS and HiMLSD: updates of every factor, and of new rows.
 
-A sweep updates the factors of one layer after the other, from the data upwards. `Error` holds the steps in
-which the two methods differ.
+A sweep updates the factors of one layer after the other, from the data upwards. `Error` contains the steps
+that differ between the two methods.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from bayesfac.models.tasks._layers import (
     weigh,
 )
 
-# passes of coordinate descent over new rows: ten leave an error of 1e-5 of the spread of the predictions
+# passes of coordinate descent over new rows: after ten the error is 1e-5 of the spread of the predictions
 ARRIVED = 30
 
 
@@ -76,7 +76,7 @@ def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int)
 
 
 def quadratic_pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
-    """`pulls` of the squared error: R'Z is (R'R) M (C'C), which takes no product as long as the data."""
+    """`pulls` of the squared error: R'Z is (R'R) M (C'C), which needs no product with a table of all rows."""
     tables, pulled = row_tables(p, data, hyper, error, layer), {}
     for b, (N, _) in tables.items():
         C, w = column_factor(p, b, layer), weigh(b, hyper)
@@ -92,7 +92,8 @@ def quadratic_pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -
 def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
     """M_ij, then M_iY, of the model that ends with this layer.
 
-    First, all spaces of a task are multiplied by one factor: strongly coupled spaces hardly move one by one.
+    First, all spaces of a task are multiplied by one factor, because strongly coupled spaces hardly move
+    alone.
     """
     parts = pulls(p, data, hyper, error, layer)
     if p.common is not None:
@@ -115,7 +116,8 @@ def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> 
 
 
 def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
-    """R (10, 11, 17), or S of a layer above: (16) with all rows, as unlabelled rows share that factor."""
+    """R (10, 11, 17), or S of a layer above by (16) with all rows, because unlabelled rows share this
+    factor."""
     old = p.R if layer == 1 else p.S[str(layer)]
     parts = row_tables(p, data, hyper, error, depth(hyper))
     num, den = _row_sums(parts, old, p, layout(data), hyper, layer)
@@ -143,7 +145,7 @@ def _row_sums(
 
 
 def row_grams(p: Any, data: Tasks, hyper: Any) -> tuple[list[jax.Array], list[slice]]:
-    """sum_b w_b G G' with X_b ~ R G, for the rows of a task that have the same blocks, and these rows."""
+    """sum_b w_b G G' with X_b ~ R G, for each set of rows of a task that have the same blocks."""
     L = depth(hyper)
     right = {b: column_factor(p, b, L) for b in data.blocks}
     inner = {b: weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
@@ -178,7 +180,7 @@ def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) ->
 
 
 def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
-    """Apply `step` so many times."""
+    """Apply `step` to p this many times."""
     if not times:
         return p
     return jax.lax.fori_loop(0, times, lambda _, p: step(p), p)
@@ -188,9 +190,9 @@ def repeat(step: Callable[[Any], Any], p: Any, times: int) -> Any:
 
 
 def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
-    """The spaces of the labels in every layer, and the rows times these: the terms of eq. 3.
+    """The spaces of the labels in every layer, and the rows times these spaces: the terms of eq. 3.
 
-    Spaces below the highest layer are no parameters of (5): as the paper says after Theorem 4, they follow
+    Spaces below the highest layer are no parameters of (5). As the paper says after Theorem 4, they follow
     from the factors of their layer, by updates of its spaces alone.
     """
     N = {}
@@ -204,7 +206,7 @@ def derive(p: Any, data: Tasks, hyper: Any, error: Error) -> dict[str, Any]:
 
 
 def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
-    """New rows of known tasks: R by its own update, all other factors held."""
+    """New rows of known tasks: R by its own update, with all other factors fixed."""
     usual = jnp.mean(p.R, 0)
     p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
     times = ARRIVED if error.descend else 10 * max(30, hyper.pretraining)

@@ -2,10 +2,10 @@
 
 A block is a view, or the labels. With R_i^(1:l) = R_i S_i^(2) ... S_i^(l) and C_b^(1:l) = C_b D_b^(2) ...
 D_b^(l), block b of task i is R_i^(1:L) M_bi C_b^(1:L)'. Every update of either method needs two tables N and
-Z for the rows of each block, and two for its columns. N - Z is minus half the slope of the squared error, or
-minus the slope of the divergence, in the table R M or in C. The updates of all factors follow from these
-tables by products of small matrices. Only the tables take a pass over the data; Numba computes them when
-there are many cells, so all other arithmetic is compiled separately.
+Z for the rows of each block, and two for its columns. N - Z is minus half the gradient of the squared error,
+or minus the gradient of the divergence, in the table R M or in C. The updates of all factors follow from
+these tables by products of small matrices. Only the tables need a pass over the data. If there are many
+cells, Numba computes the tables, so all other arithmetic is compiled separately.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ DIMS = {
     "left": ("row", "score"),
 }
 Pair = tuple[jax.Array, jax.Array]
-SPARE, MOST = 150, 300  # clusters beside those of the labels by default, and clusters at most
+SPARE, MOST = 150, 300  # clusters besides those of the labels by default, and clusters at most
 
 
 class Params(NamedTuple):
@@ -53,7 +53,7 @@ class Params(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The shapes on which a compiled step depends; other values of the data do not compile it again."""
+    """The shapes that a compiled step depends on; data with other values are not compiled again."""
 
     n_rows: int
     n_tasks: int
@@ -71,16 +71,16 @@ def layout(data: Tasks) -> Layout:
 
 
 class Error(NamedTuple):
-    """The functions in which the two methods differ.
+    """The functions that differ between the two methods.
 
     rows(cells, y, A, C)            the tables N and Z of the rows of A, where X ~ A C'
     columns(cells, y, A, C)         the tables N and Z of the rows of C
-    size(A)                         the norms of the columns of a factor that suit the error
+    size(A)                         the norms of the columns of a factor that match the error
     step(H, num, den, hyper)        the multiplicative update of any factor
-    factor(M, num, den, hyper)      the best multiple of all spaces of a task, entry by entry
+    factor(M, num, den, hyper)      the best common factor of all spaces of a task, entry by entry
     view(M, num, den, other, hyper) the update of the space of a view, coupled to that of the labels
     label(M, num, den, others, V, hyper)   the update of the space of the labels, coupled to those of V views
-    descend(H, num, grams, spans, hyper)    R or C entry by entry, or None where `step` updates these as well
+    descend(H, num, grams, spans, hyper)    R or C entry by entry, or None if `step` updates these as well
     """
 
     rows: Callable[..., Pair]
@@ -94,7 +94,7 @@ class Error(NamedTuple):
 
 
 def check(data: Tasks, hyper: Any) -> Any:
-    """Check the data and the settings; fill in `binary`."""
+    """Check the data and the settings; set `binary` from the data."""
     checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
     labels.checked_cut(hyper.cut)
@@ -133,10 +133,10 @@ def check(data: Tasks, hyper: Any) -> Any:
 
 
 def usual_size(data: Tasks) -> int:
-    """A cluster for each label that some row has and SPARE more, but at most two thirds as many as there are
+    """A cluster for each label that some row has and SPARE more, but at most two thirds of the number of
     features that vary.
 
-    With as many clusters as features, the rows reproduce the features exactly, and share nothing with labels.
+    With as many clusters as features, the rows reproduce the features exactly and share nothing with labels.
     """
     many, widths = labels.count(data), varying(data)
     size = max(many, min(many + SPARE, 2 * sum(widths.values()) // 3))
@@ -146,9 +146,10 @@ def usual_size(data: Tasks) -> int:
 def choices(
     data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """Candidates of the weight of the labels and of the start, whichever was left open.
+    """Candidates for the weight of the labels and for the start, as far as they are not given.
 
-    A large weight goes with a start by labels: rows of "svd" would forget their features for their labels.
+    A large weight is combined with a start by labels: with "svd", rows would lose their features for the
+    labels.
     """
     pairs = [("labels", weights[0]), ("svd", weights[0]), ("labels", weights[1])]
     each = [{"start": start, "weight": weight} for start, weight in pairs]
@@ -176,7 +177,7 @@ def between(
 
 
 def product(*factors: jax.Array) -> jax.Array:
-    """F_1 F_2 ..., multiplied in the order with the fewest operations.
+    """F_1 F_2 ..., multiplied in the order that needs the fewest operations.
 
     The highest layer has the fewest columns, so products that begin there are small.
     """
@@ -246,7 +247,8 @@ def misfit(p: Any, data: Tasks, hyper: Any, error: Callable[..., jax.Array]) -> 
 
 
 class FromZero(dist.Gamma):
-    """The gamma law on [0, inf): multiplicative updates end at exact zeros, where shape 1 has a density."""
+    """The gamma law on [0, inf), with 0: multiplicative updates end at exact zeros, where shape 1 has a
+    density."""
 
     support = dist.constraints.nonnegative
 
@@ -259,7 +261,7 @@ def sample(data: Tasks, hyper: Any, how: str) -> Params:
     """Sample the parameters and the tables; the caller adds the coupling."""
 
     def factor(site: str, *shape: int) -> jax.Array:
-        if hyper.rate == 0:  # the paper's J: it has a mode, but the posterior is improper
+        if hyper.rate == 0:  # the paper's J has a mode, but the posterior is improper
             law: Any = dist.ImproperUniform(dist.constraints.nonnegative, (), shape)
         else:
             law = FromZero(hyper.shape, hyper.rate).expand(shape).to_event(len(shape))
@@ -312,7 +314,7 @@ def score(p: Any, query: Query | Grid, hyper: Any) -> jax.Array:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    """Clusters of rows and of columns may be relabelled in every layer; at the top in all blocks at once."""
+    """Clusters of rows and of columns may be reordered in every layer; at the top, in all blocks together."""
     blocks = [name[2:] for name in names if name.startswith("C.")]
     L = 1 + sum(name.startswith("S.") for name in names)
     spaces = [name for name in names if name.startswith("M.")]
@@ -335,6 +337,6 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 
 def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:
-    """Nine rows in two tasks, two views of which the second task has one, two layers."""
+    """Nine rows in two tasks, two views (the second task has only one), and two layers."""
     hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
     return (data := labels.few_tasks(key)), check(data, hyper)

@@ -1,4 +1,4 @@
-"""The start of HiMLS and HiMLSD: layers are trained one by one, each from clusters of rows and of columns."""
+"""The start of HiMLS and HiMLSD: layers are trained one after another, from clusters of rows and columns."""
 
 from functools import partial
 from typing import Any
@@ -15,12 +15,12 @@ from bayesfac.models.tasks._layer_sweeps import repeat, sweep
 from bayesfac.models.tasks._layers import Error, Params, depth
 from bayesfac.models.tasks._singular import leading
 
-# where a start by labels would have zeros, which multiplicative steps never leave
+# in place of zeros of a start by labels, which multiplicative steps cannot change
 LEAST, SMALL = 0.02, 1e-3
 
 
 def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
-    """Algorithm 1, steps 1-9: each layer by itself, on the spaces of the layer below."""
+    """Algorithm 1, steps 1-9: each layer is trained alone, on the spaces of the layer below."""
     R, M, common = None, None, None
     S: dict[str, jax.Array] = {}
     C: dict[str, jax.Array] = {}
@@ -52,7 +52,7 @@ def trained(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
 
 
 def unit_columns(p: Any, error: Error) -> Any:
-    """Scale columns of R and C to size one: errors of M, the next layer's data, then count as errors of X."""
+    """Scale columns of R and C to size one, so that errors of M, the next layer's data, are errors of X."""
 
     def size(table: jax.Array) -> jax.Array:
         return jnp.maximum(error.size(table), jnp.finfo(table.dtype).tiny)
@@ -62,7 +62,7 @@ def unit_columns(p: Any, error: Error) -> Any:
 
 
 def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
-    """One layer: R and C by `hyper.start`, M = R^+ X C^+ made positive, all three scaled to one size."""
+    """One layer: R and C by `hyper.start`, M = R^+ X C^+ made positive, and all three scaled to one size."""
     kr, kc = jax.random.split(key)
     p, q = hyper.layers[0]
     if hyper.start == "labels":
@@ -82,7 +82,7 @@ def start(key: jax.Array, data: Tasks, hyper: Any) -> Params:
 
 
 def balanced(R: jax.Array, C: dict[str, jax.Array], M: dict[str, jax.Array], hyper: Any) -> Params:
-    """The start with R, C and M multiplied to one size."""
+    """The start, with R, C and M multiplied so that they have one size."""
     shares = [sum(jnp.sum(x) for x in jax.tree.leaves(part)) for part in (R, C, M)]
     size = jnp.prod(jnp.stack(shares) ** (1 / 3))
     parts = zip((R, C, M), shares, strict=True)
@@ -96,9 +96,9 @@ def by_labels(
 ) -> tuple[jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
     """A cluster for each label, the most frequent labels first, and random clusters for the rest.
 
-    A labelled row begins in the clusters of its labels, a row without labels in all of them by their
-    frequency. The features of a cluster are the mean features of its rows, and row clusters pair with
-    column clusters.
+    A labelled row starts in the clusters of its labels. A row without labels starts in all of them, with
+    weights by their frequency. The features of a cluster are the mean features of its rows, and each row
+    cluster corresponds to a column cluster.
     """
     Y = tables.product(data.cells[LABELS], data.y[LABELS], jnp.eye(data.n_features[LABELS]))
     known, k = jnp.asarray(data.labelled)[:, None], max(p, q)
@@ -116,13 +116,13 @@ def by_labels(
 
 
 def uneven(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """Random rows that sum to one, uneven enough to break the symmetry between columns."""
+    """Random rows that sum to one and differ enough that columns do not stay equal."""
     table = jax.random.uniform(key, (rows, columns), minval=0.2, maxval=1.8)
     return table / jnp.sum(table, 1, keepdims=True)
 
 
 def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str, jax.Array]:
-    """R^+ X C^+; negative and tiny entries start at a twentieth of the mean size."""
+    """R^+ X C^+; negative and very small entries are replaced by a twentieth of the mean size."""
     where = [(b, i, at) for b in data.blocks for i, at in data.spans(b)]
     of_rows = solid_inverse(jnp.stack([R[at].T @ R[at] for _, _, at in where]))
     of_columns = solid_inverse(jnp.stack([C[b].T @ C[b] for b in data.blocks]))
@@ -141,7 +141,7 @@ def start_spaces(R: jax.Array, C: dict[str, jax.Array], data: Tasks) -> dict[str
 
 
 def solid_inverse(grams: jax.Array) -> jax.Array:
-    """Inverses with a tiny ridge, for factors with linearly dependent columns."""
+    """Inverses with a very small ridge, for factors with linearly dependent columns."""
     size = jnp.trace(grams, axis1=-2, axis2=-1)[:, None, None] / grams.shape[-1]
     return jnp.linalg.inv(grams + (1e-4 * size + 1e-12) * jnp.eye(grams.shape[-1]))
 
@@ -149,7 +149,7 @@ def solid_inverse(grams: jax.Array) -> jax.Array:
 def cluster(key: jax.Array, data: Tasks, K: int) -> tuple[jax.Array, dict[str, jax.Array]]:
     """PLSA of all views together: P(cluster | row), and P(feature | cluster) as columns.
 
-    Labels do not influence the rows: rows with and without labels would start in different clusters.
+    Labels are not used for the rows: rows with and without labels would start in different clusters.
     """
     keys = jax.random.split(key, len(data.blocks) + 1)
     A = uneven(keys[0], data.n_rows, K)
@@ -175,8 +175,8 @@ def shares(G: jax.Array, ratio: jax.Array) -> jax.Array:
 
 
 def singular(key: jax.Array, data: Tasks, p: int, q: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """NNDSVD (Boutsidis & Gallopoulos 2008) of all blocks side by side: of every leading pair of singular
-    vectors the larger of the positive and the negative part; zeros become a tenth of the mean."""
+    """NNDSVD (Boutsidis & Gallopoulos 2008) of all blocks side by side. Of every leading pair of singular
+    vectors it takes the larger of the positive and the negative part; zeros become a tenth of the mean."""
     U, V = leading(key, data, max(p, q), dict.fromkeys(data.blocks, 1.0))
     size = [sum(jnp.sum(jnp.maximum(s * v, 0) ** 2, 0) for v in (U, *V.values())) for s in (1, -1)]
     sign = jnp.where(size[0] >= size[1], 1, -1)

@@ -1,4 +1,4 @@
-"""Laws of rows: normal rows with common precisions, and columns that vanish for whole tasks."""
+"""Distributions of rows: normal rows with common precisions, and columns that are zero for whole tasks."""
 
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ class SharedRows(NormalRows):
         solve = jax.lax.linalg.triangular_solve
         rows = []
         for at, P in zip(self.spans, self.precision, strict=True):
-            # x' L L' = b'; `factor` may add a ridge, which it reports to solvers only: draws go without
+            # x' L L' = b'; `factor` may add a ridge for solvers only, so draws do not use it
             L = factor(P) if noise is None else jnp.linalg.cholesky(P)
             half = solve(L, self.shift[at], left_side=False, lower=True, transpose_a=True)
             if noise is not None:
@@ -91,7 +91,7 @@ class SharedRows(NormalRows):
 
 
 def alone(shift: jax.Array, precision: jax.Array) -> SharedRows:
-    """`SharedRows` where all rows share one precision."""
+    """`SharedRows` in which all rows share one precision."""
     return SharedRows(shift, precision[None], (slice(0, len(shift)),))
 
 
@@ -119,7 +119,7 @@ def per_task(value: jax.Array, clusters: tuple[Cluster, ...], tasks: int) -> jax
 
 class GroupSparse(dist.Distribution):
     """Rows F with density exp(-sum_k alpha_k sum_r norm_kr): a multivariate Laplace law of every column over
-    the rows of each cluster; clusters may overlap. Samples come from `SWEEPS` Gibbs sweeps."""
+    the rows of each cluster. Clusters may overlap. Samples come from `SWEEPS` Gibbs sweeps."""
 
     SWEEPS = 50
     arg_constraints: dict[str, Any] = {}

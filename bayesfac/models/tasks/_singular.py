@@ -1,4 +1,4 @@
-"""Leading singular vectors of all blocks side by side, from which HiMLS, HiMLSD and HERES may start."""
+"""Leading singular vectors of all blocks side by side, a possible start of HiMLS, HiMLSD and HERES."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +16,7 @@ TURNS = 8  # steps of subspace iteration (Halko, Martinsson & Tropp 2011)
 def leading(
     key: jax.Array, data: Tasks, k: int, weights: Mapping[str, float]
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """U, and V_b = sqrt(w_b) X_b' U: roughly k pairs of [sqrt(w_b) X_b]_b, the largest first.
+    """U, and V_b = sqrt(w_b) X_b' U: about k singular pairs of [sqrt(w_b) X_b]_b, the largest first.
 
     Columns of U have length one, those of V the singular values. Columns beyond the number of rows are zero.
     """

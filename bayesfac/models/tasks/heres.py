@@ -16,24 +16,26 @@ Yang & He, "Heterogeneous representation learning with structured sparsity regul
     lambda          weight
     X_ij, Y_i       data.y[block] on data.cells[block], rows data.span(block, i)
 
-Labels are one more block, which only labelled rows have: U (9) is fitted to these, and their F (10) is fitted
-to the labels too. (5) divides by norms that go to zero; here the norm is smoothed in J and in D alike, so the
-update remains exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1), "common" (2), "both"
-(3, the paper's, where the common cluster weighs T times as much) or "given" (the clusters of the data). There
-is one `sparsity` for all clusters or one for each. Gauge: the order and the signs of columns.
+The method predicts labels for rows of several tasks that have different views. Labels are one more block,
+which only labelled rows have. U (9) is fitted to the labelled rows, and their F (10) is fitted to the labels
+too. (5) divides by norms that go to zero; here the norm is smoothed both in J and in D, so the update remains
+exact. `clusters` says which tasks share a sparsity: "task" (Corollary 1), "common" (2), "both" (3, as in the
+paper, where the common cluster has T times the weight) or "given" (the clusters of the data). `sparsity` is
+one number for all clusters or one for each. The posterior does not change when columns are reordered or
+change their signs.
 
-A point fit starts from singular vectors. Of all factors with the same product F [B' lambda U'], these have
-the least penalty where all rows are one cluster (Fan, Ding, Chen & Udell, "Factor group-sparse regularization
-for efficient low-rank matrix recovery", NeurIPS 2019). (9) and (10) turn other factors towards them very
-slowly, and `restarts` of this start end alike. Chains start from random directions: R-hat needs chains that
-began apart.
+A point fit starts from singular vectors. If all rows are one cluster, these have the smallest penalty of all
+factors with the same product F [B' lambda U'] (Fan, Ding, Chen & Udell, "Factor group-sparse regularization
+for efficient low-rank matrix recovery", NeurIPS 2019). (9) and (10) move other factors towards them very
+slowly. All `restarts` of this start end at the same point. Chains start from random directions, because R-hat
+needs chains with different starts.
 
-Twin: normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate Laplace law of F,
-whose normaliser depends on no parameter. Every Gibbs sweep first draws the scales of that law's Gaussian
-mixture; then all rows of a task with the same blocks share one p x p precision. NUTS and SVI use the smoothed
-norm itself.
+The NumPyro model has normal tables with precision 2 (labels 2 lambda^2), normal B, and the multivariate
+Laplace law of F, whose normalising constant depends on no parameter. Every Gibbs sweep first draws the scales
+of the Gaussian mixture of this law. Then all rows of a task with the same blocks share one p x p precision.
+NUTS and SVI use the smoothed norm itself.
 
-Length: more than 300 lines, as the variational law has a file of its own, `_heres_law.py`.
+Length: more than 300 lines, because the variational law has a file of its own, `_heres_law.py`.
 """
 
 from typing import Any, NamedTuple
@@ -63,19 +65,19 @@ class Params(NamedTuple):
     D: jax.Array | None = None  # derived
 
 
-SPARSITIES = (0.0625, 1.0, 5.0)  # candidates; with few rows also that of `noiseless`
+SPARSITIES = (0.0625, 1.0, 5.0)  # candidates; with few rows also the value of `noiseless`
 
 
 class Hyper(NamedTuple):
     n_components: int = 100  # p
-    weight: float = 0.2  # lambda; small, as rows without labels have their features alone
+    weight: float = 0.2  # lambda; small, because rows without labels have only their features
     sparsity: float | tuple[float, ...] | None = None  # alpha_k; None: by rows held out
     clusters: str = "both"
     beta: float = 1.0
     smooth: float = 1e-3
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a score above it; None: by rows held out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -93,19 +95,19 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
-    """Candidates of the sparsity, which decides how many columns of how many sizes are left."""
+    """Candidates for the sparsity, which determines how many columns remain and of which sizes."""
     if hyper.sparsity is not None or chosen:
         return []
     width = min(hyper.n_components, sum(varying(data).values()))
-    # columns more than half as many as the rows with labels would explain these labels nearly exactly
+    # if columns are more than half as many as labelled rows, they can fit the labels nearly exactly
     several = (noiseless(data, hyper),) if 2 * width > int(data.labelled.sum()) else ()
     return [{"sparsity": a} for a in (*SPARSITIES, *several)]
 
 
 def noiseless(data: Tasks, hyper: Hyper) -> float:
-    """The sparsity above which columns of nothing but noise are switched off.
+    """The sparsity above which columns that fit only noise are switched off.
 
-    A column at its best length (see `start`) costs more than it explains where c > 0.385 v^2 / sqrt(beta); in
+    A column of the best length (see `start`) costs more than it explains if c > 0.385 v^2 / sqrt(beta). In
     noise as large as the features, v is at most about |X| (n^-1/2 + d^-1/2).
     """
     clusters = groups.clusters_of(data, prepare(data, hyper._replace(sparsity=1.0)))
@@ -123,7 +125,8 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Random directions multiplied by all blocks and back: roughly the directions of largest variance."""
+    """Random directions multiplied by all blocks and back, which gives about the directions of most
+    variance."""
     p, F = hyper.n_components, jnp.zeros((data.n_rows, hyper.n_components))
     keys = dict(zip(data.blocks, jax.random.split(key, len(data.blocks)), strict=True))
     for b, d in data.n_features.items():
@@ -133,7 +136,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 
 def start(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """Singular vectors of all blocks, each at its best length s: c s + beta v^2 / s^2 is least at
+    """Singular vectors of all blocks, each with its best length s. c s + beta v^2 / s^2 is smallest at
     s^3 = 2 beta v^2 / c, where v is the singular value and c the penalty of the column at length one."""
     U, V = leading(key, data, hyper.n_components, {b: weigh(b, hyper) for b in data.blocks})
     clusters = groups.clusters_of(data, hyper)

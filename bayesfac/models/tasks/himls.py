@@ -1,4 +1,4 @@
-r"""Hierarchical multi-latent spaces with least squares (HiMLS), by coordinate descent.
+r"""Hierarchical multi-latent spaces (HiMLS) with the squared error, by coordinate descent.
 
 Yang, Davulcu, Zhu & He, "A generalized hierarchical multi-latent space model for heterogeneous learning",
 IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
@@ -15,27 +15,33 @@ IEEE TKDE 2016; eq. 1-21, 44, Algorithm 1.
     alpha, beta       weight, coupling
     X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
 
-(16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that factor, so J may rise there;
-here all rows enter, and J never rises. (10)-(21) minimise a bound in which terms of degree two become
-h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the gamma prior joins it through h <=
-(h^2 / h_old + h_old) / 2. J is quadratic in each factor, so the linear terms need no bound: with them as they
-are, the update is h_old num / den without the printed root, and J falls faster. R and C, the tables with most
-entries, need no bound at all: `descend` sets each of their entries to its minimum, given all others (for
-plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` is the paper's update of all factors.
-Pre-training is multiplicative in any case: from a rough start, exact minima set whole clusters to zero. The
-pseudo-inverse of step 3 may be negative: such entries start small, positive.
-The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary: `bf.fit` accepts this, while an
-engine that draws from the posterior, which is improper, refuses it.
+The method predicts labels for rows of several tasks that have different views. Each block of data is a
+product of row clusters, a small table M, and column clusters, in several layers.
 
-`ready` scales views and splits columns with negative cells into two parts. By default the spaces are coupled
-strongly: with a weak coupling, columns that only labels use predict the training rows and nothing else. The
+Differences from the paper: (16) updates R^(l), l > 1, from labelled rows alone. Unlabelled rows share that
+factor, so J may rise in the paper. Here all rows are used, and J never rises. (10)-(21) minimise a bound, in
+which terms of degree two become h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the
+gamma prior is included by h <= (h^2 / h_old + h_old) / 2. But J is quadratic in each factor, so the linear
+terms need no bound. Without it, the update is h_old num / den without the printed root, and J falls faster. R
+and C, the tables with most entries, need no bound at all: `descend` sets each of their entries to its
+minimum, given all others (for plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` uses
+the paper's update for all factors. Pre-training is always multiplicative, because at a rough start exact
+minima set whole clusters to zero. The pseudo-inverse of step 3 may have negative entries; they start at small
+positive values. The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary and the
+posterior improper: `bf.fit` accepts this for a point estimate, and engines that draw from the posterior
+refuse it.
+
+`ready` scales views and splits columns with negative cells into two parts. By default the spaces are strongly
+coupled. With a weak coupling, columns that only labels use predict the training rows and nothing else. The
 weight, the start and the cut are chosen by rows whose labels are held out. The start has a cluster for each
-label (`_pretraining.by_labels`), or is NNDSVD of all blocks, better where many features say little each.
+label (`_pretraining.by_labels`), or is NNDSVD of all blocks, which is better for many features with little
+information.
 
-Settings: `layers` with one pair is MLS; on `data.concatenated()` it is MLS-T, on `data.pooled()` MLS-V, on
-both MLS-S. Twin: normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor exp(-beta
-|M_ij - M_iY|^2), whose normaliser J leaves out: a generalised posterior. The private files
-`_layers`, `_layer_sweeps` and `_pretraining` hold what HiMLS and HiMLSD share.
+`layers` with one pair is MLS. On `data.concatenated()` this is MLS-T, on `data.pooled()` MLS-V, and on both
+MLS-S. The NumPyro model has normal tables with precision 2 (labels 2 alpha), gamma factors, and the factor
+exp(-beta |M_ij - M_iY|^2). J omits the normalising constant of this factor, so the posterior is
+*generalised*. The private files `_layers`, `_layer_sweeps` and `_pretraining` contain the code that HiMLS and
+HiMLSD share.
 """
 
 from functools import partial
@@ -57,7 +63,7 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-WEIGHTS = (0.3, 30.0)  # of a label beside a scaled feature: candidates
+WEIGHTS = (0.3, 30.0)  # candidates for the weight of a label, compared with a scaled feature
 
 
 class Hyper(NamedTuple):
@@ -67,12 +73,12 @@ class Hyper(NamedTuple):
     shared: bool = False
     shape: float = 1.0
     rate: float = 0.1
-    multiplicative: bool = False  # the paper's updates of all factors: slower, and J ends higher
+    multiplicative: bool = False  # the paper's updates of all factors; slower, and J ends higher
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
-    cut: float | None = None  # predict labels with a score above it; None: by rows held out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -107,7 +113,7 @@ def size(A: jax.Array) -> jax.Array:
 
 @compiled_for(3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
-    """h^2 (den + rate / 2) = h h_old num + h_old (shape - 1) / 2; (7) has h_old num in the place of h num."""
+    """h^2 (den + rate / 2) = h h_old num + h_old (shape - 1) / 2; (7) has h_old num instead of h num."""
     den, prior = den + hyper.rate / 2, H * (hyper.shape - 1) / 2
     if hyper.multiplicative:
         return jnp.sqrt((H * H * num + prior) / jnp.maximum(den, jnp.finfo(H.dtype).tiny))
@@ -127,7 +133,7 @@ def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper
 def descend(
     H: jax.Array, num: jax.Array, grams: list[jax.Array], spans: list[slice], hyper: Hyper
 ) -> jax.Array:
-    """Every entry of R or C at its minimum, in turn; the rows spans[g] share the matrix grams[g]."""
+    """Set every entry of R or C to its minimum, in turn; the rows spans[g] share the matrix grams[g]."""
     prior, groups = (hyper.shape, hyper.rate), zip(spans, grams, strict=True)
     parts = [nonnegative.descend(H[at], num[at], gram, *prior) for at, gram in groups]
     return jnp.concatenate(parts)

@@ -16,20 +16,21 @@ IEEE TKDE 2016; eq. 1-3, 22-43, Algorithm 1.
     alpha, beta       weight, coupling
     X_ij, Y_i         data.y[block] on data.cells[block], rows data.span(block, i); block "labels" is Y
 
-(25), and with it (32) and (38), replaces 1 - 1/x by log x in the coupling of M_ij to M_iY, and J may rise.
-The bound of Lemma 6 has an exact minimum instead. With A = h (R'(X / RMC')C) + shape - 1, B = R'EC + rate
-and p = M_iY
+The method predicts labels for rows of several tasks that have different views, as `himls` does, but with a
+divergence that suits counts. In the coupling of M_ij to M_iY, (25), (32) and (38) replace 1 - 1/x by log x,
+so J may rise. Instead, the bound of Lemma 6 has an exact minimum. With A = h (R'(X / RMC')C) + shape - 1, B =
+R'EC + rate and p = M_iY
 
     -A/h + B + beta log(h / p) = 0,   h = A / (beta s),   s + log s = log A - log(beta p) + B / beta,
 
-that is s = W(A e^(B/beta) / (beta p)) with Lambert's function W, solved in logarithms; h = p e^(-B/beta)
-where A = 0. `approximate=True` is the paper's update. (33) is exact as printed; in (36), (37), (42) and (43)
-R stands for the R of all rows that have the block. As in `himls`, all rows enter the update of R^(l), l > 1,
-where (40) takes the labelled rows.
+that is s = W(A e^(B/beta) / (beta p)) with Lambert's function W, computed in logarithms. If A = 0, h = p
+e^(-B/beta). `approximate=True` uses the paper's update. (33) is exact as printed; in (36), (37), (42) and
+(43) R stands for the R of all rows that have the block. As in `himls`, all rows are used in the update of
+R^(l), l > 1, where (40) uses only the labelled rows.
 
-Twin: tables with density exp(-w D), similar to a Poisson law, gamma factors, and the factor exp(-beta D(M_ij
-|| M_iY)), whose normaliser J leaves out: a generalised posterior. On the length of the private files see
-`himls`.
+The NumPyro model has tables with density exp(-w D), similar to a Poisson law, gamma factors, and the factor
+exp(-beta D(M_ij || M_iY)). J omits the normalising constant of this factor, so the posterior is
+*generalised*. The private files are described in `himls`.
 """
 
 from functools import partial
@@ -53,7 +54,7 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-WEIGHTS = (0.3, 5.0)  # of a label beside a scaled feature: candidates
+WEIGHTS = (0.3, 5.0)  # candidates for the weight of a label, compared with a scaled feature
 
 
 class Hyper(NamedTuple):
@@ -67,8 +68,8 @@ class Hyper(NamedTuple):
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
-    cut: float | None = None  # predict labels with a score above it; None: by rows held out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -137,7 +138,7 @@ def of_view(
 
 
 def log_lambert(x: jax.Array) -> jax.Array:
-    """u with u + e^u = x, that is log W(e^x), by Newton's method, which converges from any start."""
+    """The u with u + e^u = x, that is log W(e^x), by Newton's method, which converges from any start."""
     u = jnp.where(x > 1, jnp.log(jnp.maximum(x, 1)), x)
     for _ in range(8):  # 5 are enough for float64 at every x
         u -= (u + jnp.exp(u) - x) / (1 + jnp.exp(u))
@@ -166,7 +167,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(p, query, hyper)
-    # the variance of y, where w y is Poisson with mean w score
+    # the variance of y if w y is Poisson with mean w score
     variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
     return labels.of_labels(score, hyper.binary, variance, hyper.cut)
 

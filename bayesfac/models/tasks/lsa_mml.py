@@ -15,24 +15,27 @@ eq. 8-23.
     beta, gamma     weight, alignment
     X^(v), Y        data.y[block] on data.cells[block]; a row enters E_v where its task has the view
 
-The printed (8) lacks the minus before HSIC; the text maximises the dependence, and so do we. J contains no
-alpha: with (22) inserted, sum alpha_v^r E_v becomes (sum E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its
-tangent at the start of a step, with weights alpha_v^r, is therefore an upper bound, so that every step lowers
-J. `noise` replaces this term by N_v / 2 log E_v, with N_v cells in view v: the normal likelihood with the
-precision integrated out under 1 / precision. Its weights are N_v / (2 E_v).
+The method predicts several labels from several views. All views share the codes P, and HSIC rewards bases B_v
+that depend on each other. The printed (8) lacks the minus before HSIC; the text maximises the dependence, as
+this module does. J contains no alpha: with (22) inserted, sum alpha_v^r E_v becomes (sum
+E_v^(-1/(r-1)))^-(r-1), which is concave in E. Its tangent at the start of a step, with weights alpha_v^r, is
+therefore an upper bound, so every step lowers J. The option `noise` replaces this term by N_v / 2 log E_v,
+with N_v cells in view v. This is the normal likelihood with the precision integrated out under the prior 1 /
+precision. Its weights are N_v / (2 E_v).
 
-HSIC makes the problem of a basis non-convex. The paper's ADMM (18) begins every sweep without multipliers, so
-that near a minimum on the edge of the balls its result costs more than the start. Here the columns of a basis
-are replaced one after the other: the minimum of one column in its ball has a closed form, whatever the sign
-of its curvature (`basis_step`). So J never rises, no step is shortened, and the sweeps end where the slope is
+HSIC makes the problem of a basis non-convex. The paper's ADMM (18) starts every sweep without multipliers, so
+near a minimum on the boundary of the balls its result costs more than the start. Here the columns of a basis
+are replaced one after the other. The minimum of one column in its ball has a closed form for any sign of its
+curvature (`basis_step`). So J never rises, no step is shortened, and the sweeps end where the gradient is
 zero or points out of a ball. ridge > 0 keeps the systems of W and P regular with few labelled rows; the paper
 has ridge 0. `init` and `update` run in double precision, as features may have any scale.
 
-Twin: normal tables with precision 2 alpha_v^r if `alpha` is fixed, else the factor exp(-sum alpha_v^r E_v);
-the factor of HSIC; columns of B uniform in the ball, normal P and W: a generalised posterior. Gauge: columns
-may be relabelled; signs are fixed, as C centres over columns. Tasks do not matter here; rows are pooled.
+The NumPyro model has normal tables with precision 2 alpha_v^r if `alpha` is fixed, and otherwise the factor
+exp(-sum alpha_v^r E_v). It also has the factor of HSIC, columns of B uniform in the ball, and normal P and W.
+The posterior is *generalised*. Its density does not change when columns are reordered; signs are determined,
+as C centres over columns. If the data have several tasks, their rows are treated alike.
 
-Length: more than 300 lines with `_bases`, whose law on the ball no other method uses.
+Length: more than 300 lines with `_bases`; no other method uses its law on the ball.
 """
 
 from typing import Any, NamedTuple
@@ -63,21 +66,21 @@ class Params(NamedTuple):
     weights: jax.Array | None = None  # derived: alpha_v^r, or N_v / 2 E_v, by view
 
 
-MOST = 100  # columns by default
-RIDGES = (0.1, 1.0, 10.0)  # candidates
+MOST = 100  # largest number of columns by default
+RIDGES = (0.1, 1.0, 10.0)  # candidates for the ridge
 
 
 class Hyper(NamedTuple):
     n_components: int | None = None  # K; None: 100, or the rows, or all features that vary
-    weight: float = 0.05  # beta; small, as rows without labels have their features alone
+    weight: float = 0.05  # beta; small, because rows without labels have only their features
     alignment: float = 1.0
     r: float = 2.0
     alpha: tuple[float, ...] | None = None
     noise: bool = False
     ridge: float | None = None  # None: by rows held out
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
-    cut: float | None = None  # predict labels with a score above it; None: by rows held out
-    binary: bool = True  # filled in: labels are 0 and 1
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -107,7 +110,8 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
-    """Candidates of the ridge of P and W, which keeps many columns from fitting the labels of few rows."""
+    """Candidates for the ridge of P and W, which prevents many columns from fitting the labels of few
+    rows."""
     return [] if hyper.ridge is not None or chosen else [{"ridge": one} for one in RIDGES]
 
 
@@ -117,7 +121,7 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    """B uniform in the balls; P and W fitted to it."""
+    """B is uniform in the balls, and P and W are fitted to it."""
     K, B = hyper.n_components, {}
     for v, k in zip(data.names, jax.random.split(key, len(data.names)), strict=True):
         B[v] = UniformBall(data.n_features[v], K).sample(k)
@@ -126,7 +130,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
 
 
 def view_weights(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    """alpha_v^r (22): the slope of `misfit` in the errors E_v."""
+    """alpha_v^r (22): the gradient of `misfit` in the errors E_v."""
     return jax.grad(bases.misfit)(bases.errors(p.P, p.B, data), hyper, data.cells_by_view)
 
 

@@ -1,1 +1,1 @@
-"""Methods for tensors: cells with three or more labels each."""
+"""Methods for tensors: each cell has three or more labels."""

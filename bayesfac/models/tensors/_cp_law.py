@@ -1,6 +1,6 @@
-"""The variational law of `cp`: each row of each mode a normal with its full covariance (see cp.py).
+"""The variational law of `cp`: each row of each mode is normal with its full covariance (see cp.py).
 
-Given the other modes, a row sees products of their rows, whose second moments are products of theirs:
+Given the other modes, a row depends on products of their rows. The second moments of products are products:
 
     S_i^-1 = E Lambda + E alpha sum prod_m (m m' + S),   m_i = S_i (E[Lambda mu] + E alpha sum t prod_m m)
 """
@@ -18,11 +18,11 @@ from bayesfac.core.laws.beliefs import Belief, doubled, half, second, square, ti
 from bayesfac.core.method import Variational
 from bayesfac.core.multilinear import multiplied, others
 
-CELLS = 5000  # whose predictions a probe sums
+CELLS = 5000  # number of cells whose predictions a probe sums
 
 
 def begin(p: Any, data: Tensor, hyper: Any) -> Any:
-    """The laws after a sweep from a point, which has no variance."""
+    """The laws after one sweep from a point, which has no variance."""
     laws = {m: beliefs.wishart_begin(p.U[m], p.mu[m], p.Lambda[m]) for m in p.U}
     U, mu, Lambda = ({m: law[k] for m, law in laws.items()} for k in range(3))
     alpha = None
@@ -40,7 +40,8 @@ def rows_of_modes(q: Any, data: Tensor) -> list[Belief]:
 def moments(sides: list[Belief], cells: Any) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the products at the cells.
 
-    The variance is a sum over modes: second moments before the mode, its covariance, squares behind it.
+    The variance is a sum over modes: second moments of earlier modes, covariance of this mode, squares of
+    later.
     """
     variance = jnp.zeros(())
     for m, own in enumerate(sides):
@@ -52,7 +53,7 @@ def moments(sides: list[Belief], cells: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def misfit(q: Any, data: Tensor, hyper: Any) -> jax.Array:
-    """The expected sum of squares of what the products leave."""
+    """The expected sum of squares of the values minus the products."""
     x, variance = moments(rows_of_modes(q, data), data.cells)
     return jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
 
@@ -62,7 +63,7 @@ def noise(q: Any, hyper: Any) -> jax.Array | float:
 
 
 def rows(q: Any, number: int, data: Tensor, hyper: Any) -> Belief:
-    """The normals of the rows of a mode given all else."""
+    """The normal laws of the rows of a mode, given everything else."""
     mode, sides = data.modes[number], rows_of_modes(q, data)
     mine, K = data.cells.modes[number], hyper.n_components
     precision = beliefs.expected_precision(q.Lambda[mode])
@@ -108,7 +109,7 @@ def laws(q: Any) -> dict[str, dist.Distribution]:
 
 
 def widened(key: jax.Array, q: Any, data: Tensor, hyper: Any) -> tuple[Any, jax.Array]:
-    """Rows wider by one factor, from linear response of products at random labels of all modes."""
+    """Multiply the width of the rows by one factor, from the linear response of products at random labels."""
     means = {m: own["mean"] for m, own in q.U.items()}
     cells, covs = data.cells, [q.U[m]["cov"] for m in data.modes]
     size = min(len(data), CELLS)

@@ -1,9 +1,10 @@
-r"""Bayesian probabilistic tensor factorization: CP with Normal-Wishart priors.
+r"""Bayesian probabilistic tensor factorization: a CP decomposition with Normal-Wishart priors.
 
 Xiong, Chen, Huang, Schneider & Carbonell, "Temporal Collaborative Filtering with Bayesian Probabilistic
-Tensor Factorization", SDM 2010, with two or more modes beside the first and the same prior for all of them:
-the paper's chain over time, t_k ~ N(t_{k-1}, .), is not built, so that any mode may be anything. A cell of
-M labels (i, j, ..., t) has a value y and sees the product of M rows, x = sum_k u_ik v_jk ... w_tk.
+Tensor Factorization", SDM 2010. The method predicts values with three or more labels, for example a user, an
+item and a month. All modes have the same prior. The paper's chain over time, t_k ~ N(t_{k-1}, .), is left
+out, so that a mode need not be time. A cell with M labels (i, j, ..., t) has a value y and depends on the
+product of M rows, x = sum_k u_ik v_jk ... w_tk.
 
     J = sum_cells [ alpha/2 (y - m - x)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + sum over all modes, with rows u_i and n of them, of
@@ -18,20 +19,20 @@ M labels (i, j, ..., t) has a value y and sees the product of M rows, x = sum_k 
     alpha              alpha                scalar   (None where fixed)
     mu0, beta0         0, beta0;  nu0 = K, and W0 = I / rate
 
-Given the other modes, a row sees a linear regression on products v o w of their rows, so every step is one of
-`bpmf` with v o w in the place of v: work grows with the cells x K^2, and no table of all cells is made.
+Given the other modes, a row is a linear regression on products v o w of their rows. So every step is one of
+`bpmf` with v o w instead of v. The work grows with the cells x K^2, and no table of all cells is made.
 
-Components may be exchanged, and may change their sign in an even number of modes. How large a component is in
-one mode and how small in another only the priors say: a Gibbs sweep also draws this scale, component by
-component (`rescale`), because blocks alone change it slowly. Unlike u.v, products of three rows cannot be
-rotated, so components can be told apart.
+The posterior does not change when components are reordered, or when a component changes its sign in an even
+number of modes. Only the priors determine how large a component is in one mode and how small in another. The
+blocks change this scale slowly, so a Gibbs sweep also draws it, component by component (`rescale`). Unlike
+u.v, products of three rows cannot be rotated, so components have a meaning of their own.
 
-The joint mode is a poor summary: the density is high where factors are small and Lambda is large. With
+The joint mode is a poor estimate: the density is high where factors are small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
-(`core/laws/empirical_bayes.py`), and the solver then descends J in the rows alone. With `scales="joint"` the
-solver is iterated conditional modes of all sites.
+(`core/laws/empirical_bayes.py`), and the solver then minimises J over the rows alone. With `scales="joint"`
+the solver sets each site in turn to its conditional mode.
 
-Length: more than 300 lines, as the variational law has a file of its own, `_cp_law.py`.
+Length: more than 300 lines, because the variational law has a file of its own, `_cp_law.py`.
 """
 
 import math
@@ -54,9 +55,9 @@ from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors._cp_law import VARIATIONAL
 
-TRIES, SWEEPS = 4, 25  # annealed starts, the best of which counts, and the sweeps of each
+TRIES, SWEEPS = 4, 25  # number of annealed starts, of which the best is used, and sweeps of each
 HEAT = 0.5, 3.0  # the precision of the noise, first and last, times the variance of the values
-SMALL = 0.1  # of the random factors beside biases, at the second start of a point fit
+SMALL = 0.1  # size of the random factors besides the biases, at the second start of a point fit
 
 
 class Params(NamedTuple):
@@ -72,10 +73,10 @@ class Hyper(NamedTuple):
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
     alpha_rate: float | None = None  # None: the variance of the values
     beta0: float = 0.01
-    rate: float | None = None  # None: products then vary as those of `bpmf`
-    scales: str = "estimated"  # or "joint": what a point fit does with mu, Lambda and alpha
+    rate: float | None = None  # None: so that products vary as those of `bpmf`
+    scales: str = "estimated"  # or "joint": how a point fit sets mu, Lambda and alpha
     offset: float | None = None  # None: the mean value
-    modes: tuple[str, ...] | None = None  # None: those of the data, in whose order cells name them
+    modes: tuple[str, ...] | None = None  # None: those of the data, in the order of the cells
 
 
 def prepare(data: Tensor, hyper: Hyper) -> Hyper:
@@ -95,17 +96,17 @@ def prepare(data: Tensor, hyper: Hyper) -> Hyper:
 
 
 def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
-    """The rows of all modes, in the order in which cells name them: JAX sorts the keys of a mapping."""
+    """The rows of all modes, in the order of the cells' labels, because JAX sorts the keys of a mapping."""
     return [p.U[mode] for mode in hyper.modes or ()]
 
 
 @compiled_for(2, once=True)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """The best of a few starts that are annealed: rows are drawn from their conditionals while Lambda stays
-    and the precision of the noise rises.
+    """The best of a few annealed starts: rows are drawn from their conditionals with Lambda fixed, while the
+    precision of the noise rises.
 
-    At random factors, which explain nothing, Lambda would rise until a component vanishes in all modes, and a
-    Gibbs chain stays without it: one chain in five on 6,000 cells of rank 3.
+    From random factors, which explain nothing, Lambda would rise until a component is zero in all modes, and
+    a Gibbs chain would stay without this component: one chain in five on 6,000 cells of rank 3.
     """
     tries = jax.lax.map(lambda key: annealed(key, data, hyper), jax.random.split(key, TRIES))
     best = jnp.argmin(jax.lax.map(lambda p: jnp.sum(residuals(p, data, hyper) ** 2), tries))
@@ -113,7 +114,7 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
 
 
 def annealed(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """Random factors, and rows drawn anew in `SWEEPS` sweeps with a rising precision of the noise."""
+    """Random factors, and then `SWEEPS` sweeps of draws of the rows with a rising precision of the noise."""
     first, later = jax.random.split(key)
     p, (low, high) = random_rows(first, data, hyper), HEAT
 
@@ -130,7 +131,7 @@ def annealed(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
 
 
 def random_rows(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """Factors whose products have half the standard deviation of the values; Lambda matches the factors."""
+    """Draw factors whose products have half the standard deviation of the values, and Lambda to match."""
     K, M = hyper.n_components, len(data.shape)
     scale = ((data.spread / 2) ** 2 / K) ** (0.5 / M)
     keys = zip(data.modes, data.shape, jax.random.split(key, M), strict=True)
@@ -142,7 +143,7 @@ def random_rows(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """The start of a point fit: mu, Lambda and alpha by empirical Bayes, which the solver then holds."""
+    """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
@@ -153,15 +154,16 @@ def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     sides, (alpha, variance) = bayes.estimated(starts(p, data, hyper, y), problem, first)
     named = dict(zip(data.modes, sides, strict=True))
     p = p._replace(U={m: s.mean for m, s in named.items()}, mu={m: s.mu for m, s in named.items()})
-    # the point predicts with the noise alone, which therefore takes over the variance of the products; the
-    # same factor on all precisions leaves the modes of the rows where they are
+    # a point predicts with the noise alone, so the noise must include the variance of the products; all
+    # precisions get the same factor, so that the modes of the rows stay where they are
     share = 1 if p.alpha is None else 1 / (1 + alpha * variance)
     p = p._replace(Lambda={m: share * s.precision for m, s in named.items()})
     return p if p.alpha is None else p._replace(alpha=share * alpha)
 
 
 def starts(p: Params, data: Tensor, hyper: Hyper, y: jax.Array) -> list[list[bayes.Side]]:
-    """The factors of p; and biases of each mode in a component of its own, which is constant elsewhere."""
+    """Two starts: the factors of p, and biases of each mode, each as a component that is constant
+    elsewhere."""
     sides = [bayes.certain(p.U[m], p.mu[m], p.Lambda[m]) for m in data.modes]
     M, constant = len(sides), data.spread ** (1 / len(sides))
     if hyper.n_components < M:
@@ -207,7 +209,7 @@ def conditional_mu(p: Params, data: Tensor, hyper: Hyper, mode: str) -> dist.Dis
 
 
 def conditional_U(p: Params, data: Tensor, hyper: Hyper, mode: str) -> GaussianRows:
-    """The rows of `bpmf`, with the products of the rows of all other modes in the place of v."""
+    """The rows of `bpmf`, with the products of the rows of all other modes instead of v."""
     number, alpha = data.modes.index(mode), precision_of_noise(p, hyper)
     table = others(tables(p, hyper), number, data.cells)
     rows, precision = data.cells.modes[number], p.Lambda[mode]
@@ -239,8 +241,9 @@ def update(p: Params, data: Tensor, hyper: Hyper) -> Params:
 def rescale(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     """Draw the scales of the components in each mode against the next mode, exactly: see `bpmf`.
 
-    u_k -> c_k u_k and v_k -> v_k / c_k leaves all products; the Wisharts of the two modes then leave the
-    density exp(-a_k e^{-2t} - b_k e^{2t}) of t = log c_k, with a = rate/2 diag Lambda_U, b alike.
+    u_k -> c_k u_k and v_k -> v_k / c_k does not change the products. With the Wishart priors of the two
+    modes, t = log c_k has the density exp(-a_k e^{-2t} - b_k e^{2t}), with a = rate/2 diag Lambda_U and b the
+    same for V.
     """
     U, mu, Lambda = dict(p.U), dict(p.mu), dict(p.Lambda)
     for number, (one, two) in enumerate(pairwise(data.modes)):
@@ -267,7 +270,7 @@ def model(data: Tensor, hyper: Hyper) -> None:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The value; a label without training data is a draw from N(mu, Lambda^-1) of its mode."""
+    """The value; the row of a label without training data is drawn from N(mu, Lambda^-1) of its mode."""
     priors = [(p.mu[mode], jnp.linalg.inv(p.Lambda[mode])) for mode in hyper.modes or ()]
     mean, variance = multilinear(tables(p, hyper), query, priors)
     noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
@@ -275,7 +278,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    """All modes exchange components together, and each component may change its sign in two of them."""
+    """All modes reorder components together, and each component may change its sign in two of them."""
     modes = [name.partition(".")[2] for name in names if name.startswith("U.")]
     axes = {f"U.{m}": 1 for m in modes} | {f"mu.{m}": 0 for m in modes}
     groups = tuple((f"U.{m}", f"mu.{m}", f"Lambda.{m}") for m in modes)

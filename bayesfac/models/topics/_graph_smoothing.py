@@ -23,9 +23,9 @@ from bayesfac.models.topics._smooth_draws import SmoothRows
 
 DIVERGENCES = ("kl", "squared")
 HALVINGS = 12
-PASSES = 4  # of the bound in a sweep: a pass costs little beside one over all words
-NEWTON = 50  # most steps of Newton; about ten are needed
-TRIES = 200  # most iterations of conjugate gradients; warm starts need about ten
+PASSES = 4  # of the bound in a sweep; a pass is cheap compared with one over all words
+NEWTON = 50  # largest number of Newton steps; about ten are needed
+TRIES = 200  # largest number of iterations of conjugate gradients; warm starts need about ten
 
 
 def roughness(A: jax.Array, graphs: Graphs, divergence: str) -> jax.Array:
@@ -42,7 +42,7 @@ def penalty(A: jax.Array, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.
 def rows(
     A: jax.Array, words: TiltedDirichlet, graphs: Graphs, hyper: Any, mu: jax.Array | float = 1.0
 ) -> TiltedDirichlet | SmoothRows:
-    """The law of A whose rows follow `words` where there is no penalty."""
+    """The distribution of A; without a penalty, its rows follow `words`."""
     if not hyper.penalty:
         return words
     weight = hyper.penalty * jnp.broadcast_to(mu, len(graphs.names)) @ graphs.weight
@@ -59,16 +59,16 @@ def smooth_rows(
 ) -> jax.Array:
     """Lower F(A) = - sum V log A + penalty(A) with rows of A on the simplex; without a penalty, the EM step.
 
-    squared: PASSES times the minimum of a bound on F in which every row stands alone (`_apart`).
+    squared: PASSES times the minimum of a bound on F in which the rows are independent (`_apart`).
 
     kl: first the step of (15), Y = (Omega + L)^-1 V with Omega the row sums of V. As Omega + L is an M-matrix
     and L 1 = 0, Y is not negative and its rows sum to one. (15) replaces the divergence by a quadratic, so F
-    may be higher at Y; then the step towards Y is halved until F does not rise. A fixed point of (15) need
-    not be one of F, so a scaled step along the gradient of F follows, halved in the same way.
+    may be higher at Y. Then the step towards Y is halved until F does not rise. A fixed point of (15) need
+    not be one of F, so a scaled step along the gradient of F follows, which is halved in the same way.
     """
     if not hyper.penalty:
         return normalise(V, A)
-    # rows of an extrapolated A may sum to more than one, and F would call that an improvement
+    # rows of an extrapolated A may sum to more than one, which would make F too low
     A = normalise(A, A)
     weight = hyper.penalty * jnp.broadcast_to(mu, len(graphs.names)) @ graphs.weight  # of each edge
     times_edges = partial(spread, graphs.cells.by_row, weight[graphs.edge])  # A -> E A
@@ -90,17 +90,17 @@ def smooth_rows(
 def _apart(A: jax.Array, V: jax.Array, degree: jax.Array, EA: jax.Array) -> jax.Array:
     """The rows a of the simplex with the lowest - V log a + 2 d a^2 - 2 a (d A + E A), d the row's degree.
 
-    With m the middle of two neighbours' values so far, (a - b)^2 <= 2 (a - m)^2 + 2 (b - m)^2, and both sides
-    are equal where A stays as it is: so F does not rise. With the multiplier nu of a row's sum, each a is the
-    positive root of 4 d a^2 - h a - V = 0, h = 2 (d A + E A) - nu. The sum of these roots is convex and falls
-    as nu grows, so Newton's steps from below never go past the nu at which it is one.
+    With m the mean of the present values of two neighbours, (a - b)^2 <= 2 (a - m)^2 + 2 (b - m)^2, and both
+    sides are equal if A does not change. So F does not rise. With the multiplier nu of a row's sum, each a is
+    the positive root of 4 d a^2 - h a - V = 0, h = 2 (d A + E A) - nu. The sum of these roots is convex and
+    falls as nu grows, so Newton's steps from below never pass the nu at which the sum is one.
     """
     tiny, nearly = jnp.finfo(A.dtype).tiny, 8 * A.shape[1] * jnp.finfo(A.dtype).eps
-    empty = (degree == 0) & (jnp.sum(V, -1, keepdims=True) == 0)  # such a row stays as it is
+    empty = (degree == 0) & (jnp.sum(V, -1, keepdims=True) == 0)  # such a row does not change
     d, target = jnp.maximum(degree, tiny), 2 * (degree * A + EA)
 
     def roots(nu: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The roots, Newton's step from nu, and by how much the sum of the roots is above one."""
+        """The roots, Newton's step from nu, and the sum of the roots minus one."""
         h = target - nu
         length = jnp.sqrt(h**2 + 16 * d * V)
         a = jnp.where(h > 0, (h + length) / (8 * d), 2 * V / jnp.maximum(length - h, tiny))
@@ -124,7 +124,7 @@ def _apart(A: jax.Array, V: jax.Array, degree: jax.Array, EA: jax.Array) -> jax.
 def _downhill(
     A: jax.Array, V: jax.Array, degree: jax.Array, B: jax.Array, EA: jax.Array, EB: jax.Array
 ) -> jax.Array:  # fmt: skip
-    """Minus the slope of F in log A, divided by a scale of each row: its words plus twice its degree."""
+    """Minus the gradient of F in log A, divided by a scale of each row: its words plus twice its degree."""
     tiny = jnp.finfo(A.dtype).tiny
     positive = jnp.maximum(A, tiny)
     # d/dA of tr A' L B, with L = D - E and B = log A: L B + (L A) / A
@@ -175,7 +175,7 @@ def solve(times_edges: Any, degree: jax.Array, V: jax.Array, start: jax.Array) -
 
 
 def _inverse(diagonal: jax.Array) -> jax.Array:
-    """1 / x, and 1 for a row without words or neighbours, whose residual is zero."""
+    """1 / x, or 1 for a row without words or neighbours, whose residual is zero."""
     return 1 / jnp.where(diagonal > 0, diagonal, 1)
 
 

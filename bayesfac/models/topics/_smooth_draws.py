@@ -1,4 +1,4 @@
-r"""Gibbs for topic models with graphs: rows of A that know their neighbours, and the weights of the graphs.
+r"""Gibbs for topic models with graphs: rows of A given their neighbours, and the weights of the graphs.
 
 With w_is = lambda sum_t mu_t U^t_is, d_i = sum_s w_is and b_i the tilt of the words (`_splitting`), the log
 density of row i given all other rows is, without a constant,
@@ -7,11 +7,11 @@ density of row i given all other rows is, without a constant,
     squared   sum_k (v_ik - 1) log x_k - (b_ik - 2 sum_s w_is a_sk) x_k - d_i x_k^2
 
 and that of alpha is - lambda sum_t R_t alpha_t^(1/l). All are a tilted Dirichlet with one more concave term
-h(x_k). A Metropolis step proposes from the tilted Dirichlet in which h is replaced by the c log x - e x that
-has its first two derivatives at a point q, c = - h'' q^2 and e = c / q - h'. A few rounds of Newton's method
-put q near the centre of the law, and most proposals are accepted. q depends on the neighbours and the words
-alone, so the proposal does not depend on the present row. Rows of one colour are no neighbours of one another
-and are drawn at once.
+h(x_k). A Metropolis step proposes from a tilted Dirichlet, in which h is replaced by c log x - e x. This
+function has the first two derivatives of h at a point q: c = - h'' q^2 and e = c / q - h'. A few steps of
+Newton's method put q near the centre of the distribution, and most proposals are accepted. q depends on the
+neighbours and the words alone, so the proposal does not depend on the present row. The rows are coloured such
+that neighbours have different colours, and all rows of one colour are drawn at once.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.core.math import safe_log, uniforms
 
-NEWTON = 5  # rounds; more raise the acceptance no further
+NEWTON = 5  # steps; more do not raise the acceptance
 
 
 class Bend(NamedTuple):
@@ -74,7 +74,8 @@ def step(key: jax.Array, x: jax.Array, law: TiltedDirichlet, bend: Bend, q: jax.
 class SmoothRows(dist.Distribution):
     """Rows of A given all else: `words`, a tilted Dirichlet, times exp(- the sum of `weight` x differences).
 
-    `sample` makes one Metropolis step of every row, from `A`, which leaves this law as it is.
+    `sample` makes one Metropolis step of every row, starting from `A`, which has this law as its invariant
+    law.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -126,7 +127,7 @@ class SmoothRows(dist.Distribution):
 class GraphWeights(dist.Distribution):
     """alpha given A: a density proportional to exp(- sum rough alpha^s) on the simplex.
 
-    `sample` makes one Metropolis step from `alpha`; `peak` is where the density is highest.
+    `sample` makes one Metropolis step from `alpha`; `peak` is the point of highest density.
     """
 
     arg_constraints: dict[str, Any] = {}

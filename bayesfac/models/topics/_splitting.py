@@ -1,4 +1,4 @@
-r"""Gibbs for topic models: every count is split over components, and rows are Dirichlet given the parts.
+r"""Gibbs for topic models: each count is split over components; given the parts, rows are Dirichlet.
 
 With p = sum_k a_k g_k the probability of a word and n its count, which may be a real number, let m be the
 next whole number and r = m - n. As p^-r = 1/Gamma(r) int u^(r - 1) exp(-u p) du,
@@ -8,11 +8,11 @@ next whole number and r = m - n. As p^-r = 1/Gamma(r) int u^(r - 1) exp(-u p) du
 Given p, z is multinomial with shares a_k g_k / p, and u is Gamma(r, rate p). Given z and u the likelihood is
 prod (a_k g_k)^z_k exp(-u a_k g_k). So a row of A, B_t or C_t is Dirichlet given the other tables, with the
 prior's concentration plus its parts, times exp(-tilt . row), where the tilts sum u times the other tables.
-`TiltedDirichlet` draws such a row exactly. Whole counts have r = 0 and no tilt. The smaller the pseudo-counts
-beside the whole numbers above them, the more parts there are for what the data tell, and the smaller are
-the steps of a chain.
+`TiltedDirichlet` draws such a row exactly. Whole counts have r = 0 and no tilt. If the counts are real
+numbers that are small compared with the next whole numbers m, the parts are many for little data, and the
+steps of a chain are small.
 
-In several views g = B_t C_t: parts z_kw summed over rows are split over topics once more, with shares
+With several views g = B_t C_t: the parts z_kw, summed over rows, are split over topics once more, with shares
 b_kq c_qw / (B_t C_t)_kw.
 """
 
@@ -31,7 +31,7 @@ from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.core.math import inner, safe_log
 
-APART = 2**21  # numbers the random key of the parts: sites have the first numbers (inference.gibbs)
+APART = 2**21  # number of the random key of the parts; smaller numbers are for sites
 
 
 class Parts(NamedTuple):
@@ -49,7 +49,7 @@ Split = dict[str, Parts]
 class SplitWords(dist.Distribution):
     """The parts of all counts, {view: `Parts`}; `B` is None where topics are the clusters.
 
-    `log_prob` lacks numbers that depend on the value alone.
+    `log_prob` omits terms that depend on the value alone.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -95,7 +95,8 @@ class SplitWords(dist.Distribution):
 
 
 def _where_real(y: jax.Array, make: Any, otherwise: jax.Array) -> jax.Array:
-    """What `make` makes, where some count is not whole; else nothing is computed."""
+    """The result of `make` for counts that are not whole, else `otherwise`; computed only if there are
+    any."""
     return jax.lax.cond(jnp.any(y != jnp.round(y)), make, lambda: otherwise)
 
 

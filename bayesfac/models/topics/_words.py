@@ -18,15 +18,15 @@ from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
 SWEEPS = 200  # EM iterations for new rows
-LEAST = 0.01  # least share of the differences between rows that clusters should explain
+LEAST = 0.01  # smallest share of the differences between rows that clusters should explain
 
 
 class TableOfCounts(dist.Distribution):
     """Rows are multinomial: the n_i words of document i have the probabilities (A G')_i.
 
-    A value is the list of counts in `cells`; all other cells are zero. The log density is sum x log p: the
-    multinomial coefficient does not depend on parameters, and without it pseudo-counts may be real-valued.
-    A sample is the whole n x m table and needs the integer `totals`.
+    A value is the list of counts in `cells`; all other cells are zero. The log density is sum x log p,
+    without the multinomial coefficient: it does not depend on parameters, and without it counts may be real
+    numbers. A sample is the whole n x m table and needs the integer `totals`.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -43,7 +43,7 @@ class TableOfCounts(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         p = self.A @ self.G.T
         p = p / p.sum(-1, keepdims=True)
-        # vmap over rows, because versions of JAX differ in how they broadcast the totals
+        # vmap over rows, because versions of JAX broadcast the totals differently
         draw = jax.vmap(jax.random.multinomial)
         if not sample_shape:
             return draw(jax.random.split(key, len(p)), jnp.asarray(self.totals), p)
@@ -54,21 +54,21 @@ class TableOfCounts(dist.Distribution):
 
 
 def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """Random rows that sum to one, different enough to break the symmetry of topics."""
+    """Random rows that sum to one and differ enough that topics do not stay equal."""
     return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
 
 
 def few_counts(key: jax.Array, columns: int) -> np.ndarray:
-    """Seven rows of counts about three topics, for a method's `example`."""
+    """Seven rows of counts of about three topics, for a method's `example`."""
     same_topic = np.arange(7)[:, None] % 3 == np.arange(columns) % 3
     return np.asarray(jax.random.poisson(key, 1.0 + 8.0 * same_topic), float)
 
 
 def dirichlet_energy(table: jax.Array, concentration: Any, cells: Any = None) -> jax.Array:
-    """Minus the log density of Dirichlet rows, without its constant; with `cells`, of tables that have a row
-    for each of their rows, which may be divided among devices."""
+    """Minus the log density of Dirichlet rows, without its constant. With `cells`, for tables with a row for
+    each row of the cells, which may be divided among devices."""
     if not isinstance(concentration, jax.Array) and concentration == 1:
-        return jnp.zeros((), table.dtype)  # without the logarithms
+        return jnp.zeros((), table.dtype)  # without computing logarithms
     return -(concentration - 1) * total_of_rows(safe_log(table), cells)
 
 
@@ -94,7 +94,8 @@ def predict_words(A: jax.Array, G: jax.Array, query: Query | Grid) -> dist.Distr
 
 
 def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
-    """Remarks on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle."""
+    """Notes on empty clusters, and on clusters that explain nothing: a collapse, or a symmetric saddle
+    point."""
     K = p.A.shape[1]
     empty = K - inhabited(np.asarray(p.A))
     advice = "another start, fewer clusters or a smaller penalty may help"
@@ -108,7 +109,7 @@ def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
 
 
 def explained(p: Any, data: Any) -> float:
-    """The share of the log likelihood between that of equal rows and the highest of any model."""
+    """The log likelihood as a share of the way from equal rows (0) to the highest of any model (1)."""
     ours = equal = highest = 0.0
     for name, cells in data.cells.items():
         y, row, col = (np.asarray(x) for x in (data.y[name], cells.row, cells.col))
@@ -123,8 +124,8 @@ def explained(p: Any, data: Any) -> float:
 
 
 def mixtures(V: jax.Array) -> jax.Array:
-    """A of the expected counts V. A row without words says nothing of its clusters: it has the prior mean, as
-    an unknown row has, in place of the clusters in which it happened to start."""
+    """A from the expected counts V. A row without words has the prior mean, as a new row has, because it has
+    no information on its clusters; otherwise it would keep the clusters of its random start."""
     return normalise(V, jnp.full_like(V, 1 / V.shape[1]))
 
 

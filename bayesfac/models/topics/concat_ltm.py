@@ -1,4 +1,4 @@
-r"""Locally-consistent topic modelling of all views side by side.
+r"""Locally-consistent topic modelling of all views, put side by side as one view.
 
 ConcatLTM, the method compared in section 4.2 of Wang et al., "Multi-view learning via multiple graph
 regularized generative model", Knowledge-Based Systems 2017: Cai, Wang & He's LTM (ICML 2009) of the
@@ -16,10 +16,10 @@ concatenated features.
     z            Parts   the topics of the words, as sums; only Gibbs draws z
 
 The method is `ltm` of one view, "all", which has the features of all views after each view was scaled. Its
-features are named "view: feature", in predictions too. The graph joins neighbours over all features, unless
-the views contain a graph. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the posterior is a
-*generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws). Gauge: the order of
-the topics.
+features are named "view: feature", also in predictions. The graph joins nearest neighbours over all features,
+unless the views contain a graph. The NumPyro model has Dirichlet rows times the factor exp(-lambda R(A)), so
+the posterior is a *generalised* one. Gibbs draws rows given their neighbours (models.topics._smooth_draws).
+The density does not change when topics are reordered.
 """
 
 from typing import Any, NamedTuple

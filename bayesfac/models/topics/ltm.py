@@ -15,14 +15,15 @@ Manifold" (LapPLSI), CIKM 2008.
     R            models.topics._graph_smoothing.roughness
     z            Parts   the topics of the words, as sums; only Gibbs draws z
 
-LTM is PLSA whose topic weights differ little between neighbours: R is the symmetric Kullback-Leibler
-divergence (`divergence="kl"`) over the edges of one graph, which the views contain or which joins each row to
-its nearest neighbours. The closed step of the paper, (Omega + lambda L)^-1 applied to the expected counts,
-replaces R by a quadratic; `smooth_rows` shortens the step until J does not rise, and a fit counts the
-shortened steps. With the squared difference, `smooth_rows` minimises a bound on J instead. lambda is on the
-scale of the row sums. Twin: Dirichlet rows times the factor exp(-lambda R(A)), so the posterior is a
-*generalised* one. Gibbs moves rows given their neighbours (models.topics._smooth_draws). Gauge: the order of
-the topics.
+The method finds topics, or soft clusters, of rows. It is PLSA with the additional rule that neighbours have
+similar topic weights. R is the symmetric Kullback-Leibler divergence (`divergence="kl"`) over the edges of
+one graph. The views contain this graph, or it joins each row to its nearest neighbours. The paper's step,
+(Omega + lambda L)^-1 applied to the expected counts, replaces R by a quadratic, so J may rise. `smooth_rows`
+shortens the step until J does not rise, and a fit reports the number of shortened steps. With the squared
+difference, `smooth_rows` minimises a bound on J instead. lambda is in units of the row sums of the counts.
+The NumPyro model has Dirichlet rows times the factor exp(-lambda R(A)), so the posterior is a *generalised*
+one. Gibbs draws rows given their neighbours (models.topics._smooth_draws). The density does not change when
+topics are reordered.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from bayesfac.models.topics._words import Params
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: float | None = None  # lambda; None: by the odds for neighbours
+    penalty: float | None = None  # lambda; None: from the odds that neighbours share a cluster
     divergence: str = "squared"  # or "kl"
     neighbours: int = 5
     metric: str = "euclidean"  # or "cosine"
@@ -78,7 +79,7 @@ def update(p: Params, data: Views, hyper: Hyper) -> Params:
 
 
 def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
-    """A | C, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    """A | C, z, u: rows given their neighbours (see models.topics._smooth_draws)."""
     words = splitting.conditional_A(p, data, hyper, parts)
     return smooth.rows(p.A, words, data.graphs, hyper)
 

@@ -18,15 +18,17 @@ Wang et al., "Multi-view learning via multiple graph regularized generative mode
     R (3), (7)     models.topics._graph_smoothing.roughness
     z, c           Parts[t]                 of the words, as sums; only Gibbs draws them
 
-The print contradicts itself: by (6) mu sums to one, by (8) alpha does. We follow (8), whose closed form is
-(10). The print weighs the graphs by the squared difference (7) but penalises by the Kullback-Leibler one (3),
-so its steps lower no common objective; here one `divergence` does both, and J falls in every step, also that
-of alpha. (15) replaces (3) by a quadratic, so J may rise: with "kl", `smooth_rows` only proposes this step,
-and a fit counts the shortened steps; with "squared", it minimises a bound on J instead. If `mu` is set, alpha
-is no parameter. One graph (`graph="name"`) is MGGM_SV, `penalty=0` is MVPLSA; `joint` is ours. Twin:
-Dirichlet rows times the factor exp(-lambda sum mu_t R_t), alpha uniform. The factor's normaliser depends on
-alpha; J and the twin leave it out, so the posterior is a *generalised* one. Real-valued features are used as
-pseudo-counts, scaled by `scale`; the graphs and `start` use the scaled features too.
+The method clusters rows by several views of counts and by graphs between the rows. The paper contradicts
+itself: by (6) mu sums to one, by (8) alpha does. This module follows (8), whose closed form is (10). The
+paper weights the graphs by the squared difference (7) but penalises by the Kullback-Leibler divergence (3),
+so its steps lower no common objective. Here one `divergence` is used for both, and J falls in every step,
+also in that of alpha. (15) replaces (3) by a quadratic, so J may rise. With "kl", `smooth_rows` uses this
+step only as a proposal, and a fit reports the number of shortened steps. With "squared", it minimises a bound
+on J instead. If `mu` is set, alpha is no parameter. One graph (`graph="name"`) is MGGM_SV, and `penalty=0` is
+MVPLSA; the option `joint` is an addition. The NumPyro model has Dirichlet rows times the factor exp(-lambda
+sum mu_t R_t), and uniform alpha. The normalising constant of this factor depends on alpha; J and the model
+omit it, so the posterior is a *generalised* one. Real-valued features are used as pseudo-counts, scaled by
+`scale`; the graphs and `start` use the scaled features.
 """
 
 from typing import Any, NamedTuple
@@ -58,7 +60,7 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 10  # K clusters, shared by the views
     n_topics: int = 20  # Q topics in every view
-    penalty: float | None = None  # lambda; None: by the odds for neighbours
+    penalty: float | None = None  # lambda; None: from the odds that neighbours share a cluster
     selectivity: float = 0.5
     mu: tuple[float, ...] | None = None  # None: learned
     divergence: str = "squared"  # or "kl"
@@ -103,7 +105,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """Topics that match A, the weights of the graphs by (10)."""
+    """Topics that match A, and the weights of the graphs by (10)."""
     alpha = None
     if learns_weights(data, hyper):
         rough = smooth.roughness(A, data.graphs, hyper.divergence)
@@ -112,7 +114,7 @@ def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    """A by `start`, and the rest by `begin`."""
+    """A by `start`, and the other parameters by `begin`."""
     return starts.chosen(key, data, hyper, begin, update, objective)
 
 
@@ -143,7 +145,7 @@ def update(p: Params, data: Views, hyper: Hyper) -> Params:
 
 
 def conditional_A(p: Params, data: Views, hyper: Hyper, parts: Any) -> dist.Distribution:
-    """A | B, C, alpha, z, u: rows that know their neighbours (see models.topics._smooth_draws)."""
+    """A | B, C, alpha, z, u: rows given their neighbours (see models.topics._smooth_draws)."""
     words = splitting.conditional_A_of_views(p, data, hyper, parts)
     return smooth.rows(p.A, words, data.graphs, hyper, weights(p.alpha, hyper))
 

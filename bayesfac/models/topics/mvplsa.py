@@ -14,12 +14,13 @@ generative model", Knowledge-Based Systems 2017, eq. 1-2 and 12-14.
     n(x, w, t)     data.y[t] on data.cells[t]
     z, c           Parts[t]   of the words, as sums; only Gibbs draws them
 
-a, b and c are Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. For whole
-counts `bf.fit` chooses a by counts that are held out (see plsa). The posterior (12) over (z, c) is never
-stored: with R_t = n_t / (A B_t C_t) on the stored cells, one pass computes R_t G_t and R_t' A
-(G_t = (B_t C_t)'), and all three M-steps (14) follow from these two products. An iteration costs
-O(nnz K + K Q M); the paper's costs O(K Q T M N). Real-valued non-negative data are used as pseudo-counts.
-Gauge: one permutation of the clusters, and one of the topics in every view.
+The method clusters rows by several views of counts; each view also has its own topics. a, b and c are
+Dirichlet concentrations; with all three 1, J is the paper's maximum likelihood. For whole counts `bf.fit`
+chooses a by held-out counts (see plsa). The posterior (12) over (z, c) is never stored. With R_t = n_t / (A
+B_t C_t) on the stored cells, one pass computes R_t G_t and R_t' A (G_t = (B_t C_t)'), and all three M-steps
+(14) follow from these two products. An iteration costs O(nnz K + K Q M); the paper's costs O(K Q T M N).
+Real-valued non-negative data are used as pseudo-counts. The posterior does not change when clusters are
+reordered, or the topics of a view.
 """
 
 from typing import NamedTuple
@@ -47,7 +48,7 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 10  # K clusters, shared by the views
     n_topics: int = 20  # Q topics in every view
-    a: float | None = None  # None: chosen by held-out counts; 1 where nothing chooses
+    a: float | None = None  # None: chosen by held-out counts; 1 if nothing is held out
     b: float = 1.0
     c: float = 1.0
     scale: str | None = None  # "none" or "rows"; None: "none" for counts with totals of one size
@@ -72,7 +73,7 @@ def begin(key: jax.Array, A: jax.Array, data: Views, hyper: Hyper) -> Params:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    flat = hyper._replace(a=1.0)  # the same start, and one program, for all candidates
+    flat = hyper._replace(a=1.0)  # the same start and one compiled program for all candidates
     return starts.chosen(key, data, flat, begin, update, objective)
 
 
@@ -96,7 +97,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven rows, two views of counts; concentrations above 1 keep the mode off the boundary."""
+    """Seven rows, two views of counts; concentrations above 1 keep the mode inside the simplex."""
     x = np.asarray(jax.random.poisson(key, 2.0, (7, 9)), float)
     data = Views({"left": x[:, :5], "right": x[:, 5:]})
     return data, prepare(data, Hyper(3, 2, start="random", a=1.5, b=1.4, c=1.3))

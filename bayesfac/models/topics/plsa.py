@@ -11,14 +11,14 @@ Hofmann, "Probabilistic Latent Semantic Analysis", UAI 1999, eq. 1-6, in its asy
     n(d, w)      data.y on data.cells, of the only view
     z            Parts   the topics of the words, as sums; only Gibbs draws z
 
-a and c are Dirichlet concentrations; with both 1, J is the paper's maximum likelihood, whose shares of short
-documents are nearly all 0 or 1: it predicts their other words worse than frequencies do. For whole counts
-`bf.fit` chooses a by counts that are held out. With c above 1 a word that no row had would place a row.
-Latent Dirichlet allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored:
-with R = n / (A C) on the stored cells, A <- A * (R C') and C <- C * (A' R), rows normalised, in one pass of
-O(nnz K).
-Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting), then
-A and C. Gauge: the order of the topics.
+The method finds topics of documents, or of other rows of counts. a and c are Dirichlet concentrations; with
+both 1, J is the paper's maximum likelihood. For short documents, nearly all of its shares are 0 or 1, and it
+predicts their other words worse than word frequencies do. For whole counts `bf.fit` therefore chooses a by
+held-out counts. With c above 1, a word that no training row has would change the topics of a row. Latent
+Dirichlet allocation integrates over A; here A is estimated. The posterior P(z|d, w) is never stored. With R =
+n / (A C) on the stored cells, A <- A * (R C') and C <- C * (A' R), with normalised rows, in one pass of O(nnz
+K). Real-valued non-negative data are used as pseudo-counts. Gibbs draws z and u (models.topics._splitting),
+and then A and C. The posterior does not change when topics are reordered.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,7 @@ from bayesfac.models.topics._words import Params
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    a: float | None = None  # None: chosen by held-out counts; 1 where nothing chooses
+    a: float | None = None  # None: chosen by held-out counts; 1 if nothing is held out
     c: float = 1.0
     scale: str | None = None  # "none" or "rows"; None: "none" for counts
     start: str = "best"  # "best", "kmeans" or "random"
@@ -61,7 +61,7 @@ def ready(data: Views, hyper: Hyper) -> Views:
 
 
 def init(key: jax.Array, data: Views, hyper: Hyper) -> Params:
-    flat = hyper._replace(a=1.0)  # the same start, and one program, for all candidates
+    flat = hyper._replace(a=1.0)  # the same start and one compiled program for all candidates
     return starts.chosen(key, data, flat, starts.start_one_view, update, objective)
 
 
@@ -85,7 +85,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
 
 
 def example(key: jax.Array) -> tuple[Views, Hyper]:
-    """Seven documents of five words; concentrations above 1 keep the mode off the boundary."""
+    """Seven documents of five words; concentrations above 1 keep the mode inside the simplex."""
     data = Views(np.asarray(jax.random.poisson(key, 2.0, (7, 5)), float))
     return data, prepare(data, Hyper(3, start="random", a=1.4, c=1.2))
 
