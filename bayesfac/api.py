@@ -376,7 +376,7 @@ def fit(
             reasons += [note for note in result.notes if note.startswith(COLLAPSED)]
         seconds = time.perf_counter() - begun
     if result.converged is False:
-        why = "; ".join(reasons) or "more iterations or a looser tol may help"
+        why = "; ".join(reasons) or "more iterations or a larger tol may help"
         warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
     told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data, raw)]
     info = about(result.notes) | {"chosen": told, "widths": widths}

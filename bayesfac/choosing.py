@@ -92,7 +92,7 @@ def reduced(method: Method, given: Mapping[str, Any], settled: Any) -> list[str]
     """A sentence for every default number, as of components, that `settle` reduced to what the data allow."""
     numbers = {k: v for k, v in method.Hyper._field_defaults.items() if type(v) is int}
     return [
-        f"chosen: {name}={getattr(settled, name)}, the most that the data allow"
+        f"chosen: {name}={getattr(settled, name)}, the largest value that the data allow"
         for name, default in numbers.items()
         if name not in given and getattr(settled, name) < default
     ]
@@ -140,7 +140,7 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
     found.how.append(
         f"chosen: {named}, by the micro-F1 of {part[1].n_rows} rows whose labels were held out: "
-        f"{quality[best]:.3f}, at worst {min(quality):.3f} in {len(seen) + len(told) - 1} short fits"
+        f"{quality[best]:.3f}, lowest {min(quality):.3f} in {len(seen) + len(told) - 1} short fits"
     )
     return found
 
@@ -303,7 +303,7 @@ class Search:
         judge = "ranks" if isinstance(self.candidates, Ranks) else "loss"
         return (
             f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the "
-            f"{judge} of {size(self.held)} held-out {unit}: {least:.4g}, at worst {most:.4g} in "
+            f"{judge} of {size(self.held)} held-out {unit}: {least:.4g}, largest {most:.4g} in "
             f"{len(self.scores)} short fits"
         )
 

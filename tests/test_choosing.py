@@ -71,7 +71,7 @@ def test_default_numbers_are_reduced_to_what_small_data_allow():
     few = bf.Ratings(np.random.default_rng(0).random((5, 3)))
     fit = bf.fit("pmf", few, progress=False)
     assert fit.hyper.n_components == 3
-    assert "chosen: n_components=3, the most that the data allow" in fit.notes
+    assert "chosen: n_components=3, the largest value that the data allow" in fit.notes
     with pytest.raises(ValueError, match="n_components between 1 and 3"):
         bf.fit("pmf", few, n_components=4, progress=False)
     assert not bf.fit("pmf", few, n_components=2, noise=0.2, progress=False).notes

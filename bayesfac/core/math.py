@@ -287,7 +287,10 @@ def factor(P: jax.Array) -> jax.Array:
     True
     """
     L = jnp.linalg.cholesky(P)
-    events.tell("a system was singular at this precision and was given a ridge", jnp.isnan(L).any())
+    events.tell(
+        "a linear system was singular at this precision and was solved with a small ridge",
+        jnp.isnan(L).any(),
+    )
     return _ridged(P, L)
 
 

@@ -18,7 +18,7 @@ REGISTRY: dict[str, "Method"] = {}
 # What engines, reports and estimators ask of a method. `Method.traits` gives the reason of each
 # trait that holds: {"no_gibbs": "no block has a conjugate conditional"}.
 TRAITS = {
-    "views_given": "the model explains the labels and takes the views as given",
+    "views_given": "the model describes the labels and treats the views as given",
     "nonnegative": "the data must not be negative",
     "no_gibbs": "Gibbs cannot run",
     "no_fold_in": "rows cannot be added to a point fit",

@@ -64,8 +64,8 @@ def told_of_rounding(data: Any) -> Any:
     lost = abs(mean) * 2.0**-24 / spread
     if lost > LOST:
         warnings.warn(
-            f"numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded by {lost:.1%} "
-            "of it in single precision: subtract a constant, or set "
+            f"numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded in single "
+            f"precision, by {lost:.1%} of this standard deviation: subtract a constant, or set "
             'jax.config.update("jax_enable_x64", True)',
             DataWarning,
             stacklevel=4,

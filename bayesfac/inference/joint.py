@@ -166,14 +166,14 @@ def _effective(logs: np.ndarray) -> float:
 
 def _too_few(pool: int, effective: float, count: int) -> str:
     return (
-        f"the model has a factor that is no density, so its parameters are weighted draws of the prior, "
-        f"and the effective size of {pool} draws is {effective:.0f}: too few to take {count} from. "
+        f"the model has a factor that is not a density, so parameters are drawn from the prior with weights. "
+        f"The effective size of {pool} draws is {effective:.0f}: too few to take {count} from. "
         "Fewer draws, weaker factors or fewer rows and columns may help"
     )
 
 
 # -- whether the joint can be drawn from ----------------------------------------------------------
-DEPENDS = "the factor {!r} depends on the data, which it does not generate as a law would"
+DEPENDS = "the factor {!r} depends on the data, but is not a distribution that could generate them"
 
 
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
@@ -185,7 +185,7 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
     jax.eval_shape(lambda p: seen.update(laws(method, p, data, hyper)), p)
     for name, law in seen.items():
         if isinstance(getattr(law, "base_dist", law), dist.ImproperUniform):
-            return f"the prior of {name} is flat: it cannot be drawn from"
+            return f"the prior of {name} is flat, so it cannot be sampled"
     if any(isinstance(law, dist.Unit) for law in seen.values()):
         if name := data_factor(method, data, hyper):
             return DEPENDS.format(name)
@@ -193,7 +193,7 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
         jax.eval_shape(lambda p: redrawn(method, data, hyper, p, key), p)
     # a distribution without a sampler raises NotImplementedError, which is the obstacle
     except (BayesfacError, NotImplementedError) as none:
-        return str(none) or "its law of the data cannot be drawn from"
+        return str(none) or "data cannot be drawn from its distribution"
     return ""
 
 

@@ -15,8 +15,8 @@ STUCK = 0.85  # of the error before; with twice as many independent draws it wou
 JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the start
 
 SHORT = (
-    "the Monte Carlo error of predictions is {:.2f} of their standard deviation after {} sweeps, not {:g}: "
-    "a long run of Gibbs may find more"
+    "the Monte Carlo error of predictions is {:.2f} of their standard deviation after {} sweeps, and the "
+    "aim was {:g}: a long run of Gibbs is more precise"
 )
 
 

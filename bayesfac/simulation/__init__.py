@@ -215,8 +215,8 @@ def _judged(
     notes = [f"interrupted after {len(fine)} replications"] if partial else []
     if truths.pool:
         notes.append(
-            f"true values were chosen by weight from {truths.pool} draws of the prior, whose effective size "
-            f"is {truths.effective:.0f}: the model has a factor that is no density"
+            f"true values were drawn with weights from {truths.pool} draws of the prior, whose effective "
+            f"size is {truths.effective:.0f}, because the model has a factor that is not a density"
         )
     if broken := int((~fine).sum()):
         notes.append(f"{broken} of {len(fine)} replications gave NaN or infinity")
@@ -224,7 +224,7 @@ def _judged(
         more = int(np.ceil(length.thin * length.draws / max(worst, 1)))
         notes.append(
             f"{length.draws} draws of {ess.idxmin()} are worth {worst:.0f} independent draws: correlated "
-            f"draws give false alarms; thin={more} would do"
+            f"draws give false alarms; thin={more} would be enough"
         )
     if "diverging" in stats and (share := float(stats["diverging"].mean())):
         notes.append(f"{share:.2%} of the transitions diverged")

@@ -53,7 +53,7 @@ def test_draws_lie_about_the_point_with_finite_widths(tmp_path):
     sd = fit.draws["U"][0].std(0)
     assert np.abs(fit.draws["U"][0].mean(0) - point.params.U).max() < 5 * sd.max() / 200**0.5
     assert (sd > 0).all() and fit.stats["lp"].shape == (1, 200)
-    assert "objective has settled" in str(fit.diagnostics())
+    assert "objective has converged" in str(fit.diagnostics())
     assert "by linear response" in fit.notes[-1]
     again = bf.load(fit.save(tmp_path / "fit"))
     assert again.engine == engine

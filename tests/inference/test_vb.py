@@ -59,7 +59,7 @@ def test_a_fit_has_draws_of_its_law_and_a_falling_trace(tmp_path):
     assert fit.converged and not fit.is_point
     assert {site: x.shape[:2] for site, x in fit.draws.items()} == dict.fromkeys(fit.draws, (1, 50))
     assert (np.diff(fit.trace) <= 1e-7 * np.abs(fit.trace[1:])).all() and len(fit.trace) > 2
-    assert "ELBO has settled" in str(fit.diagnostics())
+    assert "ELBO has converged" in str(fit.diagnostics())
     cells = {"user": small().users[:5], "item": small().items[:5]}
     again = bf.load(fit.save(tmp_path / "fit"))
     np.testing.assert_array_equal(again.predict(cells).mean, fit.predict(cells).mean)

@@ -64,7 +64,7 @@ def choose(
     if chosen is None:
         raise ValueError(_unknown(list(seen), wanted, where))
     if wanted == VIEWS and (times := [name for name in seen if is_role(name, "time")]):
-        what = f"The time is left aside{where}: column {_some(times)}"
+        what = f"The time is ignored{where}: column {_some(times)}"
         warnings.warn(what, DataWarning, stacklevel=2)
     return chosen
 
@@ -91,9 +91,7 @@ def with_time(
         times = [name for name in seen if is_role(name, "time") and name not in taken]
         if len(times) > 1 and columns is None:
             what = f"as several columns may have it: {_some(times)}. columns={{'time': NAME}} chooses one"
-            warnings.warn(
-                f"The time of the ratings is left aside, {what}", DataWarning, stacklevel=3
-            )
+            warnings.warn(f"The time of the ratings is ignored, {what}", DataWarning, stacklevel=3)
         return columns, times[0] if len(times) == 1 else None
     if time not in seen:
         raise ValueError(f"Expected a column {time!r}, got {_some(list(seen))}")

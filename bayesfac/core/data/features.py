@@ -187,7 +187,9 @@ class Side:
         if not len(missing):
             return []
         some = ", ".join(f"{number} of {str(column)!r}" for column, number in missing.items())
-        return [f"missing features of {self.what}s stand at the mean of their column: {some}"]
+        return [
+            f"missing features of {self.what}s are replaced by the mean of their column: {some}"
+        ]
 
 
 def described(raw: Any, labels: pd.Index, what: str) -> Side:
@@ -222,7 +224,7 @@ def told(method: Any, data: Any, given: Any) -> list[str]:
     if not getattr(data, "x", None) or not sides:
         return []
     if not method.reads_features:
-        return [f"{method.name} does not read the features of users and items"]
+        return [f"{method.name} does not use the features of users and items"]
     return [note for side in sides.values() for note in side.told()]
 
 

@@ -130,8 +130,8 @@ class Relations(Ratings):
             order = np.lexsort(at.T[::-1])
             if len(at) > 1 and np.ptp(part.value) == 0:
                 warnings.warn(
-                    f"The matrix {name!r} has {part.value[0]:g} in each of its {len(at)} cells and says "
-                    "nothing: a cell that is not listed is missing, so list the zeros that are known",
+                    f"The matrix {name!r} has the value {part.value[0]:g} in all of its {len(at)} cells and "
+                    "no information: cells that are not listed are missing, so list the known zeros",
                     DataWarning,
                     stacklevel=2,
                 )

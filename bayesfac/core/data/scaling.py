@@ -119,7 +119,7 @@ def told(data: Tasks, given: Tasks) -> list[str]:
     if not lost or given.host.scales:
         return []
     named = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
-    return [f"{len(lost)} features with (nearly) one value in all rows count for nothing: {named}"]
+    return [f"{len(lost)} features have (nearly) the same value in all rows and no effect: {named}"]
 
 
 def raw_features(columns: pd.Index, scale: Scale) -> pd.Index:

@@ -253,7 +253,7 @@ class Tasks(Container):
         notes = []
         if self.bare:
             named = ", ".join(map(str, self.bare))
-            notes.append(f"no row of {named} has labels: predictions rest on the other tasks alone")
+            notes.append(f"no row of {named} has labels: its predictions use the other tasks only")
         if LABELS in self.blocks:
             if never := list(map(str, self.labels[~self.had])):
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)

@@ -56,5 +56,5 @@ def told(factor: float, beside: str) -> list[str]:
         return []
     change = f"{abs(factor - 1):.1%} {'wider' if factor > 1 else 'narrower'}"
     told = f"standard deviations of rows are {change} than {beside}, by linear response"
-    doubt = "so large a factor may itself be too large: compare with bf.Gibbs()"
+    doubt = "a factor of this size may be too large: compare with bf.Gibbs()"
     return [f"{told}; {doubt}" if factor > LARGE else told]

@@ -174,7 +174,7 @@ class Prediction:
         return self.labels.assign(**numbers, flagged=self.flagged)
 
     def __repr__(self) -> str:
-        new = f", {int(self.flagged.sum())} answered from the prior" if self.flagged.any() else ""
+        new = f", {int(self.flagged.sum())} predicted from the prior" if self.flagged.any() else ""
         return f"Prediction({len(self)} cells from {np.prod(self._shape)} draw(s) of {self.method.name}{new})"
 
     @property

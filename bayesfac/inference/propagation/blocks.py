@@ -22,11 +22,9 @@ from bayesfac.inference.result import Job, Result, bar, each_draw, log_joints
 Place = tuple[int, int]
 SIDES = ("user", "item")
 APPROXIMATE = (
-    "an approximation: rows are independent draws of normal laws, by the moments of {count} blocks"
+    "an approximation: rows are drawn from independent normal distributions, from {count} blocks"
 )
-UNEVEN = (
-    "chains of a block disagree: R-hat of a prediction is {worst:.2f}; more warmup and draws help"
-)
+UNEVEN = "the chains of a block do not agree (R-hat of a prediction {worst:.2f}): take more warmup and draws"
 HIGH = 1.1  # R-hat
 
 

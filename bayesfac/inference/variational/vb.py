@@ -17,12 +17,12 @@ from bayesfac.inference.result import Job, Result, check_settings, program, requ
 
 FEW = 10  # sweeps of coordinate ascent after which chains are compared
 SADDLE = (
-    "standard deviations of rows are those of the fitted law, which may be too narrow: linear response finds "
-    "no strict maximum of the ELBO there"
+    "standard deviations of rows are those of the variational distribution and may be too small: linear "
+    "response, which would correct them, found no strict maximum of the ELBO"
 )
 AS_FITTED = (
-    "standard deviations are those of the fitted law, which may be too narrow: {} has no linear response, so "
-    "that VB(widen=True) changes nothing"
+    "standard deviations are those of the variational distribution and may be too small: {} has no linear "
+    "response, so VB(widen=True) changes nothing"
 )
 
 

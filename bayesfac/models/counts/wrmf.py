@@ -24,8 +24,8 @@ Defaults: let d be the share of the pairs that are listed. alpha times the mean 
 This is the geometric mean of two choices: equal confidence of all pairs, and equal total confidence of listed
 and other pairs. s is the standard deviation of p, weighted by c. A table of independent c p with this density
 has a largest singular value of about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)). lambda is near e / 2,
-because the ridge subtracts lambda from every singular value. `bf.fit` compares multiples of e / 2 by the ranks
-of held-out pairs: pairs that only show how popular items are need a larger lambda. With fewer than 500 pairs
+because the ridge subtracts lambda from every singular value. `bf.fit` compares multiples of e / 2 by ranks of
+held-out pairs: pairs that only show how popular items are need a larger lambda. With fewer than 500 pairs
 lambda is e / 2. Both rules were checked by pairs held out of the training pairs of MovieLens-100K and -1M.
 """
 

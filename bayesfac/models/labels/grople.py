@@ -190,7 +190,7 @@ def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:
     if least < -1e-6 * hyper.alpha * p.V.shape[1]:
         worst = f"alpha R + gamma I has an eigenvalue of {least:.3g}"
         notes.append(
-            f"{worst}: J may have no minimum, and the fit is a local one at best; raise gamma"
+            f"{worst}: J may have no minimum, and the fit is at best a local minimum; raise gamma"
         )
     return notes
 

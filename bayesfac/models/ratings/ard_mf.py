@@ -393,6 +393,6 @@ METHOD = register(Method(
                        signed=("U", "V", "mu_U", "mu_V")),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "mu_U": ("component",),
           "mu_V": ("component",), "tau": ("component",), "alpha": ()},
-    waived={"moves": "they are Metropolis steps: what they leave as it is, Geweke's test shows"},
+    waived={"moves": "they are Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

@@ -189,6 +189,6 @@ METHOD = register(Method(
     update=update, prepare=prepare, start=start, held=held, ready=machine.ready,
     conditionals=CONDITIONALS, moves=machine_moves.moves(observed), noncentred=("U", "V"),
     gauge=machine.gauge, dims=machine.DIMS | {"alpha": ()},
-    waived={"moves": "one draws new rows: what it leaves as it is, Geweke's test shows"},
+    waived={"moves": "one draws new rows; Geweke's test checks its law"},
 ))
 # fmt: on

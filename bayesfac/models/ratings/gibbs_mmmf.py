@@ -354,7 +354,7 @@ METHOD = register(Method(
     traits={"no_fold_in": KINK},
     waived={
         "optimum": KINK, "map": KINK,
-        "moves": "the scale takes a Metropolis step: what it leaves as it is, Geweke's test shows",
+        "moves": "the scale moves by a Metropolis step; Geweke's test checks its law",
     },
 ))
 # fmt: on

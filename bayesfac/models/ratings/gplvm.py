@@ -388,6 +388,6 @@ METHOD = register(Method(
         "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
         "precision": ("group",), "alpha": (),
     },
-    waived={"moves": "positions move by Metropolis steps: what they leave as it is, Geweke's test shows"},
+    waived={"moves": "positions move by Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

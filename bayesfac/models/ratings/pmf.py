@@ -369,7 +369,7 @@ def remarks(p: Params, data: Ratings, hyper: Hyper) -> list[str]:
     if hyper.noise != SHARE * data.spread:
         return []
     return [
-        f"noise={hyper.noise:.4g} is {SHARE} standard deviations of the ratings, as nothing chose it "
+        f"noise={hyper.noise:.4g} is {SHARE} standard deviations of the ratings, because it was not chosen "
         "(`bf.fit` needs 500 ratings for that): intervals and log scores depend on it; noise= sets it"
     ]
 

@@ -102,8 +102,8 @@ def remarks(p: Any, data: Any, hyper: Any) -> list[str]:
     notes = [f"{COLLAPSED}{empty} of {K} clusters have no row: {advice}"] if empty else []
     if K > 1 and (share := explained(p, data)) < LEAST:
         notes.append(
-            f"{COLLAPSED}the clusters explain {share:.1%} of what tells the rows apart: all clusters have "
-            "nearly the same features; another start may help (start=, seed=)"
+            f"{COLLAPSED}the clusters explain {share:.1%} of the differences between rows: all clusters "
+            "have nearly the same features; another start may help (start=, seed=)"
         )
     return notes
 

@@ -57,7 +57,7 @@ class Aligned:
     def modes_in_words(self) -> str:
         """The number of modes, their shares of the draws, and whether chains change mode."""
         if self.modes == 1:
-            return "One mode: all draws have the same explanation."
+            return "One mode: all draws describe the same solution."
         shares = ", ".join(f"{(self.heap == m).mean():.0%}" for m in range(self.modes))
         stuck = (self.heap == self.heap[:, :1]).all()
         how = "no chain leaves its mode" if stuck else "chains move between modes"

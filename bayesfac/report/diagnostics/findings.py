@@ -207,7 +207,7 @@ def _divergences(diverging: np.ndarray, thin: int) -> Finding:
         return Finding("good", "No divergences.")
     what = "divergent transitions" if thin == 1 else "draws with divergent transitions"
     text = f"{count} {what} ({share:.1%}): parts of the posterior were not reached."
-    advice = "Raise target_accept (0.95), or use Gibbs where the method has it."
+    advice = "Raise target_accept (0.95), or use Gibbs if the method has it."
     if share > 0.01:
         return Finding("bad", text, advice, {"averages": "care", **to("bad", "single", "hyper")})
     return Finding("care", text, advice, UNSURE)
@@ -227,7 +227,7 @@ def _depth(depth: np.ndarray, largest: int) -> Finding:
     if not share:
         return Finding("good", f"Tree depth: at most {int(depth.max())} of {largest}.")
     text = f"Tree depth: {share:.0%} of the draws hit the limit of {largest}."
-    advice = f"The draws are slow, not wrong; max_tree_depth={largest + 2} may be faster."
+    advice = f"Sampling is slow, but the draws are not wrong; max_tree_depth={largest + 2} may be faster."
     return Finding("care", text, advice)
 
 
@@ -240,10 +240,12 @@ def judge_factors(aligned: Any, r_hat: float | None) -> Finding:
         text = f"Factors, aligned: {aligned.modes_in_words}"
         return Finding("care", text, advice, to("bad", "factors"))
     if r_hat is None:
-        text = f"Factors: no R-hat, as other alignments fit equally well. {aligned.notes[0]}"
-        return Finding("care", text, "Predictions do not depend on it.", to("bad", "factors"))
+        text = f"Factors: no R-hat, because other alignments fit equally well. {aligned.notes[0]}"
+        return Finding(
+            "care", text, "Predictions do not depend on the alignment.", to("bad", "factors")
+        )
     if np.isnan(r_hat):
-        text = "Factors: no R-hat, as all their draws are the same."
+        text = "Factors: no R-hat, because all their draws are the same."
         advice = "The chains never moved: sample again from another start."
         return Finding("bad", text, advice, to("bad", *EVERY, "factors"), fatal=True)
     fine = r_hat <= RHAT["else"][1]
@@ -261,8 +263,8 @@ def judge_variational(fit: Any, k: float | None) -> list[Finding]:
     `k` is Pareto's k of the weights (joint / guide). R-hat is not used: for independent draws it is always 1.
     """
     if type(fit.engine).__name__ == "VB":
-        text = f"The law takes sites, and rows of factors, as independent: {SMALL_SPREADS}"
-        care = Finding("care", text, "Compare its coverage with Gibbs.", UNSURE)
+        text = f"VB treats sites, and rows of factors, as independent: {SMALL_SPREADS}"
+        care = Finding("care", text, "Compare its coverage with that of Gibbs.", UNSURE)
         return [_ascent(fit), care, *_notes(fit)]
     guide = getattr(fit.engine, "guide", "")
     settled = judge_point(fit)[0] if guide == "blocks" else _elbo(fit)
@@ -281,15 +283,17 @@ def judge_variational(fit: Any, k: float | None) -> list[Finding]:
             return [settled, Finding("good", text), *_notes(fit)]
         text = f"{weighted}, not below {limit:.2g}: the guide differs from the posterior."
         text += " The guide ignores correlations." if mean_field else ""
-    care = Finding("care", text, "Compare its coverage with Gibbs or NUTS.", UNSURE)
+    care = Finding("care", text, "Compare its coverage with that of Gibbs or NUTS.", UNSURE)
     return [settled, care, *_notes(fit)]
 
 
 def judge_blocks(fit: Any) -> list[Finding]:
     """What combined blocks leave open. R-hat is not used: for independent draws it is always 1; the engine
     compares the chains of each block and adds a note where they disagree."""
-    text = "Rows have normal laws, which blocks of the ratings found one after another: an approximation."
-    advice = "Compare its coverage with Gibbs."
+    text = (
+        "An approximation: rows have normal distributions, fitted to blocks of the ratings in turn."
+    )
+    advice = "Compare its coverage with that of Gibbs."
     return [Finding("care", text, advice, UNSURE), *_notes(fit)]
 
 
@@ -301,11 +305,11 @@ def judge_widths(share: float | None) -> list[Finding]:
     if share is None or not np.isfinite(share):
         return []
     if share < NARROW[0]:
-        text = "Intervals of expected outcomes: wide enough at the probe cells"
-        return [Finding("good", f"{text}, according to some Gibbs sweeps.")]
-    text = f"Intervals about {share:.0%} too narrow here, according to some Gibbs sweeps."
+        text = "Intervals of expected outcomes are wide enough at the probe cells"
+        return [Finding("good", f"{text}, compared with a few Gibbs sweeps.")]
+    text = f"Intervals about {share:.0%} too narrow here, compared with a few Gibbs sweeps."
     limits = to("care", "hyper") | {"single": "care" if share < NARROW[1] else "bad"}
-    return [Finding("care", text, "Where widths matter, take a long Gibbs run.", limits)]
+    return [Finding("care", text, "If you need their widths, take a long Gibbs run.", limits)]
 
 
 def _ascent(fit: Any) -> Finding:
@@ -313,22 +317,22 @@ def _ascent(fit: Any) -> Finding:
     values = len(fit.trace) - 1
     if fit.converged:
         return Finding(
-            "good", f"The ELBO has settled at {-fit.trace[-1]:.6g} after {values} evaluations."
+            "good", f"The ELBO has converged to {-fit.trace[-1]:.6g} after {values} evaluations."
         )
-    text = f"Stopped after {values} evaluations of the ELBO, before it had settled."
-    return Finding("bad", text, "Raise max_iter, or accept a looser tol.", to("bad"))
+    text = f"Stopped after {values} evaluations of the ELBO, before it converged."
+    return Finding("bad", text, "Raise max_iter, or set a larger tol.", to("bad"))
 
 
 def _elbo(fit: Any) -> Finding:
     steps, trend = len(fit.trace), _trend(fit.trace)
     if trend is None:
         text = f"Only {steps} steps: too few to see a trend."
-        return Finding("bad", text, "Take some thousand.", to("bad"))
+        return Finding("bad", text, "Take a few thousand steps.", to("bad"))
     if trend < -3:
         text = f"The ELBO got worse at the end ({-trend:.1f} standard errors): the guide diverges."
         return Finding("bad", text, "Take a smaller learning_rate.", to("bad"))
     if fit.converged is False and not fit.partial and trend <= 2:
-        text = f"Stopped after {steps} steps, too early to see whether the ELBO had settled."
+        text = f"Stopped after {steps} steps, too early to see whether the ELBO has converged."
         return Finding("bad", text, f"Take {max(2 * steps, 5000)} steps.", to("bad"))
     if trend > 2 and fit.converged is not True:
         text = f"The ELBO was still improving after {steps} steps ({trend:.1f} standard errors)."
@@ -354,14 +358,12 @@ def judge_point(fit: Any) -> list[Finding]:
         text = "The objective became NaN or infinite."
         finding = Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True)
     elif fit.converged:
-        text = f"The objective has settled at {last:.6g} after {values} evaluations."
+        text = f"The objective has converged to {last:.6g} after {values} evaluations."
         finding = Finding("good", text)
     else:
         change = fit.trace[-2] - last if values > 0 else np.nan
-        text = (
-            f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} below the one before."
-        )
-        advice = "Raise max_iter (or steps), or accept a looser tol."
+        text = f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} lower than before."
+        advice = "Raise max_iter (or steps), or set a larger tol."
         finding = Finding("bad", text, advice, to("bad"))
     return [finding, *_notes(fit)]
 
@@ -370,7 +372,7 @@ def _notes(fit: Any) -> list[Finding]:
     """Notes of the engine as findings."""
     findings = [Finding("good", f"Settings {how}.") for how in fit.info.get("chosen", ())]
     if fit.partial:
-        text = "Interrupted: the fit holds the results up to the interruption."
+        text = "Interrupted: the fit contains the results up to the interruption."
         findings.append(Finding("care", text, "Run it again to the end.", UNSURE))
     for note in fit.info.get("notes", ()):
         if not note.startswith(("interrupted", "the ELBO was still moving")):  # reported above

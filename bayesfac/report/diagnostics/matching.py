@@ -144,7 +144,7 @@ def _rotation_notes(
     notes = []
     if typical < COSINE:
         notes.append(
-            f"One direction of the factors has a cosine of only {typical:.2f} with the pivot: "
+            f"One direction of the factors has a cosine of only {typical:.2f} with the reference draw: "
             "the data do not determine it. Look at predictions, or fit fewer components."
         )
     strength = np.sqrt(np.maximum(np.linalg.eigvalsh(here)[::-1], 0))

@@ -204,7 +204,7 @@ def test_wrong_ratings_are_refused(data):
         bf.Relations(about)
     with pytest.raises(ValueError, match="among .*'tags', 'words'.*did you mean 'tags'"):
         data.matrix("tag")
-    with pytest.warns(bf.DataWarning, match="'tags' has 1 in each of its 2 cells"):
+    with pytest.warns(bf.DataWarning, match="'tags' has the value 1 in all of its 2 cells"):
         bf.Relations(SEEN, tags(value=[1.0, 1.0]))
 
 

@@ -104,13 +104,13 @@ def test_what_the_labels_cannot_tell_is_said():
     data = Tasks(views, {"s": y, "u": np.full((2, 2), NAN)})
     assert data.bare == ["t", "u"] and data.labelled.sum() == 2
     assert data.unlabelled() == [
-        "no row of t, u has labels: predictions rest on the other tasks alone",
+        "no row of t, u has labels: its predictions use the other tasks only",
         "no row has the label 1: it is never predicted",
     ]
     many = Tasks(x, pd.DataFrame(np.zeros((2, 7)), columns=list("abcdefg"))).unlabelled()
     assert many == ["no row has the label a, b, c, d, e, ...: it is never predicted"]
     assert Tasks(x).unlabelled() == [
-        "no row of all has labels: predictions rest on the other tasks alone"
+        "no row of all has labels: its predictions use the other tasks only"
     ]
 
 

@@ -146,9 +146,9 @@ def test_notes_say_what_features_lack_and_who_does_not_read_them():
     table = pd.DataFrame({"age": [np.nan, *range(29)]})
     data = bf.Ratings(ratings, levels=ratings.levels, user_features=table.set_index(ratings.users))
     fit = bf.fit("bpmf", data, bf.FixedPoint(2), n_components=2, scales="joint", progress=False)
-    assert any("stand at the mean of their column: 1 of 'age'" in note for note in fit.notes)
+    assert any("are replaced by the mean of their column: 1 of 'age'" in note for note in fit.notes)
     other = bf.fit("mmmf", data, bf.LBFGS(3), penalty=1.0, progress=False)
-    assert "mmmf does not read the features of users and items" in other.notes
+    assert "mmmf does not use the features of users and items" in other.notes
 
 
 # -- planted mistakes ------------------------------------------------------------------------------

@@ -380,7 +380,7 @@ def test_data_that_cannot_be_fitted_are_refused(name):
     ):
         bf.fit(name, bare, coupling=0, **one)
     fit = bf.fit(name, bare, bf.FixedPoint(5, tol=0.9), **one)
-    assert "no row of b has labels: predictions rest on the other tasks alone" in fit.info["notes"]
+    assert "no row of b has labels: its predictions use the other tasks only" in fit.info["notes"]
     with pytest.raises(ValueError, match="flat prior"):
         bf.fit(name, bf.Tasks({"x": x}, y), bf.NUTS(2, 2, 1), rate=0, **one)
 
