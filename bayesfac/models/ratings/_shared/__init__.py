@@ -1,1 +1,1 @@
-"""What several methods of ratings share: margins, links to features, priors of factors, and bounds."""
+"""Code that several methods for ratings share: margins, links to features, priors of factors, and bounds."""

@@ -1,7 +1,7 @@
 """The Normal-Wishart sides of users and items for a point fit: see `core/laws/empirical_bayes.py`.
 
-The sweeps begin twice, from random factors and from regularised biases of users and items (`starts`),
-which few ratings show best. Those of ordinal laws begin from what a normal law finds, too (`as_normal`).
+The sweeps start twice: from random factors, and from regularised biases of users and items (`starts`), which
+are best for few ratings. For ordinal laws, they also start from the result of a normal law (`as_normal`).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from bayesfac.core.laws.empirical_bayes import DRAWS, RIDGE, SWEEPS, Observe, Pr
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
-SMALL = 0.1  # of the start's random factors, beside biases
+SMALL = 0.1  # size of the start's random factors besides the biases
 SITES = ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
 HELD = (*SITES, *links.SITES)
 
@@ -24,17 +24,17 @@ HELD = (*SITES, *links.SITES)
 def estimated(
     starts: list[dict[str, Any]], data: Any, h: Any, own: Any, observe: Observe
 ) -> tuple[dict[str, Any], Any]:
-    """The sites of both sides, with scales for a point fit, and the method's own unknowns."""
+    """The sites of both sides, with scales for a point fit, and the method's own parameters."""
     begun = [[_begin(sides, side) for side in NAMES] for sides in starts]
     sides, own = bayes.estimated(begun, _problem(data, h, observe), own)
     return _sites(sides, data), own
 
 
 def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, Any]]:
-    """The sides of p, with random factors; and with biases b and c of users and items as first components.
+    """The sides of p with random factors, and sides with the biases b and c as their first components.
 
     u.v is b_i + c_j, from u = (b_i / a, a, ...) and v = (a, c_j / a, ...); b has the mean of y. mu and
-    Lambda fit these rows: under a wide prior the first sweeps would overfit, and would not come back.
+    Lambda fit these rows: with a wide prior the first sweeps would overfit, and would not recover.
     """
     cells, sides = data.cells, {name: getattr(p, name) for name in ("U", "V", *SITES, "B", "ridge")}
     if sides["U"].shape[1] < 2:
@@ -51,9 +51,9 @@ def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, 
 
 
 def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[str, Any]:
-    """The sides that fit y as normal values, begun at these random ones; u.v is in units of the noise.
+    """The sides that fit y as normal values, started at these random ones; u.v is in units of the noise.
 
-    Where most cells have the same level, sweeps over the means of latent values stay near random factors.
+    If most cells have the same level, sweeps over the means of latent values stay near random factors.
     """
     unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
     begun, observe = [_begin(sides, side) for side in NAMES], bayes.normal(y, 1.0, 1.0)
@@ -65,7 +65,7 @@ def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[st
 
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:
-    """The variance that regularised biases leave, over the ratings less what the biases cost."""
+    """The variance about regularised biases; the number of ratings is reduced by the cost of the biases."""
     y = y - jnp.mean(y)
     b, c = biases(cells, y)
     counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])

@@ -1,4 +1,4 @@
-"""Features of positions for `gplvm`: a constant, the position, and waves that make an RBF kernel."""
+"""Features of positions for `gplvm`: a constant, the position, and waves that give an RBF kernel."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def frequencies(hyper: Any) -> jax.Array:
-    """z_r, R x K: of a fixed seed, in orthogonal blocks of K (Yu et al., 2016)."""
+    """The frequencies z_r, R x K, from a fixed seed, in orthogonal blocks of K (Yu et al., 2016)."""
     R, K, rng = hyper.n_frequencies, hyper.n_components, np.random.default_rng(0)
     blocks = [np.linalg.qr(rng.normal(size=(K, K)))[0] for _ in range(-(-R // K))]
     turned = np.concatenate([np.zeros((0, K)), *blocks])[:R]

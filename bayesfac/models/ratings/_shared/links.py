@@ -5,8 +5,8 @@ Using MCMC", MLSP 2017. Rows of a side, which without features are u_i ~ N(mu, L
 
     u_i ~ N(mu + B'x_i, L^-1),   B ~ N(0, (ridge I x L)^-1), F x K,   ridge ~ Gamma(ridge_shape, ridge_rate).
 
-Params has the mappings B and ridge by side, "user" or "item"; both are None where neither side has features.
-A side is described by its rows and by (rows - mu, L), which the caller gives.
+Params has the mappings B and ridge by side, "user" or "item"; both are None if neither side has features. A
+side is described by its rows and by (rows - mu, L), which the caller gives.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Around = Callable[[Any, str, Any], tuple[jax.Array, jax.Array]]
 
 
 def start(data: Any, K: int) -> dict[str, Any]:
-    """B at zero, and ridge where features explain half the variance of the rows; None without features."""
+    """B at zero, and ridge as if features explain half the variance of the rows; None without features."""
     if not data.x:
         return {"B": None, "ridge": None}
     B = {side: jnp.zeros((x.width, K)) for side, x in data.x.items()}
@@ -41,12 +41,12 @@ def linked(p: Any, side: str) -> bool:
 
 
 def explained(p: Any, data: Any, side: str) -> jax.Array | None:
-    """X B: what the features say of the rows of a side; None without features."""
+    """X B: the part of the rows of a side that the features explain; None without features."""
     return data.x[side].times(p.B[side]) if linked(p, side) else None
 
 
 def rest(p: Any, data: Any, side: str) -> jax.Array:
-    """The rows of a side, less what features explain."""
+    """The rows of a side minus the part that the features explain."""
     rows, part = getattr(p, ROWS[side]), explained(p, data, side)
     return rows if part is None else rows - part
 
@@ -84,12 +84,12 @@ def sample(side: str, x: Features, law: dist.Distribution, name: str = "B") -> j
 
 
 def prior_mean(p: Any, query: Any, side: str, mu: jax.Array) -> jax.Array:
-    """The prior mean of a row without training data; where the query has features, a table (`Query`)."""
+    """The prior mean of a row without training data; if the query has features, a table (`Query`)."""
     x = getattr(query, side, None)
     return mu if x is None or not linked(p, side) else mu + x.times(p.B[side])
 
 
 def turned(p: Any, user: Any, item: Any) -> dict[str, jax.Array] | None:
-    """B after one map for the side of users and one for that of items."""
+    """B after a linear map for the side of users and one for that of items."""
     move = {"user": user, "item": item}
     return p.B and {side: move[side](B) for side, B in p.B.items()}

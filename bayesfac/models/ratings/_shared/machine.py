@@ -1,17 +1,17 @@
 """Factorization machines of users and items: groups of ids and of features, each group with its own prior.
 
-What a rating of item j by user i observes is b_i + c_j + u_i.v_j, where ids and features add up:
+A rating of item j by user i observes b_i + c_j + u_i.v_j, where ids and features are summed:
 
     b_i = w_i + sum_k x_ik w_k,   u_i = v_i + sum_k x_ik v_k,   k the features of user i; c_j and v_j alike.
 
-The sites are the sums: U, V and the biases, which are normal about what features say,
+The sites are these sums: U, V and the biases. They are normal about a mean that depends on the features:
 
     u_i ~ N(mu + B'x_i, diag(tau)^-1),   b_i ~ N(level + C'x_i, 1 / tau_bias)        (c_j without a level)
     B_kf ~ N(0, 1 / (ridge tau_f)),      C_k ~ N(0, 1 / (ridge_bias tau_bias))    for each group of features
     mu_f ~ N(0, 1 / (beta0 tau_f));      level ~ N(0, scale_level^2);      tau, tau_bias, ridges: Gamma
 
 The mappings mu, tau and tau_bias have the keys "user" and "item". B, C, ridge and ridge_bias have a key for
-each group of features: "user", "item", and where a method adds them (`implicit`) "implicit_user",
+each group of features: "user", "item", and with the option `implicit` also "implicit_user" and
 "implicit_item".
 
 `hyper` has n_components, tau_shape, tau_rate, bias_rate, beta0, scale_level, ridge_shape and ridge_rate.
@@ -41,7 +41,7 @@ from bayesfac.core.method import Permutation
 ROWS = {"user": "U", "item": "V"}
 BIAS = {"user": "bias_user", "item": "bias_item"}
 OTHER = {"user": "item", "item": "user"}
-GROUPS = ("user", "item", "implicit_user", "implicit_item")  # of features
+GROUPS = ("user", "item", "implicit_user", "implicit_item")  # groups of features
 
 LEADING = 32  # eigenvectors of a pattern of ratings that precondition conjugate gradients
 
@@ -64,7 +64,7 @@ DIMS = {
 
 
 def implicit(data: Any) -> dict[str, SparseDesign]:
-    """Which items a user rated, and which users rated an item, as features: 1 / sqrt(number) for each.
+    """Which items a user rated, and which users rated an item, as features with value 1 / sqrt(number).
 
     Koren, "Factorization meets the neighborhood", KDD 2008 (SVD++). The cells are those of the ratings.
     """
@@ -77,7 +77,7 @@ def implicit(data: Any) -> dict[str, SparseDesign]:
 
 
 def leading(cells: Cells, value: jax.Array) -> tuple[jax.Array, jax.Array] | None:
-    """The largest eigenvalues of X'X and their vectors; None where X has less than three rows or columns."""
+    """The largest eigenvalues of X'X and their vectors; None if X has fewer than three rows or columns."""
     count = min(LEADING, min(cells.shape) - 2)
     if count < 1:
         return None
@@ -114,7 +114,7 @@ def start(key: jax.Array, data: Any, K: int, spread: float, level: Any = 0.0) ->
 
 
 RIDGES = ("ridge", "ridge_bias")
-HELD = (  # by a point fit whose priors are estimated
+HELD = (  # fixed by a point fit whose priors are estimated
     "level",
     *(f"{site}.{side}" for site in ("mu", "tau", "tau_bias") for side in ROWS),
     *(f"{site}.{key}" for site in ("B", "C", *RIDGES) for key in GROUPS),
@@ -128,14 +128,14 @@ def groups(p: Any, side: str) -> list[str]:
 
 
 def explained(p: Any, data: Any, side: str, site: str, without: str = "") -> Any:
-    """X B of all groups of a side (of site C: X C), or of all but one; 0.0 where there is none."""
+    """X B of all groups of a side (of site C: X C), or of all but one; 0.0 if there is none."""
     keys = [key for key in groups(p, side) if key != without]
     found: Any = sum((data.x[key].times(getattr(p, site)[key]) for key in keys), 0.0)
     return found[:, 0] if keys and site == "C" else found
 
 
 def lone_rows(p: Any, data: Any, side: str, without: str = "") -> jax.Array:
-    """The rows of a side less their prior mean (less all of it but one group)."""
+    """The rows of a side minus their prior mean (or minus all of it but one group)."""
     return getattr(p, ROWS[side]) - p.mu[side] - explained(p, data, side, "B", without)
 
 
@@ -145,7 +145,7 @@ def level_of(p: Any, side: str) -> Any:
 
 
 def lone_bias(p: Any, data: Any, side: str, without: str = "") -> jax.Array:
-    """The biases of a side less their prior mean (less all of it but one group)."""
+    """The biases of a side minus their prior mean (or minus all of it but one group)."""
     bias = getattr(p, BIAS[side]) - level_of(p, side)
     return bias - explained(p, data, side, "C", without)
 
@@ -181,8 +181,9 @@ def energy(p: Any, data: Any, h: Any) -> jax.Array:
 
 # -- conditionals --------------------------------------------------------------------------------------
 def blocks(observed: Observed) -> dict[str, Any]:
-    """{site: conditional} in sweep order. `observed(p, data, hyper, *auxiliary)` gives the target and the
-    weight of each cell (the weight may be one number): it sees b_i + c_j + u_i.v_j as a Gaussian."""
+    """{site: conditional} in sweep order. `observed(p, data, hyper, *auxiliary)` gives the target of each
+    cell and its weight (or one weight for all). The target is a Gaussian observation of b_i + c_j +
+    u_i.v_j."""
 
     def rows(side: str) -> Any:
         def law(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
@@ -221,7 +222,7 @@ def rows_of(data: Any, side: str) -> Any:
 def normal_of(
     p: Any, data: Any, side: str, rest: jax.Array, weight: jax.Array
 ) -> dist.Distribution:
-    """The biases of a side, given what the cells leave for them."""
+    """The normal law of the biases of a side, given the part of the targets that is left for them."""
     mine, tau, n = rows_of(data, side), p.tau_bias[side], len(getattr(p, ROWS[OTHER[side]]))
     ones = jnp.ones((n, 1), rest.dtype)
     precision = tau + sparse.spread(mine, weight, ones)[:, 0]
@@ -296,7 +297,7 @@ LINKS: dict[str, Any] = {"B": conditional_B, "C": conditional_C}
 
 # -- the model, predictions and symmetries -------------------------------------------------------------
 def sample(data: Any, h: Any, level: bool = True) -> Any:
-    """Sample all sites here; return b_i + c_j + u_i.v_j at the cells."""
+    """Sample all sites of this module; return b_i + c_j + u_i.v_j at the cells."""
     K, rows, bias = h.n_components, {}, {}
     for side, n in zip(ROWS, data.shape, strict=True):
         law = dist.Gamma(h.tau_shape, h.tau_rate).expand([K]).to_event(1)
@@ -323,8 +324,8 @@ def sample(data: Any, h: Any, level: bool = True) -> Any:
 
 
 def extended(p: Any, query: Query | Grid) -> tuple:
-    """(b_i, 1, u_i) of all users, (1, c_j, v_j) of all items, and (mean, covariance) of these of a new user
-    and of a new item: products of such rows are b_i + c_j + u_i.v_j."""
+    """(b_i, 1, u_i) of all users, (1, c_j, v_j) of all items, and (mean, covariance) of these for a new user
+    and for a new item. Products of such rows are b_i + c_j + u_i.v_j."""
 
     def row(side: str, bias: Any, rows: Any) -> jax.Array:
         pair = [bias, jnp.ones_like(bias)]
@@ -334,7 +335,7 @@ def extended(p: Any, query: Query | Grid) -> tuple:
         rows, bias = p.mu[side], jnp.asarray(level_of(p, side), p.U.dtype)
         if (x := getattr(query, side, None)) is not None and side in (p.B or ()):
             rows, bias = rows + x.times(p.B[side]), bias + x.times(p.C[side])[:, 0]
-        # the 1 is given next to no variance, so that the covariance has a Cholesky factor
+        # the 1 gets a very small variance, so that the covariance has a Cholesky factor
         tiny = jnp.full_like(p.tau_bias[side], jnp.finfo(p.U.dtype).eps ** 2)
         return row(side, bias, rows), jnp.diag(row_of_variances(side, p, tiny))
 
@@ -347,7 +348,7 @@ def extended(p: Any, query: Query | Grid) -> tuple:
 
 
 def gauge(names: Any) -> tuple[Permutation, ...]:
-    """Components may be exchanged, and may change their sign in all of these sites at once."""
+    """Components may be reordered, and may change their sign in all of these sites together."""
     axes = {"U": 1, "V": 1, "mu.user": 0, "mu.item": 0}
     axes |= {name: 1 for name in names if name.startswith("B.")}
     return (Permutation(axes | {"tau.user": 0, "tau.item": 0}, signed=tuple(axes)),)

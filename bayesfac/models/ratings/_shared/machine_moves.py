@@ -1,15 +1,16 @@
-r"""Moves of a Gibbs sweep of a factorization machine, which blocks alone leave slow; and the best scale.
+r"""Moves of a Gibbs sweep of a factorization machine for what blocks alone change slowly, and the best scale.
 
-`together` draws what features say and the rows of a side in one block. Rows r_i = (b_i, u_i) see the cells as
-sum_j w_ij v_j v_j' = G_i with v_j = (1, v_j), and have the prior N(m + L'x_i, D^-1). The joint precision is
+`together` draws the links from features and the rows of a side in one block. Rows r_i = (b_i, u_i) have from
+the
+cells the precision sum_j w_ij v_j v_j' = G_i with v_j = (1, v_j), and the prior N(m + L'x_i, D^-1). Jointly:
 
     rows: D + G_i,   links L: X'D X + R,   between them: -D x_i'
 
-so that, without the rows, L has the precision X'[D - D (D + G_i)^-1 D] X + R: conjugate gradients need only
-products with X. Given the target, a system with noise of this precision on its right side has a draw as its
-solution (Papandreou & Yuille, NIPS 2010), and from L the rows follow in closed form. Before the rows, each
+With the rows integrated out, L has the precision X'[D - D (D + G_i)^-1 D] X + R, and conjugate gradients need
+only products with X. If noise of this precision is added to the right side of a linear system, its solution
+is a draw (Papandreou & Yuille, NIPS 2010). Given L, the rows follow in closed form. Before the rows, each
 group of features and its ridge are rescaled together by Metropolis steps (c L, ridge / c^2), whose density is
-quadratic in c. Given the rows alone, L would move no further than the rows differ from what it says.
+quadratic in c. Given the rows, L alone would move only as far as the rows differ from their means under L.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +36,12 @@ from bayesfac.models.ratings._shared.machine import (
     rows_of,
 )
 
-STEPS = 500  # of conjugate gradients, at most
+STEPS = 500  # largest number of steps of conjugate gradients
 Tables = Mapping[str, jax.Array]
 
 
 def moves(observed: Observed, draw: Any = None) -> dict[str, Any]:
-    """{name: move}. `draw(key, p, data, hyper)` gives the auxiliary variables anew, where there are any."""
+    """{name: move}. `draw(key, p, data, hyper)` draws the auxiliary variables, if there are any."""
 
     def both(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
         for number, side in enumerate(ROWS):
@@ -93,10 +94,10 @@ class System:
         return {key: squared(self.x[key], own) + self.R[key] for key in self.R}
 
     def smoothing(self) -> Callable[[Tables], Tables]:
-        """An approximate inverse of the precision of L: that of its diagonal.
+        """An approximate inverse of the precision of L, from its diagonal.
 
-        Along the leading eigenvectors Q of X'X, where a group has them, it is that of w Q'X'XQ + R instead,
-        with w the mean weight of a row.
+        Along the leading eigenvectors Q of X'X, if a group has them, it is the inverse of w Q'X'XQ + R
+        instead, with w the mean weight of a row.
         """
         diagonal, w = self.diagonal(), self.weights().mean(0)
 
@@ -129,11 +130,11 @@ def squared(x: Any, rows: jax.Array) -> jax.Array:
 
 
 def conjugate_gradients(image: Any, smoothed: Any, right: Tables) -> Tables:
-    """The solution of image(L) = right, where `smoothed` is about the inverse of image.
+    """The solution of image(L) = right, where `smoothed` is approximately the inverse of image.
 
-    The loop ends when the square of the error, in units of the precision, is about eps of that of the
-    solution, which has at least one such unit for each of its numbers: of a draw, each number then lacks
-    about the fraction eps of its variance.
+    The loop ends when the squared error, in units of the precision, is about eps times that of the solution.
+    The solution has at least one such unit for each of its numbers, so each number of a draw lacks about the
+    fraction eps of its variance.
     """
 
     def dot(a: Tables, b: Tables) -> jax.Array:
@@ -179,7 +180,7 @@ def prior(p: Any, side: str) -> tuple[jax.Array, jax.Array, Tables]:
 def together(
     key: jax.Array, p: Any, data: Any, hyper: Any, side: str, target: jax.Array, weight: Any
 ) -> Any:
-    """B, C and their ridges with the rows integrated out; then rows and biases."""
+    """Draw B, C and their ridges with the rows integrated out; then rows and biases."""
     other, cells, mine = OTHER[side], data.cells, rows_of(data, side)
     code = cells.col if side == "user" else cells.row
     fixed = getattr(p, BIAS[other])
@@ -211,8 +212,8 @@ def swollen(
 ) -> tuple[Any, Tables]:
     """Metropolis steps L -> c L, ridge -> ridge / c^2 of each group, for factors and for biases.
 
-    With t = log c, q = L'(X'WX)L of the part that grows and l its product with what the other parts leave of
-    the right side, t has the density exp(c l - c^2 q / 2 - 2 a t - b ridge (c^-2 - 1)).
+    Let t = log c, q = L'(X'WX)L of the scaled part, and l its product with the right side minus the other
+    parts. Then t has the density exp(c l - c^2 q / 2 - 2 a t - b ridge (c^-2 - 1)).
     """
     goal, back = system.right(h), system.across(system.weighed(system.times(L)))
     for number, (k, site) in enumerate((k, s) for k in L for s in ("ridge", "ridge_bias")):
@@ -239,10 +240,10 @@ def swollen(
 
 # -- symmetries of the scores --------------------------------------------------------------------------
 def shift(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """Draw d exactly along v_j -> v_j + d, mu -> mu + d of one side, b_i -> b_i - u_i.d of the other; both
-    ways.
+    """Draw d exactly along v_j -> v_j + d, mu -> mu + d of one side, b_i -> b_i - u_i.d of the other, and the
+    same with the sides exchanged.
 
-    The scores stay as they are. Of the priors only those of mu and of the biases change, and d is normal.
+    The scores do not change. Only the priors of mu and of the biases change, and d is normal.
     """
     for number, side in enumerate(ROWS):
         other, rows = OTHER[side], getattr(p, ROWS[side])

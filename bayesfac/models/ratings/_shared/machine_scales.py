@@ -1,12 +1,12 @@
 """The priors of a factorization machine for a point fit, by empirical Bayes: see
 `core/laws/empirical_bayes.py`.
 
-Rows r_i = (b_i, u_i) have normal laws, and so have those of items, r_j = (c_j, v_j). The score is the
-product of (b_i, 1, u_i) and (1, c_j, v_j), so that one table of second moments of such rows serves a side:
-the row i sees sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is
-taken from the target. With features, links and means of rows are solved together (`machine_moves.System`).
-The prior is then set to its mode given the second moments; of the links, the inverse of the diagonal of
-their precision stands for the variance, which is a lower bound. The first sweeps draw the rows.
+The rows of users, r_i = (b_i, u_i), and of items, r_j = (c_j, v_j), have normal laws. The score is the
+product of (b_i, 1, u_i) and (1, c_j, v_j), so one table of second moments of such rows serves a side: row i
+needs sum_j w_ij E[v_j v_j'] in its free entries, and the product of its free entries and its 1 is subtracted
+from the target. With features, links and means of rows are solved together (`machine_moves.System`). The
+prior is then set to its mode given the second moments. The variance of the links is replaced by a lower
+bound, the inverse of the diagonal of their precision. The first sweeps draw the rows.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
 from bayesfac.models.ratings._shared.machine_moves import System, Tables, prior
 
 SWEEPS = 30
-FIRST = 2  # sweeps that keep the prior of the start
+FIRST = 2  # sweeps in which the prior of the start is kept
 
 Observe = Callable[[Any, jax.Array, jax.Array], tuple]
 
@@ -71,7 +71,7 @@ def estimated(
 
 
 def from_biases(p: Any, data: Any, hyper: Any) -> Any:
-    """The start with regularised biases, so that factors begin with what these leave."""
+    """The start with regularised biases, so that factors start from the residuals of these biases."""
     y = data.y - jnp.mean(data.y)
     unit = jnp.std(data.y) if p.level is None else 1.0
     b, c = biases(data.cells, y / unit)
@@ -79,7 +79,7 @@ def from_biases(p: Any, data: Any, hyper: Any) -> Any:
 
 
 def drawn(key: jax.Array, rows: Belief, at: jax.Array) -> Belief:
-    """Rows that are certain, at a draw of their free entries: see `core/laws/empirical_bayes.py`."""
+    """Rows without variance, at a draw of their free entries: see `core/laws/empirical_bayes.py`."""
     e = jax.random.normal(key, rows.cov.shape[:2], rows.mean.dtype)
     moved = jnp.einsum("nkl,nl->nk", jnp.linalg.cholesky(rows.cov), e)
     return Belief(rows.mean.at[:, at].add(moved), jnp.zeros_like(rows.cov))
@@ -103,7 +103,7 @@ def extended(side: str, bias: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def covariance(belief: Belief, side: str) -> jax.Array:
-    """Covariances of the extended rows: zero where a row is 1."""
+    """Covariances of the extended rows, with zeros for the entry that is 1."""
     at, _ = free(side, belief.mean.shape[1])
     n, K = belief.mean.shape
     return jnp.zeros((n, K, K), belief.mean.dtype).at[:, at[:, None], at].set(belief.cov)
@@ -120,7 +120,8 @@ def moments(user: Belief, item: Belief, cells: Any) -> tuple[jax.Array, jax.Arra
 def settled(
     p: Any, data: Any, side: str, target: jax.Array, weight: jax.Array, other: Belief
 ) -> tuple[Belief, Tables, Tables]:
-    """The law of the rows of a side given that of the other; links, and lower bounds of their variances."""
+    """The law of the rows of a side given that of the other, and links with lower bounds of their
+    variances."""
     mine, K = rows_of(data, side), other.mean.shape[1]
     at, one = free(side, K)
     second = square(other.mean) + covariance(other, machine.OTHER[side])
@@ -149,7 +150,7 @@ def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables
     p = p._replace(mu={**p.mu, side: mu})
     if side == "user" and p.level is not None:
         p = p._replace(level=machine.conditional_level(p, data, h).mean)
-    # the features' own degrees of freedom do not count: of many features few are known
+    # the features' own degrees of freedom are not counted: if features are many, few are determined
     spare, n = jnp.einsum("nkk->k", rows.cov), len(rows.mean)
     squares = jnp.sum(machine.lone_rows(p, data, side) ** 2, 0) + h.beta0 * mu**2 + spare[1:]
     tau = (h.tau_shape - 1 + n / 2) / (h.tau_rate + squares / 2)
@@ -168,7 +169,7 @@ def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables
 
 
 def ridge_of_doubt(data: Any, side: str, weight: jax.Array, other: Belief) -> jax.Array:
-    """The mean over cells of their row's sum_j w_ij var v_jf, which a point lacks as it takes v for
+    """The mean over cells of their row's sum_j w_ij var v_jf, which a point lacks because it treats v as
     certain."""
     mine = rows_of(data, side)
     count = jnp.diff(mine.ptr)

@@ -1,7 +1,7 @@
-"""What the margin factorizations share: summed losses, priors of factors and thresholds, generalised laws.
+"""Code that the margin factorizations share: summed losses, priors of factors and thresholds, and laws.
 
 J sums a margin loss over the observed cells. A law with density exp(-loss) does not sum to one over the
-levels, so the posterior that the law gives is a *generalised* one; `log_mass` is the log of that sum.
+levels, so its posterior is a *generalised* one; `log_mass` is the log of that sum.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,8 @@ total_ordinal.defvjp(_ordinal_forward, _ordinal_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def total_proximal(x: jax.Array, code: jax.Array, rows: Rows, n_levels: int) -> jax.Array:
-    """The proximal loss of all cells; the slope goes through the centres theta*, which are means of x."""
+    """The proximal loss of all cells; its gradient includes that of the centres theta*, which are means of
+    x."""
     return sparse.proximal_loss(x, code, rows, n_levels)[0]
 
 
@@ -70,18 +71,18 @@ total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 
 
 # -- the penalty where the user gave none ----------------------------------------------------------------
-HALF = 0.5  # of the edge of noise: about what held-out ratings choose
+HALF = 0.5  # default penalty in units of `edge`: about what held-out ratings choose
 
 
 def penalised(data: Any, hyper: Any) -> Any:
-    """Hyper with a penalty. `bf.fit` has chosen one by held-out ratings; where it has not, because there are
-    few, and for other callers, the penalty is half the edge of noise. Slopes of the losses at small factors
-    are such noise where they show nothing, and a penalty above their edge leaves no factors."""
+    """Hyper with a penalty. `bf.fit` chooses it by held-out ratings. If there are too few ratings, and for
+    other callers, it is half of `edge`: about the largest singular value of the gradient at small factors if
+    the data are noise. A penalty above this value leaves no factors."""
     return hyper if hyper.penalty is not None else hyper._replace(penalty=HALF * edge(data))
 
 
 def choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates of the penalty, from weak to strong."""
+    """Candidates for the penalty, from weak to strong."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
     return candidates(HALF * edge(data))
@@ -124,7 +125,7 @@ def sample_factors(
 
 
 def products(U: jax.Array, V: jax.Array, query: Query | Grid, penalty: float) -> tuple:
-    """As `core.math.products`: users and items without training data are draws from their prior."""
+    """As `core.math.products`; rows of users and items without training data are drawn from their prior."""
     K = U.shape[-1]
     prior = jnp.zeros(K, U.dtype), jnp.eye(K, dtype=U.dtype) / penalty
     return math.products(U, V, query, prior, prior)
@@ -137,7 +138,7 @@ def start_thresholds(n_levels: int, *shape: int) -> jax.Array:
 
 
 def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
-    """Sample the site theta, a row of thresholds; the prior is improper where `scale` is infinite."""
+    """Sample the site theta, a row of thresholds; the prior is improper if `scale` is infinite."""
     if np.isinf(scale):
         prior = dist.ImproperUniform(constraints.real_vector, (), (n_levels - 1,))
     else:
@@ -146,7 +147,7 @@ def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
 
 
 def drawn_thresholds(theta: jax.Array, query: Any, scale: float, point: jax.Array) -> jax.Array:
-    """The thresholds of every cell; those of a new user are a draw from the prior (flat: the centres)."""
+    """The thresholds of every cell; those of a new user are drawn from the prior (if flat: the centres)."""
     shift = jnp.zeros_like(point) if np.isinf(scale) else scale * point
     return thresholds_at(theta, query, jnp.asarray(centres(theta.shape[-1] + 1)) + shift)
 
@@ -172,8 +173,8 @@ def predicted(
 
 
 def threshold_energy(theta: jax.Array, scale: float, cells: Any = None) -> jax.Array | float:
-    """Minus the log prior of thresholds, without constants; with `cells`, of a table with a row for each of
-    their rows, which may be divided among devices."""
+    """Minus the log prior of thresholds, without constants. With `cells`, the table has a row for each row of
+    the cells, which may be divided among devices."""
     if np.isinf(scale):
         return 0.0
     centre = jnp.asarray(centres(theta.shape[-1] + 1), theta.dtype)
@@ -182,7 +183,7 @@ def threshold_energy(theta: jax.Array, scale: float, cells: Any = None) -> jax.A
 
 # -- laws of ratings: exp(-loss) ----------------------------------------------------------------------
 class Margins(dist.Distribution):
-    """The factor exp(-strength loss) of an ordinal loss; samples follow the factor, normalised."""
+    """The factor exp(-strength loss) of an ordinal loss; samples follow the normalised factor."""
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real
@@ -228,7 +229,7 @@ class Margins(dist.Distribution):
 class Product(dist.Distribution):
     """The product of several factors of the same rating.
 
-    `each` has a leading axis of factors; `weight` (same shape, or None for one) is how often each counts.
+    `each` has a leading axis of factors; `weight` (same shape, or None for one) is the weight of each.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -258,7 +259,7 @@ class Product(dist.Distribution):
 
 
 class Proximal(dist.Distribution):
-    """The factor exp(-proximal loss) of all ratings at once: a user's centres are means over the ratings."""
+    """The factor exp(-proximal loss) of all ratings together: a user's centres are means over the ratings."""
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.real_vector

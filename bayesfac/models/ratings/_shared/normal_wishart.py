@@ -1,7 +1,7 @@
 """Normal-Wishart priors of users and items, as in Bayesian matrix factorization.
 
 Each side has the laws of `core/laws/normal_wishart.py`. This file has the sites, the energy and the
-conditionals of both sides, and moves along the scales of U against V. `hyper` has `beta0` and `rate`.
+conditionals of both sides, and moves of the scale of U against V. `hyper` has `beta0` and `rate`.
 
 Features of users and items shift mu from row to row (`links.py`): rows u_i ~ N(mu + B'x_i, Lambda^-1).
 """
@@ -31,7 +31,7 @@ from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.margins import start_factors
 from bayesfac.models.ratings._shared.variational import NAMES as NAMES
 
-FRAMES = 4  # random frames in which `rescale` draws scales, in one sweep
+FRAMES = 4  # random rotations in which `rescale` draws scales, in one sweep
 
 
 def sample_normal_wishart(
@@ -63,7 +63,7 @@ def given_rows(side: str) -> dict[str, Any]:
 
 
 def around(p: Any, side: str, hyper: Any) -> tuple[jax.Array, jax.Array]:
-    """The rows of a side less their mean, and their precision."""
+    """The rows of a side minus their mean, and their precision."""
     rows, mu, precision = (getattr(p, name) for name in NAMES[side])
     return rows - mu, precision
 
@@ -92,7 +92,7 @@ def blocks(observed: Any) -> dict[str, Any]:
 
 
 def gauge(names: Any, floating: bool = False) -> tuple[Rotation, ...]:
-    """U and V turn together, and with them what describes their rows."""
+    """U and V rotate together, and with them their means and precisions."""
     axes = {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0} | {s: 1 for s in links.SITES[:2] if s in names}
     return (Rotation(("U", "V"), axes, ("Lambda_U", "Lambda_V"), floating=floating),)
 
@@ -134,8 +134,8 @@ def energy(p: Any, data: Any, hyper: Any) -> jax.Array:
 
 
 def new_rows(p: Any, query: Any) -> tuple:
-    """(mean, covariance) of the prior of a user, and of an item, without training data; means of labels with
-    features are the rows of a table, see `Query`."""
+    """(mean, covariance) of the prior of a user, and of an item, without training data. For labels with
+    features the means are the rows of a table, see `Query`."""
 
     def one(side: str) -> tuple:
         _, mu, precision = (getattr(p, name) for name in NAMES[side])
@@ -158,7 +158,8 @@ def lowest_scale(p: Any, h: Any) -> jax.Array:
 
 
 def stretch(p: Any, t: jax.Array) -> Any:
-    """Map u_k -> c_k u_k and v_k -> v_k / c_k with c = e^t, and their priors alike; u.v does not change."""
+    """Map u_k -> c_k u_k and v_k -> v_k / c_k with c = e^t, and their priors to match; u.v does not
+    change."""
     c, square = jnp.exp(t), jnp.exp(t[:, None] + t)
     p = p._replace(U=p.U * c, mu_U=p.mu_U * c, Lambda_U=p.Lambda_U / square)
     p = p._replace(V=p.V / c, mu_V=p.mu_V / c, Lambda_V=p.Lambda_V * square)
@@ -168,10 +169,10 @@ def stretch(p: Any, t: jax.Array) -> Any:
 def swell(key: jax.Array, p: Any, h: Any, size: int, rest: Any) -> tuple[jax.Array, Any]:
     """Metropolis steps along U -> c U, mu_U -> c mu_U, Lambda_U -> Lambda_U / c^2; return t = log c and p.
 
-    The caller scales its thresholds by c too: with blocks alone, thresholds and factors mix slowly. `rest(t)`
-    is the log density, with Jacobians, of all sites but the U side. The density of U, mu_U and B, with their
-    Jacobians, does not change; that of Lambda_U changes by
-    -K^2 t - rate tr Lambda_U (e^{-2t} - 1) / 2.
+    The caller multiplies its thresholds by c too, because with blocks alone thresholds and factors mix
+    slowly. `rest(t)` is the log density, with Jacobians, of all sites but the U side. The density of U, mu_U
+    and B, with their Jacobians, does not change; that of Lambda_U changes by -K^2 t - rate tr Lambda_U
+    (e^{-2t} - 1) / 2.
     """
     K, trace = p.U.shape[1], h.rate * jnp.trace(p.Lambda_U)
 
@@ -188,12 +189,12 @@ def swell(key: jax.Array, p: Any, h: Any, size: int, rest: Any) -> tuple[jax.Arr
 
 
 def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' in several random frames Q.
+    """Draw A exactly along U -> U A, V -> V A^-1, for A = Q diag(e^t) Q' with several random rotations Q.
 
-    The likelihood, the rows, the means and B keep their density, with Jacobians. With M = rate Q' Lambda_U Q
-    and N = rate Q' Lambda_V Q the two Wisharts leave the density exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) of
-    t_k (Liu & Sabatti 2000). A single fixed frame would scale the components but never shear them, and the
-    eigenvalues of Lambda_U would mix slowly.
+    With Jacobians, the density of the likelihood, the rows, the means and B does not change. With
+    M = rate Q' Lambda_U Q and N = rate Q' Lambda_V Q, the two Wishart priors give t_k the density
+    exp(-M_kk e^{-2t_k}/2 - N_kk e^{2t_k}/2) (Liu & Sabatti 2000). With a single fixed Q, components would be
+    scaled but never mixed, and the eigenvalues of Lambda_U would mix slowly.
     """
     K = p.U.shape[1]
 

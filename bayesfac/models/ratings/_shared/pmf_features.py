@@ -1,7 +1,7 @@
-"""What features say of the rows and of the biases of `pmf`: B, C and their common precision ridge.
+"""Links from features to the rows and biases of `pmf`: B, C and their common precision ridge.
 
-With the links of `links.py`, u_i ~ N(B'x_i, s_u^2 I) and b_i ~ N(C'x_i, s_b^2); items alike. Params has None
-in the place of B, C and ridge where there are no features.
+With the links of `links.py`, u_i ~ N(B'x_i, s_u^2 I) and b_i ~ N(C'x_i, s_b^2), and the same for items.
+Without features, B, C and ridge are None in Params.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from bayesfac.models.ratings._shared import links
 
 
 def bias_centre(p: Any, data: Any, side: str) -> jax.Array | float:
-    """What features say of the biases of a side."""
+    """The part of the biases of a side that the features explain."""
     return data.x[side].times(p.C[side])[:, 0] if links.linked(p, side) else 0.0
 
 
 def lone_bias(p: Any, data: Any, side: str) -> jax.Array:
-    """The biases of a side, less what features explain."""
+    """The biases of a side minus the part that the features explain."""
     bias = p.bias_user if side == "user" else p.bias_item
     return bias - bias_centre(p, data, side) if links.linked(p, side) else bias
 

@@ -1,4 +1,4 @@
-"""How many components of u_i.v_j stand above the noise: no symmetry changes the singular values of U V'."""
+"""How many components of u_i.v_j are above the noise, by the singular values of U V'."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ import numpy as np
 def above_noise(U: Any, V: Any, alpha: Any, by_user: np.ndarray, by_item: np.ndarray) -> int:
     """The number of singular values above the noise with precision alpha; `by_user`, `by_item` count ratings.
 
-    With r_i ratings of user i, c_j of item j and N in all, the table sqrt(N / (r_i c_j)) (y_ij - m) of the
-    observed cells has noise with the same variance 1/alpha in every row and column, if users and items meet
-    independently, about the mean sqrt(r_i c_j / N) u_i.v_j. Of n users and m items, a singular value of this
-    mean is below (n m)^1/4 / sqrt(alpha) if no singular value of the table can show it (the transition of
-    Baik, Ben Arous & Péché; for tables Benaych-Georges & Nadakuditi, J. Multivariate Analysis 2012). So
-    the limit has no setting.
+    With r_i ratings of user i, c_j of item j and N in all, take the table sqrt(N / (r_i c_j)) (y_ij - m) of
+    the observed cells. If users and items meet independently, its noise has the same variance 1/alpha in
+    every row and column, and its mean is sqrt(r_i c_j / N) u_i.v_j. For n users and m items, singular values
+    of this mean below (n m)^1/4 / sqrt(alpha) cannot be detected in the table (the transition of Baik, Ben
+    Arous & Péché; for tables Benaych-Georges & Nadakuditi, J. Multivariate Analysis 2012). So the limit has
+    no setting.
     """
     n, m = (np.count_nonzero(count) for count in (by_user, by_item))
     limit = np.sqrt(n * m) * by_user.sum() / np.float64(alpha)

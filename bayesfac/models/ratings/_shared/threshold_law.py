@@ -1,9 +1,10 @@
-"""The variational law of rows whose users have thresholds of their own, or of thresholds that all share.
+"""The variational law of rows for users with thresholds of their own, or with shared thresholds.
 
-The row of a user and the first threshold, (u_i, t_i), are one normal: a cell sees their difference only, and
-apart they would count the same doubt twice. Logarithms of gaps are points at their mode given all else (EM):
-the ELBO is a bound of the log evidence and of their prior density. Shared thresholds are points altogether.
-In q, `U` has the rows (u_i, t_i), `theta` the log gaps, `centre` the population's free coordinates.
+The row of a user and the first threshold, (u_i, t_i), have one joint normal law. A cell depends only on their
+difference, so separate laws would count the same uncertainty twice. Logarithms of gaps are points at their
+mode given all else (EM), and the ELBO is a bound of the log evidence plus their prior density. Shared
+thresholds are points. In q, `U` has the rows (u_i, t_i), `theta` the log gaps, and `centre` the population's
+free coordinates.
 """
 
 from collections.abc import Callable
@@ -22,9 +23,9 @@ rising = OrderedTransform()  # free coordinates -> thresholds
 
 
 class RowsWithThresholds(dist.Distribution):
-    """(u_i, t_i) normal, and the gaps above the first threshold t_i known.
+    """(u_i, t_i) is normal, and the gaps above the first threshold t_i are known.
 
-    A value is the row (u_i, theta_i). Its density counts theta in the free coordinates t_i and log gaps.
+    A value is the row (u_i, theta_i). Its density treats theta in the free coordinates t_i and log gaps.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -48,7 +49,7 @@ class RowsWithThresholds(dist.Distribution):
 
 
 def begin(U: jax.Array, centre: jax.Array, free: jax.Array) -> dict[str, Any]:
-    """The laws at a point; `free` are the users' coordinates, or `centre` where thresholds are shared."""
+    """The laws at a point; `free` are the users' coordinates, or `centre` if thresholds are shared."""
     if free.ndim == 1:
         return {"centre": {"point": free}}
     both = beliefs.certain(jnp.concatenate([U, free[:, :1]], 1))
@@ -58,7 +59,7 @@ def begin(U: jax.Array, centre: jax.Array, free: jax.Array) -> dict[str, Any]:
 
 # -- points ------------------------------------------------------------------------------------------------
 def points(q: Any) -> jax.Array:
-    """Log gaps of users; all free coordinates where thresholds are shared, in one row."""
+    """Log gaps of users; if thresholds are shared, all free coordinates in one row."""
     return q.centre["point"][None] if q.theta is None else q.theta["gaps"]
 
 
@@ -68,7 +69,7 @@ def with_points(q: Any, t: jax.Array) -> Any:
 
 
 def at(q: Any, t: jax.Array) -> Any:
-    """q with thresholds at these points in place of laws: the first at 0, as x is counted from there."""
+    """q with the thresholds at these points instead of laws; the first is 0, as x is relative to it."""
     if q.theta is None:
         return q._replace(centre=t[0])
     return q._replace(theta=rising(jnp.pad(t, ((0, 0), (1, 0)))))
@@ -80,7 +81,8 @@ def prior_of_points(q: Any, c: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.
 
 
 def climbed(t: jax.Array, most: jax.Array, density: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Rows of t after the best of three steps up their density: a gradient over `most`, its quarter, none."""
+    """Rows of t after the best of three steps that increase their density: gradient / most, a quarter,
+    none."""
     step = jax.grad(lambda t: jnp.sum(density(t)))(t) / most
     tries = t + jnp.array([0.0, 0.25, 1.0])[:, None, None] * step
     best = jnp.argmax(jax.lax.map(density, tries), 0)
@@ -104,7 +106,7 @@ def energy(q: Any, c: jax.Array, s: jax.Array) -> jax.Array:
 
 
 def prior(q: Any, side: str, data: Any, hyper: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of rows; those of users have the first threshold too."""
+    """The prior of the rows; those of users include the first threshold."""
     precision, shift = bound.wishart_prior(q, side, data, hyper)
     if side == "item" or q.theta is None:
         return precision, shift
@@ -124,7 +126,7 @@ def settle(q: Any, c: jax.Array, s: jax.Array) -> Any:
 
 
 def laws(q: Any) -> dict[str, dist.Distribution]:
-    """The laws of all sites; that of `U` is of `theta` too."""
+    """The laws of all sites; the law of `U` includes `theta`."""
     found = bound.wishart_laws(q)
     if q.theta is None:
         return found | {"centre": dist.Delta(q.centre["point"], event_dim=1)}

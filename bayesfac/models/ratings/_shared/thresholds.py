@@ -1,10 +1,10 @@
-"""Thresholds of ordinal scales, shared by all users or for each user, beside any score x of a rating.
+"""Thresholds of ordinal scales, shared or separate for each user, for any score x of a rating.
 
     P(y_ij <= r) = F(theta_ir - x_ij),   F the normal or the logistic distribution function
 
 t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about `centre`
 with standard deviations (scale_shift, scale_gap, ...), and `centre` is normal about thresholds one apart.
-Params has `centre` and `theta`, which is None where thresholds are shared; `hyper` has link, thresholds,
+Params has `centre` and `theta`, which is None if thresholds are shared. `hyper` has link, thresholds,
 levels, scale_shift and scale_gap.
 """
 
@@ -30,7 +30,7 @@ DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
 
 
 def stepped(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
-    """Thresholds a step towards the mode of their free coordinates given x; `centre` at its mode."""
+    """Move thresholds a step towards the mode of their free coordinates given x, and `centre` to its mode."""
     t = p.centre[None] if p.theta is None else rising.inv(p.theta)
 
     def density(t: jax.Array) -> jax.Array:
@@ -45,9 +45,9 @@ def stepped(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
 
 
 def bend(t: jax.Array, p: Any, data: Ratings, hyper: Any) -> jax.Array:
-    """A bound on how much the log density of each row's free coordinates t bends, (rows, R - 1).
+    """A bound on the second derivative of the log density of each row's free coordinates, (rows, R - 1).
 
-    The first coordinate shifts all thresholds; the logarithm of a gap shifts all above it by the gap.
+    The first coordinate moves all thresholds; the logarithm of a gap moves all thresholds above the gap.
     """
     shared, R = p.theta is None, len(hyper.levels)
     above = (codes(data)[:, None] >= jnp.arange(R - 1)).astype(data.y.dtype)
@@ -116,7 +116,7 @@ def moved(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> An
 
 
 def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
-    """All thresholds times e^t, and the log Jacobian; of the free coordinates, the logarithms grow by t."""
+    """Multiply all thresholds by e^t; also return the log Jacobian. The logarithms of gaps grow by t."""
     first = jnp.arange(len(p.centre)) == 0
     centre = jnp.where(first, jnp.exp(t) * p.centre, p.centre + t)
     if p.theta is None:
@@ -125,7 +125,7 @@ def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def bending(hyper: Any) -> float:
-    """The log probability of a level bends by this at most in x."""
+    """A bound on the second derivative, in x, of the log probability of a level."""
     if hyper.link == "probit":
         return 1.0
     return 0.25 if len(hyper.levels) == 2 else 0.5
@@ -136,31 +136,31 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     coordinates."""
     cost = energy(p, hyper) - total(log_likelihood(p, x, data, hyper), data.cells)
     if p.theta is None or p.theta.shape[1] == 1:
-        return cost  # a single threshold has no gaps
+        return cost  # with a single threshold there are no gaps
     return cost + jnp.sum(rising.inv(p.theta)[:, 1:])
 
 
 # -- the start -------------------------------------------------------------------------------------------
 def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
-    """`centre` at the normal quantiles of the levels' shares, and `theta` there for every user."""
+    """Set `centre` to the normal quantiles of the levels' shares, and `theta` to the same for every user."""
     centre = cuts.begin(codes(data), len(hyper.levels))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     return {"centre": centre, "theta": theta}
 
 
 def own(p: Any) -> dict[str, jax.Array]:
-    """The sites here."""
+    """The sites of this module."""
     return {site: value for site in DIMS if (value := getattr(p, site)) is not None}
 
 
 def observer(p: Any, data: Ratings, hyper: Any) -> Any:
     """`observe(own, x, variance)` of empirical Bayes, with the weight w of every cell.
 
-    With w = `bending` and the target x + slope/w the normal would be a bound. But only cells far on the wrong
-    side bend by so much, and under the bound factors vanish that the ratings show. So w is the usual bend: of
-    two levels at 0, of many levels the Fisher information of the link's noise. It is more than half of the
-    largest bend, so that the sweeps settle. Free coordinates of thresholds take a preconditioned step in
-    every sweep.
+    With w = `bending` and the target x + slope/w, the normal would be a bound. But only cells far on the
+    wrong side have so large a second derivative, and with the bound factors vanish although the ratings show
+    them. So w is the usual second derivative: for two levels that at 0, for many levels the Fisher
+    information of the link's noise. It is more than half of the largest one, so the sweeps converge. In every
+    sweep the free coordinates of thresholds take a preconditioned step.
     """
     two, probit = len(hyper.levels) == 2, hyper.link == "probit"
     usual = (2 / jnp.pi if two else 1.0) if probit else (1 / 4 if two else 1 / 3)
@@ -199,7 +199,7 @@ def sample(x: jax.Array, data: Ratings, hyper: Any) -> None:
 
 def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple], K: int) -> Levels:
     """The levels at `x(cells)`, which is what `products` returns, for rows of K numbers; the choice is the
-    median. New users, their thresholds and new items are prior draws."""
+    median. Parameters of new users (with thresholds) and of new items are drawn from their priors."""
     sd = population(hyper)[1]
 
     def law(cells: Query | Grid) -> tuple:
@@ -219,7 +219,7 @@ def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple]
 
 
 def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Between:
-    """The latent normal of each rating about its score, between its thresholds."""
+    """The latent normal of each rating about its score, restricted to lie between its thresholds."""
     if hyper.link != "probit":
         raise BayesfacError(
             f"{name} has Gibbs for link='probit' only: use NUTS for link='logistic'"

@@ -1,16 +1,16 @@
 """Variational laws of bilinear models: coordinate ascent with a full covariance for each row.
 
-Every site has a law of its own, q = prod q(site), and every row of U and V a normal with a full K x K
-covariance S (Lim & Teh, KDD Cup 2007). The best law of a row given all others is its conditional with
-expectations in place of values, E[v v'] = m m' + S:
+Every site has a distribution of its own, q = prod q(site). Every row of U and V is normal with a full K x K
+covariance S (Lim & Teh, KDD Cup 2007). The best law of a row given all others is its conditional, with
+expectations instead of values, E[v v'] = m m' + S:
 
     S_i^-1 = E Lambda + sum_j w_ij (m_j m_j' + S_j),   m_i = S_i (E[Lambda mu] + sum_j w_ij t_ij m_j)
 
-Where users have levels t_i too, a row of U is (u_i, t_i) with one covariance, and a cell sees u.v - t: the
-row (v_j, -1) stands in the place of v_j. Apart, u_i and t_i would count the same doubt twice.
+If users have levels t_i too, a row of U is (u_i, t_i) with one covariance. A cell depends on u.v - t, so the
+row (v_j, -1) replaces v_j. With separate laws for u_i and t_i, the same uncertainty would count twice.
 
-A site of q is a belief of `core/laws/beliefs.py`. Memory: one n x K x K table for each side, and copies of
-it only inside a sweep.
+The distribution of a site in q is a `Belief` (`core/laws/beliefs.py`). Memory: one n x K x K table for each
+side, and copies of it only inside a sweep.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ NAMES = {"user": ("U", "mu_U", "Lambda_U"), "item": ("V", "mu_V", "Lambda_V")}  
 
 # -- rows --------------------------------------------------------------------------------------------------
 def facing(U: Belief, V: Belief) -> Belief:
-    """V as the rows of U see it: with -1 at the end where these have a level."""
+    """V as it enters the products with rows of U: with -1 at the end if these have a level."""
     if U["mean"].shape[1] == V["mean"].shape[1]:
         return V
     mean = jnp.concatenate([V["mean"], jnp.full_like(V["mean"][:, :1], -1)], 1)
@@ -63,7 +63,7 @@ def rows(
 ) -> Belief:
     """The rows' normals given the other side; `weight` is one number, or one for each cell.
 
-    Rows of the other side that are longer by one have a level: it is observed too.
+    If rows of the other side are longer by one, they have a level, which is observed too.
     """
     K, L = precision.shape[0], other["mean"].shape[1]
     weight = jnp.broadcast_to(jnp.asarray(weight, target.dtype), target.shape)
@@ -92,7 +92,8 @@ def wishart_begin(p: Any, data: Any, h: Any) -> dict[str, Any]:
 
 
 def without_features(q: Any, side: str, data: Any) -> tuple[Belief, Any]:
-    """The rows of a side without levels, less what features explain; what B adds to the rate of Lambda."""
+    """The rows of a side without levels, minus the part that features explain; the term of B in Lambda's
+    rate."""
     name, mean, _ = NAMES[side]
     own = beliefs.front(getattr(q, name), len(getattr(q, mean)["mean"]))
     if not linked(q, side):
@@ -167,16 +168,16 @@ def record(
     fitted: Callable[..., jax.Array] | None = None,
     **more: Any,
 ) -> Variational:
-    """The record of a method whose data see u.v as a Gaussian, given the rest.
+    """The record of a method whose data are Gaussian observations of u.v, given the other sites.
 
     begin(p, data, hyper)                       the laws of all sites, without variance
-    observed(q, x, variance, data, hyper)       q with the method's own sites anew; target, weight of cells
+    observed(q, x, variance, data, hyper)       q with the method's own sites updated; target, weight of cells
     expected(q, x, variance, data, hyper)       minus the expected objective, or a lower bound of it
     laws(q)                                     {site: Distribution}
     prior(q, side, data, hyper)                 precision of the rows, and precision times mean
-    settle(q, data, hyper)                      the laws of the prior's sites anew
-    fitted(q, x, variance, data, hyper)         the expected log likelihood, whose curvature widens rows where
-                                                `expected` has a bound that bends more
+    settle(q, data, hyper)                      the laws of the prior's sites, updated
+    fitted(q, x, variance, data, hyper)         the expected log likelihood; its curvature widens rows if
+                                                `expected` is a bound with a larger curvature
 
     x and variance are those of u.v at the cells; `more` are other fields of the record.
     """
@@ -204,7 +205,7 @@ def record(
 
         blocks, factor = respond(key, q.U, q.V, data.cells, of_cells, exact)
         wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
-        # the blocks themselves may be wider than the law, where auxiliary variables are in doubt
+        # the blocks themselves may be wider than the law if auxiliary variables are uncertain
         grown = [deviations(S) / deviations(getattr(q, s)["cov"]) for s, S in blocks.items()]
         return q._replace(**wide), factor * jnp.mean(jnp.concatenate([x.ravel() for x in grown]))
 
@@ -212,7 +213,7 @@ def record(
 
 
 # -- linear response -----------------------------------------------------------------------------------------
-CELLS = 5000  # whose predictions a probe sums
+CELLS = 5000  # number of cells whose predictions a probe sums
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -220,10 +221,11 @@ Pair = tuple[jax.Array, jax.Array]
 def respond(
     key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Covariances {"U", "V"} of rows given all other rows, and the factor that predictions lack beside them.
+    """Covariances {"U", "V"} of rows given all other rows, and the factor by which sds of predictions are
+    small.
 
-    The predictions are products of a random user and a random item, both by number of ratings, with random
-    signs, each over its sd.
+    The predictions are products of a random user and a random item, both drawn by their number of ratings,
+    with random signs, each divided by its sd.
     """
     times, P = bend(U, V, cells, of_cells, exact)
     S = tuple(map(inverse, P))
@@ -248,7 +250,7 @@ def respond(
 
 
 def deviations(cov: jax.Array) -> jax.Array:
-    """The standard deviations of all numbers of rows with these covariances."""
+    """The standard deviations of all entries of rows with these covariances."""
     return jnp.sqrt(jnp.einsum("nkk->nk", cov))
 
 
@@ -258,14 +260,14 @@ def bend(
     """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows; and the blocks of
     H for each row.
 
-    With the slope l', the weight w of a cell, and its curvature c = -l'', where q is at its best,
+    With the gradient l' of a cell, its weight w, and its curvature c = -l'', if q is at its best,
 
         H_ii = S_i^-1 + sum_j (c_ij - w_ij) (m_j m_j' + S_j)
         (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
 
-    `of_cells(x, variance)` is the ELBO as a sum over cells, and c that of `exact`. How the slope changes with
-    the variance of a cell is left out: nothing with Gaussian ratings. Blocks differ from S^-1 where auxiliary
-    variables, which S takes as given, are in doubt.
+    `of_cells(x, variance)` is the ELBO as a sum over cells, and c belongs to `exact`. The change of the
+    gradient with the variance of a cell is ignored; it is zero for Gaussian ratings. Blocks differ from S^-1
+    if auxiliary variables, which S treats as given, are uncertain.
     """
     x, variance = moments(U, V, cells)
     slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
@@ -281,7 +283,7 @@ def bend(
     Q = block(V, cells.by_col, beliefs.front(U, K))
 
     def times(d: Pair) -> Pair:
-        aside = jnp.pad(d[1], ((0, 0), (0, v.shape[1] - K)))  # the level's -1 stays
+        aside = jnp.pad(d[1], ((0, 0), (0, v.shape[1] - K)))  # the level's -1 is constant
         left, right = inner(d[0], v, cells), inner(u, aside, cells)
         by_user = sparse.spread(cells.by_row, curved * right, v)
         by_user -= sparse.spread(cells.by_row, slope, aside)
