@@ -39,7 +39,9 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     if not what:
         return []
     strong = [f"take {how} {name}, " for name, how in WEAKER.items() if getattr(hyper, name, None)]
-    advice = f"{''.join(strong)}start from other values (init=, seed=), or sample with Gibbs or NUTS"
+    advice = (
+        f"{''.join(strong)}start from other values (init=, seed=), or sample with Gibbs or NUTS"
+    )
     return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
 
 

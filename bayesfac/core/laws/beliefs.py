@@ -33,13 +33,13 @@ def second(belief: Belief) -> jax.Array:
 
 def half(table: jax.Array) -> jax.Array:
     """The lower triangles of symmetric matrices, one row for each."""
-    # indices by NumPy: those of JAX would be computed by every program, and take it long to compile
+    # indices by NumPy: those of JAX would be computed in every program, and take long to compile
     return table[..., *np.tril_indices(table.shape[-1])]
 
 
 def doubled(table: jax.Array) -> jax.Array:
-    """The lower triangles, with entries below the diagonal twice: their products with `half` of another
-    table sum to the sum of the products of both tables."""
+    """The lower triangles with entries below the diagonal doubled. The sum of their products with `half` of
+    another table is the sum of the products of all entries of both tables."""
     i, j = np.tril_indices(table.shape[-1])
     return table[..., i, j] * np.where(i == j, 1, 2).astype(table.dtype)
 
@@ -53,7 +53,7 @@ def whole(half: jax.Array, K: int) -> jax.Array:
 
 
 def inverse(P: jax.Array) -> jax.Array:
-    """The inverse of positive definite matrices, symmetric to the last digit."""
+    """The inverse of positive definite matrices, made exactly symmetric."""
     L = jnp.linalg.cholesky(P)
     eye = jnp.broadcast_to(jnp.eye(P.shape[-1], dtype=P.dtype), P.shape)
     root = jax.lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
@@ -104,8 +104,8 @@ def expected_logdet(belief: Belief) -> jax.Array:
     return halves + K * jnp.log(2.0) - jnp.linalg.slogdet(belief["rate"])[1]
 
 
-# Where rows have features, `own` is their law less X E[B], `links` what B adds to the rate of Lambda, and
-# `extra` the number of rows of B.
+# If rows have features, `own` is their law minus X E[B], `links` is what B adds to the rate of Lambda, and
+# `extra` is the number of rows of B.
 def wishart_rate(own: Belief, mu: Belief, h: Any, links: Any = 0.0) -> jax.Array:
     """The expected rate of Lambda given rows and mu: see `normal_wishart_precision`."""
     n, K = own["mean"].shape

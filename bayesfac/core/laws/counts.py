@@ -1,4 +1,4 @@
-"""Distributions of whole tables of counts, whose zeros are not listed, and of Poisson factors."""
+"""Distributions of whole tables of counts, in which zeros are not listed, and of Poisson factors."""
 
 from typing import Any, NamedTuple
 
@@ -13,13 +13,13 @@ from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.math import inner, normals, safe_log, uniforms
 
-ROUNDS = 200  # of proposals for gamma numbers: each round accepts more than nine in ten
+ROUNDS = 200  # largest number of rounds of proposals; each accepts more than nine in ten
 
 
 class LogGamma(dist.Distribution):
     """The logarithm of a Gamma(shape, rate) number: real, with its mode at log(shape / rate) for any shape.
 
-    A Gamma number of small shape is often too small for a float; its logarithm never is.
+    A Gamma number of small shape is often too small for a float, but its logarithm is not.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -54,11 +54,11 @@ class LogGamma(dist.Distribution):
 
 
 def log_gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
-    """Logarithms of Gamma(shape, 1) numbers, all at once (Marsaglia & Tsang 2000).
+    """Logarithms of Gamma(shape, 1) numbers, drawn all at once (Marsaglia & Tsang 2000).
 
     With d = shape + 2/3, c = 1 / sqrt(9 d) and v = (1 + c x)^3 for a normal x, d v is a Gamma(shape + 1)
-    number if log u < x^2/2 + d (1 - v + log v). Times u^(1/shape) it is one of the shape. JAX's own numbers
-    are drawn one after another on a CPU, which takes longer than all else in a sweep.
+    number if log u < x^2/2 + d (1 - v + log v). Multiplied by u^(1/shape), it is a Gamma(shape) number. JAX
+    draws such numbers one after another on a CPU, which takes longer than the rest of a sweep.
     """
     d = shape + 2 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -111,17 +111,17 @@ class PoissonTable(CellwiseLaw):
 
 
 class Sums(NamedTuple):
-    """How many counts each component has, by row and by column."""
+    """The number of counts of each component, by row and by column."""
 
     by_row: jax.Array
     by_col: jax.Array
 
 
 class Splitting(dist.Distribution):
-    """Every count of a table divided among components, multinomial with shares a_ik g_jk / (a_i . g_j).
+    """Every count of a table is divided among components, multinomial with shares a_ik g_jk / (a_i . g_j).
 
-    A value holds the `Sums` of the parts. `log_prob` lacks a number that depends on the value alone: in how
-    many ways the counts can be divided into such sums.
+    A value holds the `Sums` of the parts. `log_prob` omits a term that depends on the value alone: the number
+    of ways to divide the counts into such sums.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -163,7 +163,7 @@ class UnsurePoisson(dist.Distribution):
 
     @property
     def _size(self) -> jax.Array:
-        """The shape of the Gamma law of the rate; 1 where the rate is known."""
+        """The shape of the Gamma law of the rate; 1 if the rate is known."""
         unsure = self.spread > 0
         return jnp.where(unsure, self.rate**2 / jnp.where(unsure, self.spread, 1), 1)
 
@@ -216,7 +216,7 @@ class WeightedTable(CellwiseLaw):
         return 0.5 * (constant - self.precision * error)
 
     def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
-        """The terms of single cells in `log_prob`, as if each had the weight of a cell that is not listed."""
+        """The terms of single cells in `log_prob`, each with the weight of a cell that is not listed."""
         mean = inner(self.U, self.V, query)
         return dist.Normal(mean, self.precision**-0.5).log_prob(value)
 
@@ -230,6 +230,6 @@ class WeightedTable(CellwiseLaw):
 def weighted_error(
     cells: Cells, y: jax.Array, weight: jax.Array, U: jax.Array, V: jax.Array
 ) -> jax.Array:
-    """sum_ij c_ij (y_ij - u_i . v_j)^2 over all cells; where a cell is not listed, c = 1 and y = 0."""
+    """sum_ij c_ij (y_ij - u_i . v_j)^2 over all cells; cells that are not listed have c = 1 and y = 0."""
     x = inner(U, V, cells)
     return jnp.sum(weight * (y - x) ** 2 - x**2) + jnp.sum((U.T @ U) * (V.T @ V))

@@ -56,13 +56,14 @@ def _density(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
 
 
 def touching(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
-    """The centre of the parabola of curvature 1 that touches the log probability at x, from below: this bends
-    by at most 1."""
+    """The centre of the parabola of curvature 1 that touches the log probability at x and lies below it; the
+    second derivative of the log probability is at least -1."""
     return x + jax.grad(lambda x: jnp.sum(log_levels(t, x, code)))(x)
 
 
 def observed(code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
-    """`observe` of empirical Bayes: t anew, a bound of the expected log density, minus log probabilities."""
+    """`observe` of empirical Bayes: t updated, a bound of the expected log density, minus log
+    probabilities."""
     fit = _density(t, x, code) - 0.5 * jnp.sum(variance)
     t = lowered(t, x, code)
     return Seen(t, touching(t, x, code), jnp.ones_like(x), fit, -log_levels(t, x, code))
@@ -83,7 +84,7 @@ def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.A
 def lowered(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
     """A Newton step of t towards its mode given x, halved until the density does not fall.
 
-    The matrix is the Hessian with its eigenvalues made positive, so that the step rises.
+    The eigenvalues of the Hessian are made positive, so that the step increases the density.
     """
     value, slope = jax.value_and_grad(_density)(t, x, code)
     bend, Q = jnp.linalg.eigh(-jax.hessian(_density)(t, x, code))

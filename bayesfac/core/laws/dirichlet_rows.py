@@ -23,14 +23,14 @@ from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Variational, flattened
 
-PROBED = 5000  # cells whose probabilities a probe sums
+PROBED = 5000  # number of cells whose probabilities a probe sums
 
 
 def record(
     seen: Callable[[Any, Any], tuple[jax.Array, jax.Array]],
     log_prior: Callable[[Any, Any], jax.Array],
 ) -> Variational:
-    """The record of a method all of whose sites are Dirichlet rows.
+    """The record of a method in which all sites are Dirichlet rows.
 
     seen(p, data)            the probabilities P_c of the cells at these tables, and their weights n_c
     log_prior(logs, hyper)   the log density of tables with these logarithms, up to a constant; `flat` is that
@@ -84,7 +84,7 @@ def typical(belief: beliefs.Belief) -> jax.Array:
 
 
 class DirichletRows(dist.Dirichlet):
-    """Dirichlet rows that are drawn as Gibbs draws them, in a twentieth of the time that JAX takes."""
+    """Dirichlet rows that are drawn in the same way as in Gibbs, twenty times as fast as by JAX."""
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         rows = self.concentration.reshape(-1, self.event_shape[0])
@@ -98,10 +98,10 @@ def laws(q: Any) -> dict[str, dist.Distribution]:
 
 
 def flatter(belief: beliefs.Belief, factor: jax.Array) -> beliefs.Belief:
-    """Rows of the same means, whose standard deviations are `factor` times as large.
+    """Rows with the same means, and standard deviations `factor` times as large.
 
-    Shares lie between 0 and 1, so that a row of few counts cannot be much wider: its concentrations sum to
-    at least 1. A sum below zero is no law, and near zero the gamma numbers behind a draw underflow.
+    Shares lie between 0 and 1, so a row with few counts cannot be much wider: its concentrations sum to at
+    least 1. A negative sum is no distribution, and near zero the gamma numbers behind a draw underflow.
     """
     total = jnp.sum(belief["conc"], -1, keepdims=True)
     wide = jnp.maximum((total + 1) / factor**2 - 1, jnp.minimum(total, 1))
@@ -113,8 +113,8 @@ def respond(
 ) -> jax.Array:
     """The factor of sds by linear response, for the logarithms of the cells' probabilities.
 
-    The moments are m = E log A. A row has the covariance V = diag psi'(conc) - psi'(sum conc) under q; that
-    of all rows together is (V^-1 - the second derivatives of sum n log P + log prior in m)^-1.
+    The moments are m = E log A. Under q, a row has the covariance V = diag psi'(conc) - psi'(sum conc). All
+    rows together have (V^-1 - the second derivatives of sum n log P + log prior in m)^-1.
     """
     logs = each(q, beliefs.expected_log)
 
@@ -123,7 +123,7 @@ def respond(
         return jnp.sum(weight * safe_log(P)) + log_prior(logs)
 
     def uncertain(d: Any) -> Any:
-        """d without rows that have one share, which is 1."""
+        """d without rows of a single share, which is 1."""
         return jax.tree.map(lambda x: x if x.shape[-1] > 1 else jnp.zeros_like(x), d)
 
     def times(d: Any) -> Any:

@@ -17,7 +17,8 @@ class NormalRows(dist.Distribution):
     """Independent normal rows, as a function of standard normal noise."""
 
     def draws(self, noise: jax.Array | None) -> jax.Array:
-        """Rows for noise of the rows' shape, (n, K); for (n, S, K) S draws of each row; None: the mean."""
+        """Rows for noise of the rows' shape (n, K); for noise (n, S, K), S draws of each row; None: the
+        mean."""
         raise NotImplementedError
 
     @property
@@ -29,7 +30,7 @@ class NormalRows(dist.Distribution):
         return jax.vmap(self.draws)(noise) if sample_shape else self.draws(noise)
 
     def beyond(self, key: jax.Array, old: jax.Array, over: float) -> jax.Array:
-        """m - over (old - m) + sqrt(1 - over^2) e, which leaves the law invariant."""
+        """m - over (old - m) + sqrt(1 - over^2) e, a move that has this law as its invariant law."""
         z = normals(key, self.event_shape, self.dtype)
         mean, new = jnp.moveaxis(self.draws(jnp.stack([jnp.zeros_like(z), z], 1)), 1, 0)
         return mean - over * (old - mean) + (1 - over**2) ** 0.5 * (new - mean)
@@ -37,8 +38,8 @@ class NormalRows(dist.Distribution):
     def balanced(self, key: jax.Array, pairs: int) -> jax.Array:
         """2 x `pairs` draws of all rows, (2 pairs, n, K), whose mean is the mean of the law.
 
-        They come in pairs, m + e and m - e, and the noise behind the pairs of one row is orthogonal, as far
-        as a row has so many directions: together they show the covariance better than independent draws.
+        They are pairs, m + e and m - e. For one row, the noise of different pairs is orthogonal, as far as
+        the row has enough dimensions. So the draws show the covariance better than independent draws.
         """
         found: list[jax.Array] = []
         n, K = self.event_shape
@@ -57,8 +58,9 @@ class GaussianRows(NormalRows):
         x_i ~ N(P_i^-1 b_i, P_i^-1),   P_i = L + sum_j w_ij v_j v_j',   b_i = s + sum_j w_ij t_ij v_j.
 
     `weight` is one number, or one per cell. The object stores the data, not n matrices P_i: `mean` is one
-    ridge sweep (ALS) and `sample` the same sweep with noise (Gibbs). Only `log_prob`, for tests, builds P_i.
-    With a `centre` (n x K), x_i - centre_i has this law, and the caller took centre_i . v_j from the targets.
+    ridge sweep (ALS), and `sample` is the same sweep with noise (Gibbs). Only `log_prob`, for tests, builds
+    P_i. With a `centre` (n x K), x_i - centre_i has this law, and the caller has subtracted centre_i . v_j
+    from targets.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -98,7 +100,7 @@ class GaussianRows(NormalRows):
         return self._shared(self.rows, normals_of_rows(key, self.rows.own, K, self.dtype))
 
     def _shared(self, rows: Share, noise: jax.Array | None) -> jax.Array:
-        """All rows, from noise for the own ones."""
+        """All rows, from noise for the rows of this process."""
         mine = sparse.solve_rows(rows.mine, *self._system[1:], noise)
         return self._around(rows.gathered(mine))
 
@@ -138,15 +140,15 @@ class InverseGaussian(dist.Distribution):
         return -0.5 * (jnp.log(2 * jnp.pi) + 3 * jnp.log(value) + distance)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Sample as Michael, Schucany & Haas 1976, with the smaller root written so that nothing cancels.
+        """Sample as Michael, Schucany & Haas 1976, with the smaller root in a form without cancellation.
 
-        g serves as a precision, and a huge one would leave a Cholesky factor no correct digits. Samples are
-        therefore cut at eps^-0.6 (1e4 in float32).
+        g is used as a precision, and a very large one would leave a Cholesky factor without correct digits.
+        So samples are cut at eps^-0.6 (1e4 in float32).
         """
         normal, uniform = jax.random.split(key)
         shape, dtype = (*sample_shape, *self.batch_shape), self.loc.dtype
         b = self.loc * normals(normal, shape, dtype) ** 2 / 2
-        ratio = 1 / (1 + b + jnp.sqrt(b * (b + 2)))  # the smaller root over the mean
+        ratio = 1 / (1 + b + jnp.sqrt(b * (b + 2)))  # the smaller root divided by the mean
         small = uniforms(uniform, shape, dtype) * (1 + ratio) <= 1
         g = self.loc * jnp.where(small, ratio, 1 / ratio)
         return jnp.minimum(g, jnp.finfo(dtype).eps ** -0.6)

@@ -1,27 +1,28 @@
 """Scales of the Normal-Wishart priors of factors for a point fit, by empirical Bayes.
 
-A joint mode over factors and scales is a poor point: the density is high where factors are small and Lambda
-is large, and on sparse data the factors vanish. Here every row has a normal q(u_i) = N(mean, cov), as in
-mean-field variational Bayes (Lim & Teh, KDD Cup 2007), and mu and Lambda are set to the modes given the
-second moments of the rows, which count the uncertainty. With weights w_ij and targets t_ij of the cells:
+A joint mode over factors and scales is a poor estimate: the density is high where factors are small and
+Lambda is large, and on sparse data the factors vanish. Here every row has a normal distribution q(u_i) =
+N(mean, cov), as in mean-field variational Bayes (Lim & Teh, KDD Cup 2007). mu and Lambda are set to their
+modes given the second moments of the rows, which include the uncertainty. With weights w_ij and targets t_ij
+of the cells:
 
     cov_i^-1 = Lambda_U + sum_j w_ij (v_j v_j' + cov_j)
     mean_i = cov_i (Lambda_U (mu_U + B'x_i) + sum_j w_ij t_ij v_j)
 
-In a tensor v_j is the product of a row of each other mode, and v_j v_j' + cov_j that of their second moments.
-Of several matrices that share factors, the cells of a row are those of all its matrices, one after the other.
-Where rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode given
-the second moment of B; the uncertainty of B adds F Lambda^-1 to the moments from which Lambda comes.
+In a tensor, v_j is the product of a row of each other mode, and v_j v_j' + cov_j is the product of their
+second moments. If several matrices share factors, the cells of a row are those of all its matrices, one after
+the other. If rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode
+given the second moment of B. The uncertainty of B adds F Lambda^-1 to the moments that determine Lambda.
 
-The sweeps begin at several points. What ends with the largest lower bound of the evidence is taken, unless
-it predicts cells that were left out worse than another end. From random factors the first sweeps draw the
-rows from their normals, as Gibbs does: at random factors, which explain nothing, the means of the rows are
-near zero, and sweeps over means stay there for long.
+The sweeps start at several points. The end with the largest lower bound of the evidence is used, unless it
+predicts left-out cells worse than another end. From random factors, the first sweeps draw the rows from their
+normal distributions, as Gibbs does. The reason is that random factors explain nothing, so the means of the
+rows are near zero, and sweeps over means would stay there for long.
 
-A point fit then holds mu and Lambda. As it takes factors for certain, it lacks the ridge sum_j w_ij cov_j
-that their uncertainty adds: `estimated` adds the mean of this ridge over the cells to Lambda. Where few rows
-have most of the cells this mean is far too much for the others. So a smaller share of it is added if the
-cells that were left out are predicted better with it.
+A point fit then keeps mu and Lambda fixed. As it treats factors as certain, it lacks the ridge sum_j w_ij
+cov_j of their uncertainty. So `estimated` adds the mean of this ridge over the cells to Lambda. If a few rows
+have most of the cells, this mean is far too large for the other rows. So a smaller share of it is added if
+this predicts the left-out cells better.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,13 +41,13 @@ from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
-TRIAL = 10  # sweeps of a point that is judged
-AWAY = 0.1  # of the cells are left out, to judge the points
-PARTS = (1.0, 0.3, 0.03)  # of the ridge that points lack: those that are tried
-DRAWS = 60  # sweeps with draws of the rows, before the others, from a random start
-SHARE = 0.8  # of a cell's own weight in its prediction, at most
-FAINT = 1e-3  # of the targets' variance: products that vary less are a collapse, which is no point
-RIDGE = 5.0  # cells: the weight of the prior of a bias
+TRIAL = 10  # sweeps of a start before it is judged
+AWAY = 0.1  # share of the cells that are left out to judge the starts
+PARTS = (1.0, 0.3, 0.03)  # shares of the ridge that points lack: those that are tried
+DRAWS = 60  # from a random start: sweeps with draws of the rows, before the others
+SHARE = 0.8  # largest share of a cell's own weight in its prediction
+FAINT = 1e-3  # of the targets' variance: if products vary less, the factors have vanished
+RIDGE = 5.0  # weight of the prior of a bias, in cells
 
 
 class Side(NamedTuple):
@@ -62,8 +63,9 @@ class Side(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a method makes of the products at the cells: its own unknowns (noise, thresholds) anew, target and
-    weight of every cell, the expected log likelihood, and what the products lose at each cell."""
+    """What a method computes from the products at the cells: its own parameters (noise, thresholds) updated,
+    target and weight of every cell, the expected log likelihood, and the loss of the products at each
+    cell."""
 
     own: Any
     target: jax.Array
@@ -76,8 +78,8 @@ Observe = Callable[[Any, jax.Array, jax.Array], Seen]
 
 
 class Problem(NamedTuple):
-    """The cells, the features of each axis, the method's settings, and what it makes of own unknowns, and of
-    mean and variance of the products at the cells."""
+    """The cells, the features of each axis, the method's settings, and `observe`, which computes `Seen` from
+    the own parameters and from mean and variance of the products at the cells."""
 
     cells: Cells | TensorCells
     x: Sequence[Features | None]
@@ -86,24 +88,25 @@ class Problem(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where sweeps ended."""
+    """The state at the end of the sweeps."""
 
     sides: list[Side]
     seen: Seen
 
 
 def certain(mean: jax.Array, *rest: Any) -> Side:
-    """A side whose rows are certain: the first sweep finds their covariances."""
+    """A side whose rows have no variance; the first sweep computes their covariances."""
     return Side(mean, jnp.zeros((*mean.shape, mean.shape[1]), mean.dtype), *rest)
 
 
 def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple[list[Side], Any]:
-    """The sides, one for each axis of the cells, with scales for a point fit, and the method's own unknowns.
+    """The sides, one for each axis of the cells, with scales for a point fit, and the method's own
+    parameters.
 
-    The sweeps run from each of the `starts`, the first of which is random. Each is first judged at one cell
-    in ten, which its sweeps leave out (`_losses`). A start that is beaten there drops out. Of the others the
-    end with the largest lower bound of the evidence counts, among those whose factors did not vanish: with
-    few cells the bound prefers no factors to biases that predict.
+    The sweeps run from each of the `starts`, the first of which is random. Each is first judged by one cell
+    in ten, which its sweeps leave out (`_losses`), and starts that are clearly worse there are dropped. Among
+    the others whose factors did not vanish, the end with the largest lower bound of the evidence is used:
+    with few cells, the bound prefers no factors to biases that predict.
     """
     away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(problem.cells),))
     draws = jnp.where(jnp.arange(len(starts)) == 0, DRAWS, 0)
@@ -139,8 +142,8 @@ def swept(
     sweeps: jax.Array | int,
     kept: jax.Array | float = 1.0,
 ) -> End:
-    """Where so many sweeps from these sides end, of which the first `draws` draw the rows; weights of cells
-    are times `kept`."""
+    """The end of this number of sweeps from these sides, of which the first `draws` draw the rows; weights of
+    cells are multiplied by `kept`."""
     cells, x, h, observe = problem
 
     def sweep(number: int, state: tuple) -> tuple:
@@ -169,7 +172,7 @@ def _bound(problem: Problem, end: End) -> jax.Array:
 
 
 def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
-    """What the end loses at each cell as a point, with each of `PARTS` of the ridge that it lacks."""
+    """The loss of the end as a point at each cell, with each of `PARTS` of the ridge that it lacks."""
     cells, x, _, observe = problem
     weight, (_, variance) = kept * end.seen.weight, moments(end.sides, cells)
 
@@ -192,7 +195,7 @@ def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
 
 
 def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
-    """Whether each trial loses more than the best one at the cells left out, by two standard errors."""
+    """Whether each trial has a larger loss than the best one at left-out cells, by two standard errors."""
     gains, n = losses - best, jnp.maximum(away.sum(), 2)
     mean = jnp.sum(gains, 1, where=away) / n
     square = jnp.sum((gains - mean[:, None]) ** 2, 1, where=away)
@@ -202,14 +205,14 @@ def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
 def _stiffened(
     sides: Sequence[Side], weight: jax.Array, cells: Any, share: jax.Array
 ) -> list[Side]:
-    """The sides with this share of the ridge that a point lacks."""
+    """The sides with this share of the ridge that a point lacks added to Lambda."""
     ridges = [share * _doubt(m, sides, weight, cells) for m in range(len(sides))]
     pairs = zip(sides, ridges, strict=True)
     return [s._replace(precision=_even(s.precision + ridge)) for s, ridge in pairs]
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
-    """`observe` of normal values y, whose precision is Gamma(shape, rate) unless `alpha` fixes it; `own` is
+    """`observe` for normal values y, whose precision is Gamma(shape, rate) unless `alpha` fixes it. `own` is
     the precision, and the mean variance of the products at cells that are left out."""
 
     def observe(own: tuple, x: jax.Array, variance: jax.Array) -> Seen:
@@ -230,13 +233,13 @@ def left_out(variance: jax.Array, weight: Any) -> jax.Array:
 
 
 def fitted(side: Side, h: Any) -> Side:
-    """The side with mu and Lambda that fit its rows: under a wide prior the first sweeps would overfit, and
-    would not come back."""
+    """The side with mu and Lambda that fit its rows. With a wide prior the first sweeps would overfit, and
+    would not recover."""
     return _prior(side, None, h, 2)
 
 
 def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
-    """Regularised biases of each axis, by ridge regressions on one another; y is centred."""
+    """Regularised biases of each axis, by repeated ridge regressions; y is centred."""
     ones = [jnp.ones((n, 1), y.dtype) for n in cells.shape]
 
     def step(_: int, found: list[jax.Array]) -> list[jax.Array]:
@@ -267,14 +270,14 @@ def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Arra
 
 
 def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
-    """Tables whose product is that of the second moments up to m, less that up to m - 1."""
+    """Tables whose product is that of the second moments up to m, minus that up to m - 1."""
     return [
         _second(s) if j < m else s.cov if j == m else square(s.mean) for j, s in enumerate(sides)
     ]
 
 
 def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
-    """What a side adds to the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
+    """The part of a side in the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
     entropy of the rows."""
     n, away, links_energy = len(side.mean), side.mean - side.mu, jnp.zeros(())
     if x is not None and side.B is not None and side.ridge is not None:
@@ -288,7 +291,7 @@ def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
 
 
 def _even(table: jax.Array) -> jax.Array:
-    """The symmetric part, without the rounding of an inverse."""
+    """The symmetric part of a table, which removes rounding errors of an inverse."""
     return (table + jnp.swapaxes(table, -1, -2)) / 2
 
 
@@ -301,7 +304,7 @@ def _drawn(
     target: Any,
     weight: Any,
 ) -> Side:
-    """The side of mode m at a draw of its rows given the means of the others, as in a sweep of Gibbs."""
+    """The side of mode m at a draw of its rows given the means of the others, as in a Gibbs sweep."""
     side, table, centre = sides[m], others([s.mean for s in sides], m, cells), None
     if x is not None and side.B is not None:
         centre = x.times(side.B)
@@ -313,7 +316,7 @@ def _drawn(
 
 
 def _certain_moments(sides: Sequence[Side], cells: Any) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of the products of rows that are certain."""
+    """Mean and variance of the products of rows without variance."""
     mean = multiplied([s.mean for s in sides], cells)
     return mean, jnp.zeros_like(mean)
 
@@ -323,7 +326,7 @@ def _second(side: Side) -> jax.Array:
 
 
 def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Side:
-    """mu, Lambda, B and ridge at their modes; the first two sweeps keep those of the start."""
+    """mu, Lambda, B and ridge at their modes; the first two sweeps keep the values of the start."""
     (n, K), mean, new = side.mean.shape, side.mean, side
     if x is not None and side.B is not None:
         law = Links(x, mean - side.mu, side.ridge, side.precision)
@@ -345,7 +348,7 @@ def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Si
 def _rows(
     m: int, x: Features | None, cells: Any, _: Any, sides: list[Side], target: Any, weight: Any
 ) -> Side:
-    """The normals of the rows of mode m given the means and the second moments of what they multiply."""
+    """The normal laws of the rows of mode m, given the means and second moments of the other modes."""
     rows, side = cells.modes[m], sides[m]
     mean = others([s.mean for s in sides], m, cells)
     square = others([half(_second(s)) for s in sides], m, cells)
@@ -360,8 +363,8 @@ def _rows(
 def _doubt(
     m: int, sides: Sequence[Side], weight: jax.Array, cells: Cells | TensorCells
 ) -> jax.Array:
-    """The mean over cells of their row's sum_j w_ij cov_j: the ridge that the doubt of all other factors adds
-    to mode m."""
+    """The mean over cells of their row's sum_j w_ij cov_j: the ridge that the uncertainty of all other modes
+    adds to mode m."""
     rows, K = cells.modes[m], sides[m].mean.shape[1]
     count, each = jnp.diff(rows.ptr), jnp.zeros(())
     parts = [_differences(j, sides) for j in range(len(sides)) if j != m]

@@ -11,11 +11,9 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
-HALF = 0.5  # the cut if the training rows chose none
-FAR = (
-    3.0  # a mean of so many standard deviations, or a standard deviation of so many times 1 or less
-)
-CERTAIN = 1e-3  # the probability of a label is kept this far from 0 and 1
+HALF = 0.5  # the cut if none was chosen by training rows
+FAR = 3.0  # largest ratio of a mean to its standard deviation, and of a standard deviation to 1
+CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
 }
@@ -119,12 +117,12 @@ def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
 
 
 def remarks(p: Any, data: Tasks, hyper: Any) -> list[str]:
-    """Remarks on labels that no training row has, and on numbers in a unit that the settings do not suit."""
+    """Notes on labels that no training row has, and on numbers of a size that penalties do not suit."""
     return data.unlabelled() + unlike_one(data)
 
 
 def unlike_one(data: Tasks) -> list[str]:
-    """A remark on labels that are numbers far from 0, or of another size than 1."""
+    """A note on labels that are numbers far from 0, or of another size than 1."""
     if data.binary:
         return []
     y = data[LABELS].toarray()[data.labelled]

@@ -5,8 +5,8 @@ distribution of B is matrix normal:
 
     E B = A^-1 X'E[R],   A = X'X + E[ridge] I,   covariances A^-1 of features and E[L]^-1 of components
 
-For a sparse X, A^-1 would be too large for the memory. Then features are also independent in q, with the
-diagonal of A as their precisions, and E B is the same.
+For a sparse X, A^-1 would be too large for the memory. In this case features are also independent in q, with
+the diagonal of A as their precisions. E B is the same.
 
 A belief about B is {mean, features_cov, components_cov}. If features are independent, `features_cov` has only
 the variances.
@@ -90,7 +90,7 @@ def settled(x: Features, rows: jax.Array, ridge: Belief, precision: jax.Array) -
 
 
 def own_products(x: Features) -> jax.Array:
-    """X'X; of a sparse X its diagonal."""
+    """X'X, or its diagonal for a sparse X."""
     if not isinstance(x, Design):
         return x.squares
     return x.across(x.table) if x.gram is None else x.gram
@@ -110,11 +110,11 @@ def second(B: Belief) -> jax.Array:
 
 
 def spread(x: Features, B: Belief) -> jax.Array:
-    """E[(XB)'(XB)] less E[XB]'E[XB]."""
+    """E[(XB)'(XB)] minus E[XB]'E[XB]."""
     return jnp.sum(B["features_cov"] * own_products(x)) * B["components_cov"]
 
 
 def expected_ridge_energy(ridge: Belief, hyper: Any, size: int) -> jax.Array:
-    """The expectation of `ridge_energy` and of -size/2 log ridge, which the densities of B leave."""
+    """The expectation of `ridge_energy` and of -size/2 log ridge, which comes from the densities of B."""
     power = hyper.ridge_shape - 1 + size / 2
     return hyper.ridge_rate * gamma(ridge).mean - power * expected_log(ridge)

@@ -11,16 +11,16 @@ from bayesfac.core import events
 from bayesfac.core.data.features import Design, Features, SparseDesign
 from bayesfac.core.math import factor
 
-STEPS = 1000  # of conjugate gradients, at most
+STEPS = 1000  # largest number of steps of conjugate gradients
 
 
 class Links(dist.Distribution):
     """B (F x K) given rows r_i = B'x_i + e_i with e_i ~ N(0, L^-1), where B ~ N(0, (ridge I_F x L)^-1).
 
     With A = X'X + ridge I, B is matrix normal: its mean is A^-1 X'R, the precision of its rows is A, and that
-    of its columns L (Simm et al. 2017). Of a dense X one Cholesky factor of A gives the mean and a draw. Of a
-    sparse X, A is never formed: conjugate gradients solve A B = X'(R + E) + ridge^1/2 E', where the rows of E
-    and E' are noise of precision L, and the solution is a draw.
+    of its columns L (Simm et al. 2017). For a dense X, one Cholesky factor of A gives the mean and a draw.
+    For a sparse X, A is never formed: conjugate gradients solve A B = X'(R + E) + ridge^1/2 E', where the
+    rows of E and E' are noise of precision L, and the solution is a draw.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class Links(dist.Distribution):
         return logs - 0.5 * (square + F * K * jnp.log(2 * jnp.pi))
 
     def trace_of_inverse(self) -> jax.Array:
-        """tr A^-1; of a sparse X a lower bound, from the diagonal of A."""
+        """tr A^-1; for a sparse X a lower bound, from the diagonal of A."""
         if isinstance(self.design, SparseDesign):
             return jnp.sum(1 / (self.design.squares + self.ridge))
         L = self._root()
@@ -74,7 +74,7 @@ class Links(dist.Distribution):
         """The Cholesky factor of A."""
         eye = jnp.eye(self.design.width, dtype=self.rows.dtype)
         gram = getattr(self.design, "gram", None)
-        if gram is None:  # of a sparse X, for tests
+        if gram is None:  # for a sparse X, in tests
             gram = self.design.across(self.design.times(eye))
         return factor(gram + self.ridge * eye)
 
@@ -86,7 +86,7 @@ class Links(dist.Distribution):
 
 
 def conjugate_gradients(X: SparseDesign, ridge: Any, right: jax.Array) -> jax.Array:
-    """(X'X + ridge I)^-1 right, column by column side by side, preconditioned by the diagonal."""
+    """(X'X + ridge I)^-1 right, all columns at once, preconditioned by the diagonal."""
     scale = (1 / (X.squares + ridge))[:, None]
     goal = jnp.finfo(right.dtype).eps ** 1.6 * jnp.sum(right**2, 0)
 

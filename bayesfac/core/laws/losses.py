@@ -1,8 +1,8 @@
 """Margin losses of Kumar's thesis, Hyderabad 2018 (eq. 2.2-2.8, 4.2); binary losses with derivatives.
 
-Binary losses are functions of the margin z = y x. Two constructions turn a binary loss h into an ordinal
-loss, with thresholds theta_1..theta_{R-1} between the R levels; with T_r = +1 where r >= y and -1 where
-r < y, and level y counted from 1,
+Binary losses are functions of the margin z = y x. Two constructions make a binary loss h an ordinal loss,
+with thresholds theta_1..theta_{R-1} between the R levels. With T_r = +1 if r >= y and -1 if r < y, and levels
+y counted from 1, they are
 
     all        sum_{r=1}^{R-1} h(T_r (theta_r - x))                         (2.8, 3.13)
     immediate  h(x - theta_{y-1}) + h(theta_y - x)                          (2.7)
@@ -44,7 +44,7 @@ SMOOTH = (
     "smooth_hinge",
     "logistic",
     "modified_square",
-)  # for gradient solvers: the slope is continuous
+)  # for gradient solvers: the derivative is continuous
 
 
 # -- ordinal: of x, thresholds and a level --------------------------------------------------------

@@ -16,7 +16,7 @@ from numpyro.distributions.transforms import Transform
 
 from bayesfac.core.method import laws_in
 
-FRAMES = 4  # random frames in which `rescaled` draws scales, in one sweep
+FRAMES = 4  # random rotations in which `rescaled` draws scales, in one sweep
 Tables = dict[str, jax.Array]
 
 
@@ -47,7 +47,7 @@ class RowAffine(Transform):
 
 
 def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribution:
-    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead; `mu` is one
+    """x ~ N(mu, precision^-1) as a transformed standard normal, which NUTS can sample instead. `mu` is one
     mean, or one for each row."""
     root = dist.MultivariateNormal(
         jnp.zeros_like(precision[0]), precision_matrix=precision
@@ -107,7 +107,7 @@ def mode(conditional: dist.Distribution) -> jax.Array:
 
 
 def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
-    """Every site that is not held at the mode of its conditional, in turn."""
+    """Set every site that is not in `held` to the mode of its conditional, in turn."""
     for site, law in laws_in(conditionals, p).items():
         if site not in held:
             p = _with(p, site, mode(law(p, *given)))
@@ -115,7 +115,7 @@ def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> An
 
 
 def drawn(key: jax.Array, p: Any, conditionals: Any, *given: Any) -> Any:
-    """Every site at a draw from its conditional, in turn."""
+    """Set every site to a draw from its conditional, in turn."""
     for number, (site, law) in enumerate(laws_in(conditionals, p).items()):
         p = _with(p, site, law(p, *given).sample(jax.random.fold_in(key, number)))
     return p
@@ -129,9 +129,9 @@ def _with(p: Any, site: str, value: Any) -> Any:
 def balance(key: jax.Array, a: jax.Array, b: jax.Array, tilt: float = 0.0) -> jax.Array:
     """Draw t from the density proportional to exp(-a e^{-2t} - b e^{2t} - tilt t).
 
-    With its mode t0, A = a e^{-2 t0} and B = b e^{2 t0}, this is exp(-A (e^{-x} + x) - B (e^x - x)) of
-    x = 2(t - t0). By rejection: as e^{-x} + e^x >= 2 + x^2 and e^x >= 1 + x, the density of x lies below that
-    of N(0, 1/c), c = 2 min(A, B), closely for large c where the tilt is 0.
+    With its mode t0, A = a e^{-2 t0} and B = b e^{2 t0}, this is exp(-A (e^{-x} + x) - B (e^x - x)) of x =
+    2(t - t0). Draws are by rejection: as e^{-x} + e^x >= 2 + x^2 and e^x >= 1 + x, the density of x is below
+    that of N(0, 1/c), c = 2 min(A, B). The two are close for large c if the tilt is 0.
     """
     root = jnp.sqrt(tilt**2 + 16 * a * b)
     s = 4 * a / (root + tilt) if tilt > 0 else (root - tilt) / (4 * b)  # e^{2 t0}
@@ -155,11 +155,12 @@ def balance(key: jax.Array, a: jax.Array, b: jax.Array, tilt: float = 0.0) -> ja
 def rescaled(
     key: jax.Array, U: Tables, mu: Tables, Lambda: Tables, rate: float, colours: dict[str, int]
 ) -> tuple[Tables, Tables, Tables]:
-    """Draw A exactly along U -> U A for kinds of colour 1 and U -> U A^-1 for those of colour -1, with their
-    mu and Lambda: products of rows of two colours do not change.
+    """Draw A exactly along U -> U A for kinds of group 1 and U -> U A^-1 for kinds of group -1, with their mu
+    and Lambda. Products of rows of the two groups do not change.
 
-    A = Q diag(e^t) Q' in several random frames Q. A kind of colour 1 leaves |A|^-K of its densities and
-    Jacobians, one of colour -1 leaves |A|^K; with their Wisharts this is the density of `balance`.
+    A = Q diag(e^t) Q' for several random rotations Q. With Jacobians, the densities of a kind of group 1
+    leave the factor |A|^-K, and those of group -1 the factor |A|^K. With their Wisharts, this is the density
+    of `balance`.
     """
     K = len(next(iter(mu.values())))
     tilt = float(K * sum(colours.values()))

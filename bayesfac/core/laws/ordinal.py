@@ -54,7 +54,7 @@ def codes(data: Any) -> jax.Array:
 @partial(jax.jit, static_argnums=1)
 def level_codes(y: jax.Array, levels: tuple[float, ...]) -> jax.Array:
     """The number of the level that each y equals, counted from 0."""
-    # halfway between levels: a 0.3 that was in single precision is above 0.3 in double precision
+    # limits halfway between levels: a 0.3 from single precision is above 0.3 in double precision
     halfway = [low + (high - low) / 2 for low, high in pairwise(levels)]
     # there are few levels, so counting those below y is faster than a search
     return jnp.sum(y[..., None] > jnp.asarray(halfway, y.dtype), -1, dtype=jnp.int32)
@@ -115,7 +115,7 @@ class Levels(dist.Distribution):
 
     @property
     def variance(self) -> jax.Array:
-        # about the mean: squares of levels far from zero would leave no digit of the difference
+        # centred at the mean: with squares of levels far from zero, the difference would lose all digits
         return jnp.sum(self.probs * (self.scale - self.mean[..., None]) ** 2, -1)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -142,7 +142,7 @@ class Levels(dist.Distribution):
 def log_between(low: jax.Array, high: jax.Array, link: str) -> jax.Array:
     """log(F(high) - F(low)) for low < high, where either may be infinite.
 
-    The difference is computed where F is below one half, by F(x) = 1 - F(-x), so that nothing cancels.
+    The difference is computed where F is below one half, by F(x) = 1 - F(-x), which avoids cancellation.
     """
     log_cdf = jax.scipy.special.log_ndtr if link == "probit" else jax.nn.log_sigmoid
     open_low, open_high = jnp.isneginf(low), jnp.isposinf(high)
@@ -177,7 +177,7 @@ class Between(dist.Distribution):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Sample by the inverse distribution function, evaluated in the tail where it is exact."""
         ndtr, a, b = jax.scipy.special.ndtr, self.low - self.x, self.high - self.x
-        flip = a + b > 0  # where both ends are open, a + b is NaN and nothing is flipped
+        flip = a + b > 0  # if both ends are infinite, a + b is NaN and nothing is flipped
         low, high = jnp.where(flip, -b, a), jnp.where(flip, -a, b)
         if sample_shape or self.cells is None:
             u = uniforms(key, (*sample_shape, *self.x.shape), self.x.dtype)
@@ -193,7 +193,7 @@ class Between(dist.Distribution):
 def points(dim: int) -> np.ndarray:
     """POINTS standard normal points that fill `dim` dimensions evenly (Sobol); each column has the same
     quantiles, so that a function of one coordinate is integrated by the midpoint rule."""
-    from scipy.stats import qmc  # here: it takes a quarter of a second, and only new rows need it
+    from scipy.stats import qmc  # imported here, because it is slow and only new rows need it
 
     even = qmc.Sobol(dim, scramble=False).random_base2(int(np.log2(POINTS))) + 0.5 / POINTS
     return ndtri(even)

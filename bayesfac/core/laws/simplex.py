@@ -16,8 +16,8 @@ from bayesfac.core.math import safe_log
 class TiltedDirichlet(dist.Distribution):
     """Rows x that sum to one, each with a density proportional to prod x^(concentration - 1) exp(-tilt . x).
 
-    Without a tilt a row is Dirichlet. `log_prob` lacks the logarithm of the normaliser, which depends on the
-    parameters alone. A draw is exact.
+    Without a tilt a row is Dirichlet. `log_prob` omits the logarithm of the normalising constant, which
+    depends only on the parameters. A draw is exact.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class TiltedDirichlet(dist.Distribution):
 
 
 class MixedDirichlet(dist.Distribution):
-    """Tables with rows that sum to one: a mixture, each part of which has independent Dirichlet rows.
+    """Tables with rows that sum to one: a mixture of parts with independent Dirichlet rows.
 
     `log_weight` has an entry for each part, up to a constant, and `concentration` a table for each.
 
@@ -80,13 +80,13 @@ class MixedDirichlet(dist.Distribution):
 
     @property
     def normalisers(self) -> jax.Array:
-        """The logarithm of the constant of each part."""
+        """The logarithm of the normalising constant of each part."""
         a = self.concentration
         return jnp.sum(gammaln(jnp.sum(a, -1)) - jnp.sum(gammaln(a), -1), -1)
 
     def of_logs(self, logs: jax.Array) -> jax.Array:
-        """The log density of tables with these logarithms, without the largest constant, which would cancel
-        digits: a convex function."""
+        """The log density of tables with these logarithms, a convex function. The largest constant is
+        omitted, because it would cause cancellation."""
         constant = self.normalisers - jnp.max(self.normalisers, -1, keepdims=True)
         fit = jnp.einsum("...lkr,...kr->...l", self.concentration - 1, logs)
         return logsumexp(self.log_weight + constant + fit, -1)
@@ -95,7 +95,7 @@ class MixedDirichlet(dist.Distribution):
         return self.of_logs(safe_log(value)) + jnp.max(self.normalisers, -1)
 
     def given(self, counts: jax.Array) -> "MixedDirichlet":
-        """The law after multinomial counts, tables x rows x columns, were seen."""
+        """The distribution after multinomial counts (tables x rows x columns) were observed."""
         old, new = self.concentration, self.concentration + counts[..., None, :, :]
         rows = jnp.sum(gammaln(new) - gammaln(old), -1)
         rows += gammaln(jnp.sum(old, -1)) - gammaln(jnp.sum(new, -1))

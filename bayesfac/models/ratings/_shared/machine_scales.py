@@ -39,10 +39,10 @@ class Belief(NamedTuple):
 def estimated(
     p: Any, data: Any, hyper: Any, own: Any, observe: Observe
 ) -> tuple[Any, Any, jax.Array]:
-    """Params with the sites of both sides for a point fit; the method's own unknowns; the mean variance of
-    scores at cells that are left out.
+    """Params with the sites of both sides for a point fit, the method's own parameters, and the mean variance
+    of scores at cells that are left out.
 
-    `observe(own, x, variance)` gives the method's own unknowns anew, the target and the weight of each cell.
+    `observe(own, x, variance)` returns updated own parameters, and the target and the weight of each cell.
     """
     p = from_biases(p, data, hyper)
     both: Any = tuple(certain(p, side) for side in ROWS)
