@@ -105,7 +105,7 @@ def levels(text: str) -> tuple[float, ...]:
             found: tuple[float, ...] = tuple(range(1, int(text) + 1))
         else:
             parts = text.split(":")
-            # decimals, as the file writes them: as binary numbers 3 * 0.1 is not 0.3
+            # decimal numbers as in the file, because in binary numbers 3 * 0.1 is not 0.3
             first, last, step = map(Decimal, parts if len(parts) == 3 else (*parts, "1"))
             steps = (last - first) / step
             if steps != int(steps):
@@ -138,7 +138,7 @@ def engine(args: argparse.Namespace, default: str) -> Any:
     for name in given:
         if name not in own:
             raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
-    if args.processes or args.large:  # which `processes.check` allows for Gibbs and FixedPoint
+    if args.processes or args.large:  # `processes.check` allows these for Gibbs and FixedPoint
         given["shares"] = True
     return kind(**given)
 

@@ -280,7 +280,7 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
-# {option that only a file can have: its value where it is not given}
+# {option that applies to files only: its default value}
 FOR_FILES = dict.fromkeys(("columns", "user", "item", "rating"))
 FOR_FILES |= {"decimal": ".", "bad": "error", "duplicates": "error"}
 
@@ -288,14 +288,14 @@ FOR_FILES |= {"decimal": ".", "bad": "error", "duplicates": "error"}
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Tensor | Views":
-    """Load the data set of that name, or else read the file."""
+    """Load the data set with that name, or read the file."""
     from bayesfac import datasets
     from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.method import unknown
     from bayesfac.datasets.registry import RECORDS
 
     tables.check_kind(kind, args)
-    if kind == "counts":  # a table of pairs with their counts reads like one of ratings
+    if kind == "counts":  # a table of pairs with counts is read like one of ratings
         from bayesfac.core.data.counts import Counts
 
         return Counts(_data(name, "ratings", args, ids)).named(name)
@@ -332,11 +332,11 @@ def _named(args: argparse.Namespace, *options: str) -> dict[str, Any]:
 
 
 def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
-    """{column of a file: int or str}, after the type of the labels of a fit."""
+    """{column of a file: int or str}, by the types of the labels of a fit."""
     types: dict[str, type] = {}
     for axis, labels in coords.items():
         if (column := axis.partition(".")[0]) not in ("user", "item", "row", "feature"):
-            continue  # of a further matrix
+            continue  # an axis of another matrix
         number = labels.dtype.kind in "iu" and types.get(column) is not str
         types[column] = int if number else str
     return types

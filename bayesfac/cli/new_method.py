@@ -28,10 +28,10 @@ ENTRY = """
 
 
 def new_method(args: argparse.Namespace) -> int:
-    """Begin a method of your own (in a source checkout)."""
+    """Create a method of your own (in a source checkout)."""
     root = Path(__file__).resolve().parents[2]
     files = laid_out(root, args.name, args.family)
-    with ExitStack() as stack:  # all files are complete before the first one gets its name
+    with ExitStack() as stack:  # files get their names only when all of them are complete
         for path, text in files.items():
             stack.enter_context(atomic(root / path)).write_text(text, encoding="utf-8")
     for path in files:

@@ -1,4 +1,4 @@
-"""What commands write: places that are checked before any computation, tables, remarks, reports."""
+"""The output of commands: places that are checked before any computation, tables, notes, reports."""
 
 import argparse
 import os
@@ -27,14 +27,14 @@ def writable(path: str | None) -> None:
 
 
 def table_file(path: str | None) -> None:
-    """Refuse a path that cannot be written, and names that promise another kind of file."""
+    """Refuse a path that cannot be written, and a name with the ending of another kind of file."""
     writable(path)
     if path and not path.endswith((".csv", ".parquet")):
         raise ValueError(f"Expected the name of a .csv or .parquet file as --out, got {path}")
 
 
 def write(table: "pd.DataFrame", path: str | None) -> None:
-    """Write a table as CSV or Parquet, after the name of the file; print it as CSV without a path."""
+    """Write a table as CSV or Parquet, by the ending of the file name; without a path, print it as CSV."""
     from bayesfac.core.files import atomic
 
     if path is None:
@@ -49,7 +49,7 @@ def write(table: "pd.DataFrame", path: str | None) -> None:
 
 
 def tell(args: argparse.Namespace, text: str, file: TextIO | None = None) -> None:
-    """Print a remark, unless --quiet; commands that print a table write remarks to standard error."""
+    """Print a note, unless --quiet; commands that print a table write notes to standard error."""
     if not args.quiet:
         print(text, file=file, flush=True)
 

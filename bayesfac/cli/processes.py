@@ -1,4 +1,4 @@
-"""`bayesfac fit --processes N`: one fit by several processes, of this machine or of several."""
+"""`bayesfac fit --processes N`: one fit by several processes, on one machine or on several."""
 
 import argparse
 import os
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from bayesfac.core.errors import BayesfacError
 
-_joined: list[int] = []  # the number of this process, once it has joined a run
+_joined: list[int] = []  # the number of this process, after it has joined a run
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse options of which some are missing or out of range, before any process starts."""
+    """Refuse options that are incomplete or out of range, before any process starts."""
     option, able = "--processes", ["gibbs", "fixed-point", "lbfgs"]
     if args.large:
         option, able = "--large", ["gibbs"]
@@ -38,7 +38,7 @@ def check(args: argparse.Namespace) -> None:
 def start(line: Sequence[str], count: int) -> int:
     """Run a command line in `count` processes of this machine, which divide its cores; the exit code."""
     command = [sys.executable, "-m", "bayesfac.cli", *line, "--coordinator", _free_address()]
-    # freed arrays go back to the system at once: else Linux lets a process keep some of them
+    # freed arrays are returned to the system at once; by default Linux lets a process keep some of them
     env = os.environ | ({"MALLOC_MMAP_THRESHOLD_": str(2**20)} if "--large" in line else {})
     running: list[subprocess.Popen] = []
     try:
@@ -92,7 +92,7 @@ def joined(args: argparse.Namespace) -> Iterator[bool]:
     from jax.experimental import multihost_utils
 
     jax.distributed.initialize(args.coordinator, args.processes, args.process)
-    # gloo connects at the first message, for which it waits 30 seconds; reading may take longer
+    # gloo connects at the first message and waits 30 seconds for it; reading may take longer
     multihost_utils.sync_global_devices("bayesfac: joined")
     _joined.append(args.process)
     yield args.process == 0
@@ -101,7 +101,7 @@ def joined(args: argparse.Namespace) -> Iterator[bool]:
 
 
 def leave(code: int) -> int:
-    """The exit code. A process that failed in a run leaves at once: JAX would wait for the others."""
+    """The exit code. A process that failed in a run exits at once, because JAX would wait for the others."""
     if _joined:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -17,7 +17,7 @@ def check_kind(kind: str, args: argparse.Namespace) -> None:
 
 
 def pairs(name: str, roles: dict[str, str]) -> Any:
-    """The users and items of a data set, or of a file, whose columns have the names of the roles."""
+    """The users and items of a data set, or of a file; the columns are named as the roles."""
     from bayesfac import datasets
     from bayesfac.datasets.registry import RECORDS
 
@@ -48,7 +48,7 @@ def tensor(name: str, args: argparse.Namespace) -> Any:
 
 
 def relations(ratings: Any, args: argparse.Namespace) -> Any:
-    """The ratings beside the files of `--matrix`: a column for each of the two kinds, and one of values."""
+    """The ratings and the files of `--matrix`: a column for each of the two kinds, and one of values."""
     from bayesfac.core.data.relations import Relations
 
     matrices = {}
@@ -62,8 +62,8 @@ def relations(ratings: Any, args: argparse.Namespace) -> Any:
 
 
 def _read(file: str, args: argparse.Namespace) -> Any:
-    """Read a table: columns of numbers as numbers; labels such as "007" and "NA" stay text, without the
-    blanks around them, as in other files."""
+    """Read a table. Columns of numbers become numbers. Labels such as "007" and "NA" stay text; blanks around
+    them are removed, as in other files."""
     import pandas as pd
 
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}

@@ -1,4 +1,4 @@
-"""Multi-label classifiers from the literature to compare with: plain functions from tables to scores.
+"""Multi-label classifiers from the literature, for comparison: plain functions from tables to scores.
 
     adaboost_mh     Schapire & Singer, "Improved boosting algorithms using confidence-rated predictions",
                     Mach. Learn. 1999, and "BoosTexter: A boosting-based system for text categorization",
@@ -35,15 +35,15 @@
                     TKDE 2013
 
 X and Y are the features (dense, scipy sparse or DataFrame) and labels (0 or 1, rows x labels) of training
-rows; X_new are the features of new rows. Every function returns scores, new rows x labels: a larger score
+rows; X_new are the features of new rows. Every function returns scores, new rows x labels. A larger score
 means a more likely label. The scores of the functions in `PROBABILITIES` are probabilities. `as_labels` turns
-scores into 0 and 1. All arithmetic is in double precision. Sparse features stay sparse and distances are
-computed in blocks; only `cssp`, `llsf`, `ls_ml`, `mlsf`, `plst` and `ssjdr_mll` hold a square table, as large
-as the smaller of rows and features. `metric` is "euclidean" or "cosine", which scales rows to length one: a
-row of zeros then neither has neighbours nor is one, and its scores are averages over training rows. Among
-equally near rows (to 12 digits) the first are taken. Random choices follow `seed`.
-`ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one decomposition,
-`grids.faie` and `grids.leml` those of FAiE and LEML.
+scores into 0 and 1. All arithmetic is in double precision. Sparse features stay sparse, and distances are
+computed in blocks. Only `cssp`, `llsf`, `ls_ml`, `mlsf`, `plst` and `ssjdr_mll` need a square table, whose
+size is the smaller of rows and features. `metric` is "euclidean" or "cosine", which scales rows to length
+one. With "cosine", a row of zeros has no neighbours and is no neighbour, and its scores are averages over
+training rows. Among rows at the same distance (to 12 digits) the first are taken. Random choices depend on
+`seed`. `ridges.grid` gives the scores of `plst`, `cssp` and CPLST for a grid of settings from one
+decomposition, and `grids.faie` and `grids.leml` give those of FAiE and LEML.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def __dir__() -> tuple[str, ...]:
     return tuple(__all__)
 
 
-NOISE = 1e-6  # above the error that a solver of linear systems leaves in a score
+NOISE = 1e-6  # larger than the error that a solver of linear systems leaves in a score
 CUTS: dict[str, float] = {
     **dict.fromkeys(("adaboost_mh", "bp_mll", "br_svm", "clr", "lift", "mlsf"), 0.0),
     "ssjdr_mll": 0.0,
@@ -100,8 +100,8 @@ NAMED: dict[str, Callable[..., np.ndarray]] = {
 def as_labels(score: Any, method: str, threshold: Any = None) -> np.ndarray:
     """Turn scores into 0 and 1, by the rule of a method or by a threshold (one number, or one for a label).
 
-    tram, l2f       the labels with the largest scores, as many as the row sum, rounded. Of equal scores the
-                    first count; scores of 0 or less never do
+    tram, l2f       the labels with the largest scores. Their number is the sum of the row, rounded. Among
+                    equal scores the first are taken; labels with scores of 0 or less are never taken
     other methods   the labels whose scores reach `CUTS[method]`: 0 for margins and differences of votes, 0.5
                     for probabilities, shares and regressions on 0 and 1
 

@@ -5,9 +5,9 @@ minimises
 
     1/2 |w|^2 + 1/2 b^2 + C sum_i max(0, 1 - s_i (x_i'w + b))^2,     margin = x'w + b
 
-and in `chain` log(1 + exp(-s margin)) replaces the squared hinge. If all training rows have the same s the
-margin is s. C is above 0. Features are not rescaled, except by `bp_mll`; all classifiers other than trees and
-stumps need them on one scale.
+In `chain`, log(1 + exp(-s margin)) replaces the squared hinge. If all training rows have the same s, the
+margin is s. C must be above 0. Features are not rescaled, except by `bp_mll`. All classifiers except trees
+and stumps need features of similar scale.
 """
 
 import math
@@ -23,7 +23,7 @@ from bayesfac.comparators.shared import choice, labels, nearest, numbers, pair, 
 from bayesfac.core import checks
 
 KERNELS = ("linear", "rbf")
-PAIRED = 200  # largest number of labels of which all pairs are learned
+PAIRED = 200  # largest number of labels for which all pairs are learned
 MANY = 1_000_000  # upper limit of rounds, cuts and hidden units
 
 
@@ -51,7 +51,7 @@ def br_svm(X: Any, Y: Any, X_new: Any, *, C: float = 1.0, kernel: str = "linear"
 def chain(
     X: Any, Y: Any, X_new: Any, *, order: Sequence[int] | None = None, C: float = 1.0, seed: int = 0
 ) -> np.ndarray:
-    """CC: a logistic regression for each label that also sees the labels before it.
+    """CC: a logistic regression for each label, with the labels before it as further features.
 
         p_l = 1 / (1 + exp(-x'w_l - v_l'z_before - b_l)),     z = the true labels, for new rows p >= 1/2
 
@@ -87,8 +87,8 @@ def chain(
 def clr(X: Any, Y: Any, X_new: Any, *, C: float = 1.0) -> np.ndarray:
     """CLR: a machine for each pair of labels, and a virtual label that separates relevant from other labels.
 
-    The machine of i and j learns from the rows that have exactly one of the two; a pair without such rows is
-    left out. The machine of i and the virtual label 0 is that of binary relevance. Every machine votes:
+    The machine of i and j is trained on the rows that have exactly one of the two; a pair without such rows
+    is omitted. The machine of i and the virtual label 0 is that of binary relevance. Every machine votes:
 
         score_i = #{j: i before j} - #{j: 0 before j},     over all labels j and 0; relevant if >= 0
 
@@ -200,7 +200,7 @@ def ml_dt(X: Any, Y: Any, X_new: Any, *, leaf: int = 5, seed: int = 0) -> np.nda
     leaf : int
         Smallest number of rows in a leaf.
     seed : int
-        Decides between features that split equally well.
+        The seed of the choice between features that split equally well.
 
     Examples
     --------
@@ -294,11 +294,11 @@ def llsf(
 
         J = 1/2 |X W - Y|^2 + alpha/2 tr (R - r I) W'W + beta |W|_1,     R_kl = 1 - cos(y_k, y_l)
 
-    Huang, Li, Huang & Wu (2015) have no r. But R has a zero diagonal, so its least eigenvalue r is below 0
-    unless all labels are equal; without -r I, J is unbounded below as soon as -alpha r exceeds the least
-    eigenvalue of X'X, as with more columns than rows. (The paper stops early, near its start.) With -r I, J
-    is convex. Accelerated proximal steps start at (X'X + gamma I)^-1 X'Y and reach the minimum; J never
-    rises. There is no intercept: add a column of ones to centred features.
+    Huang, Li, Huang & Wu (2015) have no r. But R has a zero diagonal, so its smallest eigenvalue r is below 0
+    unless all labels are equal. Without -r I, J has no lower bound if -alpha r is larger than the smallest
+    eigenvalue of X'X, for example with more columns than rows. (The paper stops early, near its start.) With
+    -r I, J is convex. Accelerated proximal steps start at (X'X + gamma I)^-1 X'Y and reach the minimum; J
+    never rises. There is no intercept: add a column of ones to centred features.
 
     Parameters
     ----------
@@ -333,10 +333,10 @@ def bp_mll(
         c = tanh(W2' tanh(W1' x + b1) + b2)
         J = sum_i 1 / (|Y_i| |not Y_i|) sum_{k in Y_i, l not} exp(-(c_ik - c_il)) + decay |W1, W2, b1, b2|^2
 
-    over training rows that have some labels but not all. The best cut of a row, within -1 and 1, has the
-    fewest labels on the wrong side; t(x) = a'c + b is fitted to the best cuts of all training rows by least
-    squares, and the score is c - t(x). Zhang & Zhou (2006) descend row by row; here a step of Adam takes 64
-    rows. Features are divided by their largest absolute value among training rows.
+    The sum is over training rows that have some labels but not all. The best cut of a row, within -1 and 1,
+    has the fewest labels on the wrong side. t(x) = a'c + b is fitted to the best cuts of all training rows by
+    least squares, and the score is c - t(x). Zhang & Zhou (2006) take a gradient step for each row; here a
+    step of Adam takes 64 rows. Features are divided by their largest absolute value among training rows.
 
     Parameters
     ----------
@@ -378,8 +378,8 @@ def adaboost_mh(X: Any, Y: Any, X_new: Any, *, rounds: int = 100, cuts: int = 32
         Z = 2 sum_{sides b} sum_l sqrt(W+_bl W-_bl),     h_l(b) = 1/2 log (W+_bl + e) / (W-_bl + e)
         D_il <- D_il exp(-s_il h_l(side of x_ij)), scaled to sum to 1;     e = 1 / (rows x labels)
 
-    Schapire & Singer (1999, 2000), with real-valued votes. Only nonzero cells are counted; the rest of the
-    weight belongs to zeros. On 0/1 features a stump asks whether a word is present.
+    Schapire & Singer (1999, 2000), with real-valued votes. Only nonzero cells are counted; zeros get the rest
+    of the weight. On 0/1 features a stump asks whether a word is present.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Clusterings of several views to compare with: k-means, and spectral clusterings that agree.
+r"""Clusterings of several views, for comparison: k-means, and spectral clusterings that agree between views.
 
 Kumar, Rai & Daume, "Co-regularized Multi-view Spectral Clustering", NIPS 2011. With S_v = D^-1/2 W_v D^-1/2,
 the normalised similarity of view v, and U_v its embedding, an orthonormal rows x K matrix,
@@ -6,8 +6,8 @@ the normalised similarity of view v, and U_v its embedding, an orthonormal rows 
     pairwise   J = sum_v tr U_v' S_v U_v + weight sum_{v<w} tr U_v U_v' U_w U_w'
     centroid   J = sum_v tr U_v' S_v U_v + weight sum_v tr U_v U_v' U* U*'
 
-is maximised exactly over one embedding at a time: U_v becomes the first K eigenvectors of S_v + weight B B',
-where B holds the embeddings with which v is to agree, and U* the first K left singular vectors of all U_v
+is maximised exactly over one embedding at a time. U_v becomes the first K eigenvectors of S_v + weight B B',
+where B holds the embeddings that v should agree with. U* becomes the first K left singular vectors of all U_v
 side by side. J never falls. Only products with S_v and B are computed; no rows x rows matrix is built.
 """
 
@@ -24,7 +24,7 @@ from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_ro
 from bayesfac.core.data.views import Views, linked, side_by_side
 
 HOW = ("pairwise", "centroid")
-SETTLED = 1e-4  # the alternation ends when J rises by less, relative to J
+SETTLED = 1e-4  # the alternation ends when the relative increase of J is smaller
 
 
 class Embeddings(NamedTuple):
@@ -78,7 +78,7 @@ def coregularised(
     Parameters
     ----------
     views : Views
-        Their own graphs are used if they have any; else a graph of nearest neighbours for each view.
+        If the views have graphs, these are used; otherwise a graph of nearest neighbours for each view.
     K : int
         Number of clusters, and of eigenvectors of every view.
     how : "pairwise" or "centroid"

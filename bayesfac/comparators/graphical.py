@@ -12,7 +12,7 @@ from bayesfac.core import checks
 from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
 
-# conjugate gradients: relative residual at the end, largest number of steps
+# conjugate gradients: relative residual at the end, and largest number of steps
 SETTLED, LIMIT = 1e-10, 5000
 
 
@@ -59,20 +59,20 @@ def ml_knn(
 
 
 def tram(X: Any, Y: Any, X_new: Any, *, k: int = 10, metric: str = "euclidean") -> np.ndarray:
-    """TRAM: label sets spread over a graph of training rows and new rows until they are harmonic.
+    """TRAM: the label sets of training rows are spread over a graph to new rows (a harmonic function).
 
     A training row has the composition a_i = y_i / |y_i| (zero without labels) and the size t_i = |y_i|. W
-    joins rows of which either is among the k nearest of the other, w = exp(-d^2 / (2 s^2)) with s^2 the mean
-    of d^2 over the edges, and P = D^-1 W. The new rows u, beside the training rows l, minimise
-    sum_ij w_ij (|a_i - a_j|^2 + (t_i - t_j)^2):
+    joins two rows if one of them is among the k nearest of the other, w = exp(-d^2 / (2 s^2)) with s^2 the
+    mean of d^2 over the edges, and P = D^-1 W. With training rows l, the new rows u minimise sum_ij w_ij
+    (|a_i - a_j|^2 + (t_i - t_j)^2):
 
         (I - P_uu) a_u = P_ul a_l,     (I - P_uu) t_u = P_ul t_l,     score_i = t_i a_i / |a_i|_1
 
-    by conjugate gradients on (D_uu - W_uu) a_u = W_ul a_l. The scores of a row are ordered like its
-    composition and sum to the size of its label set; they are no probabilities. This is our reading, without
-    the paper at hand: the symmetric graph and its weights follow a modified public copy of the authors'
-    program; its initial reduction of dimensions (MDDM) is left out; new rows without a path to a training row
-    get the mean composition and size.
+    by conjugate gradients on (D_uu - W_uu) a_u = W_ul a_l. The scores of a row have the order of its
+    composition and sum to the size of its label set; they are no probabilities. This follows our reading of
+    other sources, because the paper was not available. The symmetric graph and its weights follow a modified
+    public copy of the authors' program. Its initial reduction of dimensions (MDDM) is omitted. New rows
+    without a path to a training row get the mean composition and size.
 
     Parameters
     ----------
@@ -113,24 +113,25 @@ def l2f(
     """L2F: scores in every view that are smooth over its graph and agree between views and similar labels.
 
     This is OUR RECONSTRUCTION from the paper's abstract (graph-based, jointly convex; the classifiers of all
-    views predict alike on a row, those of similar labels behave alike in a view), not the authors' objective
-    or code: they learn classifiers, while here the scores F_v of all rows, also the new ones, are learned.
+    views make similar predictions for a row, and those of similar labels behave similarly in a view). It is
+    not the authors' objective or code: they learn classifiers, and here the scores F_v of all rows are
+    learned, including new rows.
 
         J = sum_v [tr F_v' L_v F_v + fit |(F_v - Y)_labelled|^2 + alike tr (F_v - B) L_Y (F_v - B)']
             + agreement sum_{v<w} |F_v - F_w|^2
 
-    L_v is the Laplacian of the graph of `tram`, L_Y that of the cosines of columns of Y, each divided by its
-    mean degree. B has the labels' rates in every row; without it a rare label would be drawn towards a
-    frequent one. In the eigenvectors of L_Y the labels separate: conjugate gradients, started at B, solve a
-    sparse system of views x rows. The score is the mean of F_v over views; its row sum is the expected size
-    of the label set.
+    L_v is the Laplacian of the graph of `tram`, and L_Y that of the cosines of columns of Y, each divided by
+    its mean degree. B has the frequencies of the labels in every row; without B, a rare label would be pulled
+    towards a frequent one. In the eigenvectors of L_Y the labels separate: conjugate gradients, started at B,
+    solve a sparse system of views x rows. The score is the mean of F_v over views; its row sum is the
+    expected size of the label set.
 
     Parameters
     ----------
     views, views_new : mapping
         Features by view, name -> matrix.
     k, metric
-        As for `tram`. Use "cosine" for views cut out of rows of length one, whose own length varies.
+        As for `tram`. Use "cosine" for views that are parts of rows of length one, as their lengths differ.
     fit, agreement, alike : float
         Above 0; at least 0; at least 0.
 
@@ -193,7 +194,7 @@ def _laplacian(W: sp.csr_matrix) -> sp.csr_matrix:
 def _conjugate(times: Callable, right: Any, start: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
     """f with A f = right, all columns at once, by conjugate gradients scaled with the diagonal.
 
-    Where A does not determine f (a part of a graph without labels), f keeps its start.
+    If A does not determine f (a part of a graph without labels), f keeps its start.
     """
     scale = np.where(diagonal > 0, diagonal, 1.0)
     goal = SETTLED * (np.linalg.norm(right, axis=0) + np.linalg.norm(diagonal * start, axis=0))

@@ -1,15 +1,15 @@
 """FAiE and LEML for a whole grid of settings from one decomposition of the features.
 
-    X = P diag(s) Q'                              thin singular value decomposition, features as they are
+    X = P diag(s) Q'                              thin singular value decomposition, features not rescaled
     FAiE   C = the first d eigenvectors of        Y Y' + alpha P diag(s^2 / (s^2 + c)) P'
            score = x'W C'Y,                       W = (X'X + c I)^-1 X'C
     LEML   score = x'W H',  W and H lower         |Y - X W H'|^2 + c/2 (|W|^2 + |H|^2)
 
-Both see the rows through P'Y alone. The eigenvectors of FAiE lie in the span of P and Y, so that one
-eigendecomposition of at most rank(X) + labels columns is exact for every d. A sweep of LEML, H then W,
+Both depend on the rows through P'Y alone. The eigenvectors of FAiE are in the span of P and Y, so one
+eigendecomposition with at most rank(X) + labels columns is exact for every d. A sweep of LEML (H, then W)
 makes no pass over the rows and solves no large system: with W = Q R, the entries of R separate in the
-eigenvectors of H'H. LEML goes from the smallest penalty to the largest, each starting where the one before
-ended.
+eigenvectors of H'H. LEML starts with the smallest penalty; each larger penalty starts at the result of the
+one before.
 
 `bf.fit("faie")` and `bf.fit("leml")` fit single settings of the same objectives, and have posteriors.
 """
@@ -24,7 +24,7 @@ from bayesfac.comparators.ridges import decomposed
 from bayesfac.comparators.shared import labels, numbers, pair
 from bayesfac.core import checks
 
-NONE = 1e-12  # relative size of an eigenvalue that is rounding
+NONE = 1e-12  # relative size below which an eigenvalue is a rounding error
 
 
 class Score(NamedTuple):
@@ -35,7 +35,7 @@ class Score(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """Features and labels in singular vectors: s^2, P'Y, and what is left of Y in vectors beside P."""
+    """Features and labels in singular vectors: s^2, P'Y, and the part of Y outside the span of P."""
 
     s2: np.ndarray
     inside: np.ndarray  # P'Y
@@ -44,7 +44,7 @@ class Basis(NamedTuple):
 
 
 def basis(X: Any, Y: Any, X_new: Any) -> Basis:
-    """The decomposition that all settings share. Sparse features stay sparse."""
+    """The decomposition that all settings use. Sparse features stay sparse."""
     (x, new), y = pair(X, X_new), labels(Y, X)
     found = decomposed(x, y, new, centred=False)
     kept = found.size > NONE * max(found.size[-1], 1e-300)
@@ -106,12 +106,13 @@ def leml(
     Parameters
     ----------
     d : sequence of int
-        Numbers of columns of W and H, each at most the number of labels. As many as the rank of X are as good
-        as more.
+        Numbers of columns of W and H, each at most the number of labels. More columns than the rank of X do
+        not improve the fit.
     penalty : sequence of float
         c, above 0.
     sweeps, tol
-        A setting ends after so many sweeps, or when a sweep lowers the objective by less than this share.
+        A setting ends after this number of sweeps, or when a sweep lowers the objective by less than this
+        share.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def leml(
 def settled(
     at: Basis, H: np.ndarray, c: float, sweeps: int, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """R and H of LEML after its sweeps from H."""
+    """R and H of LEML after its sweeps, starting from H."""
     cross = np.sqrt(at.s2)[:, None] * at.inside  # Q'X'Y
     total = float(np.sum(at.inside**2) + np.sum(at.beside**2))
     R, last = step_R(at.s2, cross, H, c), np.inf

@@ -14,9 +14,9 @@ from bayesfac.comparators.shared import CELLS, dense
 from bayesfac.core.clustering import unit_rows
 from bayesfac.core.errors import ConvergenceWarning
 
-TOL, STEPS = 1e-6, 10_000  # machines: relative slope at the end, largest number of steps
-WIDE = 4  # with more features per row than this the dual problem is much faster
-# LLSF and lasso: relative step (of the lasso: duality gap) at the end, largest number of steps
+TOL, STEPS = 1e-6, 10_000  # machines: relative gradient at the end, largest number of steps
+WIDE = 4  # with more features per row than this, the dual problem is much faster
+# LLSF and lasso: relative step (for the lasso: duality gap) at the end, largest number of steps
 SETTLED, LIMIT = 1e-7, 10_000
 TOGETHER, FAST, SLOW, TINY = 64, 0.1, 0.001, 1e-8  # BP-MLL: rows in a step of Adam, Adam's rates
 
@@ -71,7 +71,7 @@ def margins(x: Any, y: np.ndarray, new: Any, C: float, kernel: str) -> np.ndarra
 
 
 def likeliest(x: Any, code: np.ndarray, new: Any, C: float) -> np.ndarray:
-    """The class of new rows among 0, 1, ...: the largest margin of the machines for one class each."""
+    """The class of new rows among 0, 1, ...: the one whose machine has the largest margin."""
     if code.max() == 0:
         return np.zeros(new.shape[0], int)
     model = _machine(x, code, C)
@@ -102,7 +102,7 @@ def beside(x: Any, more: np.ndarray) -> Any:
 
 
 def in_unit_box(x: Any, new: Any) -> tuple[Any, Any]:
-    """Features divided by their largest absolute value in x."""
+    """Divide features by their largest absolute value in x."""
     size = dense(abs(x).max(0)).ravel()
     scale = 1 / np.where(size > 0, size, 1)
     if sp.issparse(x):
@@ -169,8 +169,8 @@ def sparse_weights(of: Regression, beta: float) -> tuple[np.ndarray, list[float]
 
 
 def lasso(x: Any, Z: np.ndarray, gamma: float) -> np.ndarray:
-    """V that minimises |x V - Z|^2 / 2 + gamma |V|_1, by coordinate descent; a column of V does not depend on
-    the others.
+    """V that minimises |x V - Z|^2 / 2 + gamma |V|_1, by coordinate descent. Each column of V is independent
+    of the others.
 
     >>> lasso(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0], [0.1]]), 0.5).tolist()
     [[2.5], [0.0]]

@@ -2,14 +2,14 @@
 
 A grid has PLST, CSSP and CPLST for many settings from one decomposition of the features:
 
-    Xc = X less its column means,  Yc = Y less its column means
+    Xc = X minus its column means,  Yc = Y minus its column means
     B(c) = (Xc'Xc + c I)^-1 Xc'Yc            ridge regression of every label
     PLST    Yc of rank d is Yc V V':         score = mean + x'B V V',  V from the singular vectors of Yc
-    CSSP    labels follow from d of them:    score = (mean + x'B)[drawn] C^+ Y
+    CSSP    all labels from d of them:       score = (mean + x'B)[drawn] C^+ Y
     CPLST   (Chen & Lin, 2012)               score = mean + x'B V V',  V from eigenvectors of Yc'Xc B
 
-One eigendecomposition of Xc'Xc, or of Xc Xc' where there are fewer rows than features, gives x'B for every
-penalty c, so that a further penalty costs one product of matrices.
+One eigendecomposition of Xc'Xc, or of Xc Xc' if there are fewer rows than features, gives x'B for every
+penalty c. So a further penalty costs one product of matrices.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from bayesfac.core import checks
 from bayesfac.core.math import shared_subspace
 
 METHODS = ("plst", "cssp", "cplst")
-ABSENT = 1e-10  # relative size below which a singular value or a probability is rounding
+ABSENT = 1e-10  # relative size below which a singular value or a probability is a rounding error
 
 
 def ls_ml(
@@ -34,12 +34,12 @@ def ls_ml(
         J = sum_l (1/n) |X u_l - y_l|^2 + alpha |u_l - Theta' v_l|^2 + beta |u_l|^2,     Theta Theta' = I
 
     The global minimum is computed in closed form: see the method `lsml`, which has a posterior too.
-    X and Y are centred by their means over training rows, and the score, x'U, may lie beyond 0 and 1.
+    X and Y are centred by their means over training rows, and the score x'U may be below 0 or above 1.
 
     Parameters
     ----------
     r : int, optional
-        At most the number of labels; default 5 floor((labels - 1) / 5), the paper's as we remember it, or 1.
+        At most the number of labels. Default 5 floor((labels - 1) / 5), the paper's as we remember it, or 1.
     alpha, beta : float
         At least 0, and above 0. Both are in units of the mean squared length of a centred row, so the scale
         of X does not matter. The paper chooses them by cross-validation.
@@ -63,7 +63,7 @@ def ls_ml(
 def plst(X: Any, Y: Any, X_new: Any, *, d: int | None = None, ridge: float = 1.0) -> np.ndarray:
     """PLST: the first d principal components of the labels are regressed on the features.
 
-        |Y - 1 b' - Z V'|^2 least with b the labels' mean and V'V = I, then |X W - Z|^2 + ridge |W|^2 least
+        minimise |Y - 1 b' - Z V'|^2 with b the labels' mean and V'V = I, then |X W - Z|^2 + ridge |W|^2
 
     Tai & Lin (2012). The score of a row is b + V W'x, with the features centred by their mean. With d equal
     to the number of labels PLST is ridge regression of every label.
@@ -128,7 +128,7 @@ def drawn_labels(
     size: np.ndarray, right: np.ndarray, d: int, rng: np.random.Generator
 ) -> np.ndarray:
     """The labels that `cssp` regresses on the features, from the singular values and right singular vectors
-    of Y: d of them, or fewer where fewer can be drawn."""
+    of Y: d of them, or fewer if fewer can be drawn."""
     share = np.sum(right[:d][size[:d] > ABSENT * size[0]] ** 2, 0)
     able = np.flatnonzero(share > ABSENT)
     if not len(able):

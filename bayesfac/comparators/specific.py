@@ -24,8 +24,8 @@ from bayesfac.comparators.shared import (
 from bayesfac.core import checks
 from bayesfac.core.clustering import kmeans_labels, leading, normalised, unit_rows
 
-NEAR = 7  # the distance to this neighbour is the scale of a row
-ROUNDS, SETTLED = 20, 1e-3  # SSJDR-MLL: largest number of rounds, relative fall of J at the end
+NEAR = 7  # a row's scale is its distance to its neighbour of this rank
+ROUNDS, SETTLED = 20, 1e-3  # SSJDR-MLL: largest number of rounds, relative decrease of J at the end
 
 
 # -- SSJDR-MLL ----------------------------------------------------------------------------------
@@ -55,15 +55,16 @@ def ssjdr_mll(
             - gamma/2 tr(Q'X'A X Q),     Q'Q = I
         A_ik = exp(-|x_i - x_k|^2 / (r_i r_k)),     r_i the distance to the seventh nearest row
 
-    Yu & Zhang (2016). In the dual of the machines, with c_l their signed variables, J depends on Q by
-    -1/2 tr Q'(sum_l X'c_l c_l'X + gamma X'A X) Q: a round takes the first d eigenvectors of that matrix, then
-    learns the machines again. J need not fall; rounds end when it does not, and the smallest J counts. The
-    first Q is that of A alone. Rows without labels can enter A: `transductive` takes the new rows.
+    Yu & Zhang (2016). In the dual of the machines, with c_l their signed variables, J depends on Q by -1/2 tr
+    Q'(sum_l X'c_l c_l'X + gamma X'A X) Q. A round takes the first d eigenvectors of that matrix, and then
+    trains the machines again. J may rise; the rounds end when it does, and the round with the smallest J is
+    used. The first Q is that of A alone. Rows without labels can be used in A: `transductive` adds the new
+    rows.
 
-    The authors' program multiplies the signed dual variables by the signs once more, takes the left singular
-    vectors of a Cholesky factor of the matrix where its eigenvectors are the right ones, starts at Q of ones,
-    and ends by the average precision of the test rows. These four are not followed. Its machines are kernel
-    machines with the hinge.
+    Four things in the authors' program are not followed. It multiplies the signed dual variables by the signs
+    once more. It takes the left singular vectors of a Cholesky factor of the matrix, although its
+    eigenvectors are the right ones. It starts at Q of ones. And it ends by the average precision of the test
+    rows. Its machines are kernel machines with the hinge.
 
     Parameters
     ----------
@@ -98,10 +99,10 @@ def ssjdr_mll(
 
 
 def rotated(x: Any, new: Any) -> tuple[Any, Any]:
-    """Features in the span of the training rows, as many as rows, where there are more features than rows.
+    """Rotate the features into the span of the training rows, if there are more features than rows.
 
-    Machines, distances and directions do not depend on a rotation; what is orthogonal to all training rows
-    has weight zero."""
+    Machines, distances and directions do not depend on a rotation, and the part that is orthogonal to all
+    training rows has weight zero."""
     if x.shape[1] <= x.shape[0]:
         return x, new
     gram, cross = dense(x @ x.T), dense(new @ x.T)
@@ -162,16 +163,18 @@ def mlsf(
     C: float = 1.0,
     seed: int = 0,
 ) -> np.ndarray:
-    """MLSF: groups of dependent labels, features that tell a group's label sets, and a chain for each group.
+    """MLSF: groups of dependent labels, features that predict a group's label sets, and a chain for each
+    group.
 
         A_kl = alpha jaccard(y_k, y_l) + (1 - alpha) exp(-|m_k - m_l|),     0 if below epsilon
-        1/2 |X V - Z|^2 + gamma |V|_1 least,     z_ig in [0, 1] numbers row i's label set in group g
+        minimise 1/2 |X V - Z|^2 + gamma |V|_1,     z_ig in [0, 1] numbers row i's label set in group g
 
     Sun, Kudo & Kimura (2016). m_k is the mean of the rows that have label k; groups are spectral clusters.
-    Group g sees the features with v_jg != 0. Its labels come in a random order; each is learned by a machine
-    that also sees the labels before it, true for training rows, decided for new ones. The sets of a group are
-    numbered in the order of their binary codes. The authors' program ends the lasso, by ADMM with a parameter
-    rho, after at most 100 steps; here it is solved, so that there is no rho.
+    Group g uses the features with v_jg != 0. Its labels come in a random order. Each label has a machine,
+    whose features include the labels before it: the true labels in training rows, the predicted ones in new
+    rows. The label sets of a group are numbered in the order of their binary codes. The authors' program ends
+    the lasso, by ADMM with a parameter rho, after at most 100 steps; here it is solved to the end, so there
+    is no rho.
 
     Parameters
     ----------
@@ -209,7 +212,7 @@ def mlsf(
 
 
 def dependence(x: Any, y: np.ndarray, alpha: float, epsilon: float) -> np.ndarray:
-    """A of `mlsf`; a label that no row has depends on none."""
+    """A of `mlsf`; a label that no row has is independent of all others."""
     both, size = y.T @ y, y.sum(0)
     either = size[:, None] + size - both
     jaccard = both / np.maximum(either, 1)
@@ -231,21 +234,21 @@ def grouped(A: np.ndarray, groups: int, seed: int) -> np.ndarray:
 
 
 def set_numbers(y: np.ndarray) -> np.ndarray:
-    """The number of every row's set among the distinct rows of y, over the largest number.
+    """The number of every row's set among the distinct rows of y, divided by the largest number.
 
     >>> set_numbers(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).tolist()
     [0.0, 0.5, 1.0, 0.0]
     """
-    # the last label counts most
+    # the last label is the most significant digit
     number = np.unique(y[:, ::-1], axis=0, return_inverse=True)[1].ravel()
     return number / max(int(number.max()), 1)
 
 
 def chained(x: Any, y: np.ndarray, new: Any, C: float) -> np.ndarray:
-    """Margins of the labels, each machine beside the labels before its own."""
+    """Margins of the labels; each machine has the labels before its own as features."""
     d, score = x.shape[1], np.zeros((new.shape[0], y.shape[1]))
     for at, of in enumerate(y.T):
-        # without any feature: a feature of zeros, so that the machine has its intercept alone
+        # if there are no features: a feature of zeros, so that the machine has only its intercept
         seen = learners.beside(x, y[:, :at]) if d + at else np.zeros((len(y), 1))
         w, b = learners.line(seen, of, C)
         score[:, at] = new @ w[:d] + (score[:, :at] >= 0) @ w[d : d + at] + b

@@ -119,7 +119,7 @@ def load(
     progress : bool
         Whether to show a progress bar (only on a terminal).
     features : bool
-        With features of users and items, for the data sets that have some: of MovieLens 100K and 1M the age,
+        With features of users and items, for data sets that have some. MovieLens 100K and 1M have the age,
         sex and occupation of users and the genres of films.
 
     Examples

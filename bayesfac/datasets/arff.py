@@ -22,7 +22,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 
 VIEW = "features"
 NO_YES = (("0", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))
-GAP = "\0"  # replaces quoted parts, so that all commas and braces belong to the format
+GAP = "\0"  # replaces quoted parts, so that all remaining commas and braces belong to the format
 QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\"""")
 ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 OPTION = re.compile(r"(?:^|[\s:])-C\s+(-?\d{1,9})(?!\S)")  # MEKA's number of labels
@@ -63,11 +63,12 @@ def read_arff(
     path : path
         An ARFF file, dense or sparse; .gz is unpacked.
     labels : path, int or list of str, optional
-        The attributes that are labels: the path of Mulan's XML; n for the first n attributes of the file or,
-        if n < 0, the last (dropped ones included); or names. By default the XML in the folder (emotions.xml
-        for emotions-train.arff, or a single XML), else "-C n" of MEKA in the relation's name.
+        The attributes that are labels: the path of Mulan's XML, a number, or names. A number n means the
+        first n attributes of the file or, if n < 0, the last ones (dropped ones are counted). By default the
+        XML in the folder (emotions.xml for emotions-train.arff, or a single XML), else "-C n" of MEKA in the
+        relation's name.
     drop : sequence of str
-        Attributes to leave out. Texts and dates must be dropped; identifiers should be.
+        Attributes to leave out. Texts and dates must be left out, and identifiers should be.
     encoding : str
         Encoding of the text, one that extends ASCII.
 
@@ -311,7 +312,7 @@ def _rows(
     lines: Iterator[Line], attributes: list[Attribute], name: str
 ) -> tuple[sp.csr_matrix, list[str]]:
     """Values rows x attributes, and the line of every row."""
-    # a sparse row leaves out zeros and first levels of nominal attributes, whose value need not be 0
+    # a sparse row omits zeros, and first levels of nominal attributes, whose value need not be 0
     first = {j: a.levels[0] for j, a in enumerate(attributes) if a.levels and a.read(a.levels[0])}
     columns, values, places = [], [], []
     for line in lines:

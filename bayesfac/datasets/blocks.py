@@ -11,21 +11,21 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.columns import RATINGS, Columns, choose, with_time
 from bayesfac.datasets import files, frames
 
-ROWS = 2**18  # rows of a block
+ROWS = 2**18  # number of rows of a block
 
 Pieces = Callable[[], Iterator["Piece"]]
 
 
 class Piece(NamedTuple):
     """Rows of a file: a table with the columns of `RATINGS`, the number of its first row, and the name of the
-    file, where there are several."""
+    file if there are several."""
 
     table: pd.DataFrame
     first: int
     file: str = ""
 
     def place(self, row: int) -> str:
-        """Where a row of the table is, in words."""
+        """The place of a row of the table, in words."""
         return f"row {self.first + row}" + (f" of {self.file}" if self.file else "")
 
 
@@ -75,7 +75,7 @@ def _tables(tables: list[Path], columns: Columns | None) -> Pieces:
                     frame = frames.whole_numbers(frame.reset_index(drop=True)[wanted])
                     yield Piece(_plain(frame.set_axis(list(RATINGS), axis=1)), begin, name)
                     begin += batch.num_rows
-            # pyarrow keeps the memory of freed blocks for later ones: give it back to the system
+            # pyarrow keeps the memory of freed blocks for later ones; this returns it to the system
             pa.default_memory_pool().release_unused()
 
     return pieces
@@ -93,14 +93,14 @@ def _kinds(path: Path) -> dict[Any, str]:
 
 
 def _opened(path: Path) -> Any:
-    """A Parquet file, of which little is in memory at a time."""
+    """A Parquet file, opened so that only a small part is in memory at a time."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories, whose codes differ from block to block, as what they stand for."""
+    """Replace categories by their values, because their codes differ from block to block."""
     kinds = {
         name: frame[name].cat.categories.dtype
         for name in frame
@@ -125,7 +125,7 @@ def _arrays(path: Path, arrays: dict[str, Path], columns: Columns | None) -> Pie
 
     def pieces() -> Iterator[Piece]:
         for begin in range(0, sizes[0], ROWS):
-            # mapped anew for each block: pages of an open map would count as memory of this process
+            # mapped again for each block: pages of an open map would count as memory of this process
             maps = [_mapped(arrays[name])[begin : begin + ROWS] for name in names]
             parts = [np.array(reading.native(one)) for one in maps]
             yield Piece(pd.DataFrame(dict(zip(RATINGS, parts, strict=True))), begin)

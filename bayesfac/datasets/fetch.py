@@ -2,8 +2,8 @@
 
 The folders searched are `folder`, BAYESFAC_DATA, shared/data beside a source checkout, and the cache
 folder of the system. Each may hold the normalised NPZ or a file that the record lists as a source.
-Otherwise the data set is downloaded, from the publisher first. Archives are not unpacked to disk: after
-the check of the sha256, the members are read by their exact names, under a size limit.
+Otherwise the data set is downloaded, if possible from the publisher. Archives are not unpacked to disk: after
+the check of the sha256, the members are read by their exact names, up to a limit of their size.
 """
 
 import logging

@@ -192,8 +192,8 @@ def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views
 def _table(
     path: Path, wanted: tuple[str, ...], columns: Columns | None, decimal: str
 ) -> pd.DataFrame:
-    """The columns, renamed to `wanted`; the index is the line of a text file (line 2) or the row (row 0).
-    Of ratings also the column `time`, if there is one."""
+    """The columns, renamed to `wanted`. The index is the line of a text file (from 2) or the row (from 0).
+    For ratings also the column `time`, if there is one."""
     if path.suffix.lower() == ".parquet":
         frame, first = _parquet(path), 0
     else:
@@ -319,7 +319,7 @@ def _text(
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(frames.unreadable(path, error)) from error
     frame = frames.of_header(path, frame).rename(columns=str)
-    if not bare:  # names as they are written: pandas has numbered the second of two equal ones
+    if not bare:  # names as in the file: pandas adds a number to the second of two equal names
         frame.columns = pd.read_csv(io.StringIO(text), header=None, nrows=1, **how).iloc[0].tolist()
     if bare and doubled and wanted == RATINGS and frame.shape[1] == width + 1:
         frame = frame.set_axis([*wanted, "timestamp"], axis=1)  # as MovieLens writes its ratings
@@ -330,14 +330,14 @@ def _ids(path: Path, raw: pd.Series, kind: type | None) -> pd.Series:
     missing = empty(raw)
     if missing.any():
         raise ValueError(no_label(path, str(raw.name), _place(missing, raw.index)))
-    if raw.index.name == "row":  # columns of Parquet have types: labels stay as they are
+    if raw.index.name == "row":  # columns of Parquet have types, so labels are not converted
         return raw
     raw = raw.str.strip()
     if kind is str:
         return raw
     numbers = pd.to_numeric(raw, errors="coerce").fillna(0.5)
     whole = (numbers % 1 == 0) & (numbers.abs() < 2**53)
-    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # "007" is a text
+    same = whole & (numbers.where(whole, 0).astype(np.int64).astype(str) == raw)  # "007" stays text
     if same.all():
         return numbers.astype(np.int64)
     if kind is int:
@@ -369,8 +369,8 @@ def empty(raw: pd.Series) -> np.ndarray:
 
 
 def as_numbers(raw: pd.Series) -> np.ndarray:
-    """The cells as numbers, NaN where a cell is none. Dates and times become NaN: pandas would count them in
-    some unit."""
+    """The cells as numbers, or NaN. Dates and times become NaN, because pandas would convert them to numbers
+    in some unit."""
     if raw.dtype.kind in "mMc":
         return np.full(len(raw), np.nan)
     return pd.to_numeric(raw, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

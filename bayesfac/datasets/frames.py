@@ -1,4 +1,4 @@
-"""Tables of files as pandas reads them, without what pandas rounds or leaves out; long tables as views."""
+"""Tables of files as read by pandas, without its rounding and its omissions; long tables as views."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def check_options(path: Path, kind: str, given: dict[str, Any], bad: str, decima
 
 
 def check_ids(ids: Mapping[str, type] | None, columns: Sequence[str]) -> None:
-    """Refuse types of columns that have no labels, and types that labels do not have."""
+    """Refuse types for columns that have no labels, and types that labels cannot have."""
     for name, kind in (ids or {}).items():
         if name not in columns:
             raise ValueError(f"Expected ids= for {' or '.join(columns)}, got {name!r}")
@@ -50,13 +50,13 @@ def check_file(path: Path) -> None:
 
 
 def nullable(kind: Any) -> Any:
-    """The type for a column of 64-bit whole numbers, of which some may be missing: as floats, those from
-    2**53 on would be rounded, so that labels become one."""
+    """The type for a column of 64-bit whole numbers, some of which may be missing. As floats, numbers from
+    2**53 on would be rounded, and different labels could become equal."""
     return {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}.get(str(kind))
 
 
 def whole_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with columns of NumPy's types where whole numbers have no gaps."""
+    """The table with NumPy's types for columns of whole numbers without missing values."""
     full = {name: whole(column).dtype for name, column in frame.items()}
     return frame.astype(full)
 
@@ -70,7 +70,7 @@ def whole(labels: Any) -> Any:
 
 def of_header(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """The table without the empty cells after a separator at the ends of rows."""
-    if isinstance(frame.index, pd.RangeIndex):  # as many cells in the rows as in the header
+    if isinstance(frame.index, pd.RangeIndex):  # rows and header have the same number of cells
         return frame
     names, extra = frame.columns, frame.index.nlevels
     cells = frame.reset_index()
@@ -82,7 +82,7 @@ def of_header(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def unreadable(path: Path, error: Exception) -> str:
-    """The message for a text that pandas cannot divide into cells."""
+    """The message for a text that pandas cannot split into cells."""
     numbers = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
     if numbers is None:
         return f"Expected a table as UTF-8 text in {path}: {error}"
@@ -91,7 +91,7 @@ def unreadable(path: Path, error: Exception) -> str:
 
 
 def _too_many(path: Path, wanted: int, where: str, got: int, line: int) -> str:
-    """The message for a row with more cells than the first."""
+    """The message for a row with more cells than the first row."""
     return (
         f"Expected {wanted} cells in every row of {path}, as in {where}, got {got} in line {line}: name "
         "every column, or put quotes around a cell that contains the separator"

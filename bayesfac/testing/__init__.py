@@ -1,7 +1,7 @@
 """The contract of methods, as functions that also check methods outside the library.
 
 A check takes a method and a JAX key, builds the method's own `example` in float64, and raises an
-AssertionError that says what differs. A check that does not apply returns the reason: the reason in
+AssertionError that describes the difference. A check that does not apply returns a reason: the one in
 `waived` of the method, or that there is nothing to check.
 
 >>> import jax

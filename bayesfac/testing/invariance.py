@@ -94,7 +94,7 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
     data = case.data
     orders = random_orders(data, key)
     shuffled = reorder(data, orders)
-    if type(data) is Ratings:  # made anew, without what the method adds
+    if type(data) is Ratings:  # a new object, without the parts that the method adds
         shuffled = method.ready(shuffled, case.hyper)
 
     def turn(p: Any) -> Any:
@@ -125,7 +125,7 @@ def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
         orders["row"] = rows_by_task(data, orders["task"], rng)
     if "feature" in orders:  # the only view has two names for one axis
         orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
-    # which items a user rated, and which users an item, as features that the data do not name
+    # implicit features have the items a user rated, and the users of an item; the data do not name them
     for side, other in (("user", "item"), ("item", "user")):
         if other in orders:
             orders[f"implicit_{side}_feature"] = orders[other]
@@ -165,7 +165,7 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
 
 
 def relinked(data: Relations, code: Any, kept: Any = lambda code: slice(None)) -> Relations:
-    """The data with the cells of the matrices beside the ratings at `code(table)`, those in `kept(code)`."""
+    """The data with the cells of the other matrices at `code(table)`, those in `kept(code)`."""
     tables = {}
     for name, table in data.host.tables.items():
         new = code(table)
@@ -203,8 +203,8 @@ def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
 
 @listed
 def check_gauge(method: Method, key: jax.Array) -> str | None:
-    """The exact rotations and permutations that `gauge` declares leave the objective unchanged, and an axis
-    that is not one of the data and may be relabelled is declared."""
+    """The rotations and permutations that `gauge` declares as exact leave the objective unchanged. And every
+    axis that can be reordered is declared, unless the data have it."""
     case = example(method, key)
     p = case.points[0]
     flat = sites(p)

@@ -20,13 +20,14 @@ from bayesfac.inference.predictions.predict import simulated
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import Example, example, listed, require, same
 
-STEPS = (-2.0, -0.5, 0.0, 1.0, 3.0)  # sds from the mean, where two laws are compared
+STEPS = (-2.0, -0.5, 0.0, 1.0, 3.0)  # points where two laws are compared, in sds from the mean
 OUTCOMES = 4000
 
 
 @listed
 def check_predict(method: Method, key: jax.Array) -> str | None:
-    """Predictions cell by cell and as a block agree; a label without training data (-1) has one too."""
+    """Predictions cell by cell and as a block agree; they exist also for labels without training data
+    (-1)."""
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, case.points[0]
     p = derived(case, p)
@@ -51,8 +52,8 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_observed(method: Method, key: jax.Array) -> str | None:
-    """At the training cells `predict` gives the law of the model's observed site, for the same parameters,
-    and simulated outcomes, on which intervals rest, have the mean of this law."""
+    """At the training cells `predict` gives the law of the model's observed site for the same parameters.
+    Simulated outcomes, which intervals are computed from, have the mean of this law."""
     case = example(method, key)
     located = describe(case.data).locate(case.data)[0]
     query = Query(jnp.asarray(located.row), jnp.asarray(located.col))
@@ -111,9 +112,10 @@ def check_unseen(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_fold_in(method: Method, key: jax.Array) -> str | None:
-    """Where the solver ends, training rows that `fold_in` takes as new rows keep their predictions.
+    """At the end of the solver, training rows keep their predictions if `fold_in` adds them as new rows.
 
-    A hundredth of the range of predictions is allowed: some methods take a fixed number of small steps.
+    A hundredth of the range of predictions is allowed, because some methods take a fixed number of small
+    steps.
     """
     if method.fold_in is None:
         return method.traits.get("no_fold_in", "the method declares no fold_in")
@@ -144,7 +146,7 @@ def derived(case: Example, p: Any) -> Any:
 def compared(
     case: Example, p: Any, query: Query, outcome: dist.Distribution, key: jax.Array
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """{what: what predict says, what the observed site says} of the training cells."""
+    """{what: (value of predict, value of the observed site)} at the training cells."""
     method, data, hyper = case.method, case.data, case.hyper
     if isinstance(outcome, dist.Delta):  # one more count adds log P(w | x) to the log density
         laws = pointwise.laws(method, p, data, hyper)
@@ -158,7 +160,7 @@ def compared(
         return pointwise.factors(method, p, data, hyper, query, y)
 
     if hasattr(outcome, "score"):
-        # `predict` takes the centre of the model's law of a binary label as a probability
+        # `predict` uses the centre of the model's law of a binary label as a probability
         slope = jax.grad(lambda y: jnp.sum(observed(y)))(outcome.score)
         return {"modes": (jnp.zeros_like(slope), slope)}
     if isinstance(outcome, Levels):
@@ -166,7 +168,7 @@ def compared(
     else:
         sd = jnp.where(jnp.isfinite(outcome.variance), outcome.variance, 1) ** 0.5
         values = possible(outcome, outcome.mean + jnp.asarray(STEPS)[:, None] * sd, key)
-    # a loss stands for a density up to a factor of the cell: differences between values are compared
+    # exp(-loss) is a density up to a factor for each cell, so differences between values are compared
     tables = (jax.vmap(law)(values) for law in (outcome.log_prob, observed))
     ours, theirs = (table - table.mean(0) for table in tables)
     return {"log densities": (ours, theirs)}
@@ -183,7 +185,7 @@ def possible(outcome: dist.Distribution, values: jax.Array, key: jax.Array) -> j
 
 
 def missed(outcome: dist.Distribution, key: jax.Array) -> jax.Array:
-    """By how many standard errors the mean of simulated outcomes misses, in the worst cell."""
+    """The difference of the mean of simulated outcomes in standard errors, for the worst cell."""
     sd = jnp.broadcast_to(outcome.variance**0.5, outcome.mean.shape)
     gap = jnp.abs(simulated(outcome, key, OUTCOMES).mean(0) - outcome.mean)
     return jnp.max(jnp.where(jnp.isfinite(sd), gap / (sd / OUTCOMES**0.5 + 1e-9), 0))

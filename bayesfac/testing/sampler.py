@@ -53,7 +53,7 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
 
 @listed
 def check_moves(method: Method, key: jax.Array) -> str | None:
-    """A move changes the parameters and leaves the likelihood unchanged."""
+    """A move changes the parameters, and does not change the likelihood."""
     if not method.moves:
         return "the method declares no moves"
     case = example(method, key)

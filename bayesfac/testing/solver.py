@@ -1,4 +1,4 @@
-"""The point solver: `update` never raises the objective, and ends where its gradient is zero."""
+"""The point solver: `update` never raises the objective, and ends at a point where its gradient is zero."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from bayesfac.inference.extrapolation import bounds_of, inside
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.testing.tools import example, listed, require, run, same, within
 
-FAR = 20.0  # steps of an extrapolation
+FAR = 20.0  # length of an extrapolation, in steps
 NO_UPDATE = "the method has no update: L-BFGS minimises its objective"
 
 
@@ -34,7 +34,7 @@ def check_tree(method: Method, key: jax.Array) -> str | None:
     far = jax.tree.map(lambda x, y: x + FAR * (y - x), start, new)
     far = inside(far, new, bounds_of(method, case.data, case.hyper, start))
     for name, fine in within(method, case.update(far, case.data), case.data, case.hyper).items():
-        if name in shares:  # other sites may become NaN, and the engine then goes back
+        if name in shares:  # other sites may become NaN; then the engine goes back
             require(fine, f"update from an extrapolated point ends outside the support of {name}")
     return None
 

@@ -1,4 +1,4 @@
-"""The record, and the agreement of a method's solver and model."""
+"""The record of a method, and the agreement of its solver and its model."""
 
 from typing import Any
 

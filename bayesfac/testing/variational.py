@@ -1,4 +1,4 @@
-"""The law of variational Bayes: its bound never falls, is that of the model, and is stationary at the end."""
+"""Variational Bayes: the bound never falls, is the bound of the model, and has no gradient at the end."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ DRAWS, SWEEPS, LONG, TIMES = 4000, 50, 1000, 6
 
 @listed
 def check_variational(method: Method, key: jax.Array) -> str | None:
-    """The ELBO never falls, is E_q[log joint - log q] by draws, and has no gradient where sweeps end.
+    """The ELBO never falls, is E_q[log joint - log q] by draws, and has no gradient at the end of the sweeps.
 
     With auxiliary variables the ELBO is a lower bound of this expectation.
     """
@@ -85,12 +85,12 @@ def _stationary(law: Any, q: Any, data: Any, hyper: Any) -> None:
         q = jax.lax.fori_loop(0, LONG, lambda _, q: law.update(q, data, hyper), q)
         return q, jax.grad(lambda q: law.elbo(q, data, hyper))(q)
 
-    for _ in range(TIMES):  # where sites depend on one another much, sweeps take long
+    for _ in range(TIMES):  # if sites depend strongly on one another, many sweeps are needed
         q, gradients = slopes(q)
         steep = {}
         for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
             site = jax.tree_util.keystr(path, simple=True, separator=".")
-            if site.endswith("cov") and gradient.ndim > 1:  # it stays symmetric
+            if site.endswith("cov") and gradient.ndim > 1:  # covariances stay symmetric
                 gradient = (gradient + jnp.swapaxes(gradient, -1, -2)) / 2
             steep[site] = float(jnp.abs(gradient).max(initial=0))
         if not (worst := {site: x for site, x in steep.items() if not x < 1e-5}):
