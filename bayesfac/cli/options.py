@@ -68,8 +68,15 @@ def build_parser() -> Parser:
     new = _command(add, "new-method", new_method, texts.NEW_METHOD)
     new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
     _choice(new, "--family", list(SKELETONS), "the kind of data (%(default)s)")
-    bench = _command(add, "bench", commands.bench, "Run benchmarks/NAME.py of a checkout, or all.")
-    bench.add_argument("name", metavar="NAME", help="gibbs, plsa, ...; all runs all, for hours")
+    bench = _command(
+        add,
+        "bench",
+        commands.bench,
+        "Run the benchmark benchmarks/NAME.py of a source checkout, or all of them.",
+    )
+    bench.add_argument(
+        "name", metavar="NAME", help="gibbs, plsa, ...; all runs every benchmark, which takes hours"
+    )
     return parser
 
 
@@ -88,7 +95,7 @@ def _command(
 
 def _demo_options(parser: Parser) -> None:
     _out(parser, "FILE", "the HTML report (%(default)s)", default="report.html")
-    _flag(parser, "--fast", "few draws: too few for reliable results")
+    _flag(parser, "--fast", "take few draws; the results are not reliable")
     _seed(parser)
 
 
@@ -97,7 +104,7 @@ def _fit_options(parser: Parser) -> None:
     parser.add_argument("data", metavar="DATA", help=DATA)
     _engine_options(parser)
     _table_options(parser)
-    text = "for cmf, once for each matrix beside the ratings: tags=user,tag,tags.csv"
+    text = "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated"
     shape: Any = {"metavar": "NAME=ROWS,COLUMNS,FILE", "help": text}
     parser.add_argument("--matrix", type=arguments.matrix, action="append", **shape)
     _out(parser, "FOLDER", "a new folder (default METHOD-ENGINE)")
@@ -112,20 +119,26 @@ def _process_options(parser: Parser) -> None:
         "bpmf, pmf, ordinal_mf: gibbs; plsa, mvplsa: fixed-point; mmmf: lbfgs",
     )
     add = group.add_argument
-    add("--processes", type=int, metavar="N", help="how many; alone: on this machine")
-    text = "on several machines: where process 0 listens"
+    text = "number of processes; without the next two options all run here"
+    add("--processes", type=int, metavar="N", help=text)
+    text = "on several machines: the address of process 0"
     add("--coordinator", type=arguments.address, metavar="HOST:PORT", help=text)
-    add("--process", type=int, metavar="I", help="on several machines: which of them, from 0")
-    _flag(group, "--large", "each process holds its share of DATA: see below")
+    text = "on several machines: the number of this process, from 0"
+    add("--process", type=int, metavar="I", help=text)
+    _flag(group, "--large", "each process has only its share of DATA in memory: see below")
 
 
 def _auto_options(parser: Parser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=DATA)
-    add("--kind", choices=["ratings", "views"], help="what a file holds (ratings)")
-    text = "time to try methods (%(default)g)"
+    add("--kind", choices=["ratings", "views"], help="the kind of data in the file (ratings)")
+    text = "seconds for trying methods (%(default)g)"
     add("--seconds", type=float, default=120.0, metavar="S", help=text)
-    add("--keep", metavar="FOLDER", help="keep finished candidates there, and read those it has")
+    add(
+        "--keep",
+        metavar="FOLDER",
+        help="save finished candidates there, and read those already there",
+    )
     add("--methods", type=arguments.names, metavar="A,B", help="methods to try (default: all)")
     add("--components", type=arguments.sizes, metavar="K,L", help="numbers of components to try")
     _jobs(parser)
@@ -142,7 +155,7 @@ def _engine_options(parser: Parser) -> None:
     )
     group.add_argument("--engine", metavar="ENGINE", help=known)
     for name, text in [
-        ("draws", "draws kept per chain (gibbs, quick, vb, nuts, svi)"),
+        ("draws", "draws saved per chain (gibbs, quick, vb, nuts, svi)"),
         ("warmup", "discarded draws at the start of each chain (gibbs, vb, nuts)"),
         ("chains", "independent chains (gibbs, quick, nuts; vb: of its warm-up)"),
         ("steps", "optimiser steps (svi, map)"),
@@ -171,14 +184,18 @@ def _compare_options(parser: Parser) -> None:
 def _predict_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
     parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
-    parser.add_argument("--level", type=float, default=0.9, help="of the intervals (%(default)s)")
+    parser.add_argument(
+        "--level", type=float, default=0.9, help="probability of the intervals (%(default)s)"
+    )
     _out(parser, *TABLE)
     _roles(parser, "user", "item")
 
 
 def _recommend_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
-    parser.add_argument("--users", nargs="+", metavar="USER", help="whom (default: all users)")
+    parser.add_argument(
+        "--users", nargs="+", metavar="USER", help="users to recommend to (default: all)"
+    )
     parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
     ways = "rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)"
     _choice(parser, "--by", ["mean", "lower", "draw", "in_top"], ways)
@@ -199,7 +216,13 @@ def _sbc_options(parser: Parser) -> None:
     add("method", metavar="METHOD", help="see bayesfac methods; or all")
     known = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"
     add("--engine", metavar="ENGINE", help=known)
-    add("--replications", type=int, default=500, metavar="N", help="data sets (%(default)s)")
+    add(
+        "--replications",
+        type=int,
+        default=500,
+        metavar="N",
+        help="number of simulated data sets (%(default)s)",
+    )
     further = "draws, warmup, thin, and settings of the engine, as in bf.sbc"
     _settings(parser, "--with", "settings", further)
     _settings(parser, *HYPER)
@@ -211,16 +234,16 @@ def _data_options(parser: Parser) -> None:
     add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
     text = "List data sets, their licences, and which are on this machine."
     _command(add, "list", commands.data_list, text)
-    text = "Fetch a data set, unless it is there; check its sha256."
+    text = "Download a data set, unless it is on this machine, and check its sha256."
     fetch = _command(add, "fetch", commands.data_fetch, text)
     fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
-    fetch.add_argument("--folder", help="where to keep it (default: BAYESFAC_DATA, or the cache)")
+    fetch.add_argument("--folder", help="where to store it (default: BAYESFAC_DATA, or the cache)")
     split = _command(add, "split", commands.data_split, texts.SPLIT)
     split.add_argument("data", metavar="DATA", help=DATA)
     _out(split, "FOLDER", "folder of the two files (default: here)", default=".")
-    text = "share of the test part (%(default)s)"
+    text = "share of the ratings in test.csv (%(default)s)"
     split.add_argument("--fraction", type=float, default=0.1, help=text)
-    _choice(split, "--by", ["random", "time"], "hold out random or latest ratings")
+    _choice(split, "--by", ["random", "time"], "hold out random ratings, or the latest ones")
     _table_options(split)
     _seed(split)
 
@@ -231,11 +254,11 @@ def _table_options(parser: Parser) -> None:
     group.add_argument("--columns", type=arguments.names, metavar="A,B,C", help=text)
     _roles(group, "user", "item", "rating")
     _choice(group, "--decimal", [".", ","], "the decimal sign of a text file (.)")
-    text = "the ordinal scale: how many, FROM:TO, FROM:TO:STEP or a list (default: real values)"
+    text = "the levels of the ratings: a number, FROM:TO, FROM:TO:STEP or a list (default: real values)"
     group.add_argument("--levels", type=arguments.levels, metavar="1:5", help=text)
-    text = "rows without a label or a number: refuse them, or leave them out and say which (error)"
+    text = "rows without a label or a number: raise an error, or skip them with a warning (error)"
     _choice(group, "--bad", ["error", "skip"], text)
-    text = "a second rating of one item by one user: refuse it, or take the mean or nearest level (error)"
+    text = "two ratings of an item by one user: raise an error, or take the mean or nearest level (error)"
     _choice(group, "--duplicates", ["error", "mean"], text)
 
 
@@ -246,7 +269,7 @@ def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
 
 
 def _choice(parser: Any, flag: str, choices: list[str], text: str) -> None:
-    """One of some words, by default the first."""
+    """An option with a choice of words; the default is the first."""
     parser.add_argument(flag, choices=choices, default=choices[0], help=text)
 
 

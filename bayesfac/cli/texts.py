@@ -6,7 +6,7 @@ Fit both on the same data, and compare their errors and their uncertainty."""
 
 EXAMPLES = """\
 examples:
-  bayesfac demo                                    compare a point and a posterior
+  bayesfac demo                                    compare a point estimate and a posterior
   bayesfac methods                                 list methods and their engines
   bayesfac data split movielens-100k --out ml      write train.csv and test.csv
   bayesfac auto ml/train.csv --levels 1:5          choose a method, and fit it
@@ -19,14 +19,14 @@ examples:
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
 error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
-Data sets are kept in the folder BAYESFAC_DATA, else in the cache folder of your system."""
+Data sets are stored in the folder BAYESFAC_DATA, or in the cache folder of your system."""
 
 DATA_HELP = """\
 DATA is a file or the name of a data set (bayesfac data list).
   .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab or "::"; also .dat,
                    .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
                    other names pass --user, --item, --rating. Without a header the first three
-                   columns are read. "NA" is an id.
+                   columns are read. "NA" is a label, not a missing value.
   .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
   .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
                    matrix from save_npz: stored entries are observed)
@@ -35,8 +35,8 @@ DATA is a file or the name of a data set (bayesfac data list).
 
 DEMO = """\
 Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
-fifth, fit BPMF as a point, by a short run (Quick) and by a long one (Gibbs), and write one page
-that compares them. Needs no network; takes a minute or two."""
+fifth, and fit BPMF in three ways: as a point estimate, by a short run (Quick) and by a long one
+(Gibbs). Write a page that compares the fits. This needs no network and takes a minute or two."""
 
 FIT = f"""\
 Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.
@@ -55,26 +55,27 @@ examples:
   bayesfac fit bpmf ratings.parquet --engine gibbs --processes 2 --large
 
 With --large, DATA is a .parquet file, a folder of such files, or a folder with user.npy, item.npy
-and rating.npy, and is read in blocks: it need not fit in memory.
+and rating.npy. It is read in blocks, so it need not fit in memory.
 The message about an unknown method, engine or setting suggests the nearest name."""
 
 AUTO = f"""\
 Choose a method and its number of components by the log score of held-out cells, fit it to all of
-DATA, print the table of what was tried, and save the fit as a folder.
+DATA, print a table of all candidates, and save the fit as a folder.
 
 {DATA_HELP}"""
 
 AUTO_EXAMPLES = """\
 examples:
   bayesfac auto ratings.csv --levels 1:5
-  bayesfac auto movielens-100k --seconds 600 --keep tried --out best      a killed run goes on
+  bayesfac auto movielens-100k --seconds 600 --keep tried --out best      continues a killed run
   bayesfac auto ratings.csv --methods pmf,bpmf --components 5,10,20"""
 
 WORKER = """\
-Run cells of bf.evaluate(..., folder=FOLDER, shared=True) on this machine, which sees FOLDER: cells
-that are not finished and that no other process runs, until all are finished. Any number of workers
-may run, and each may be killed: its cell is run again after two minutes, on its own machine at once.
-Nothing in the folder is executed: the plan there names methods and holds numbers."""
+Run cells (fits) of bf.evaluate(..., folder=FOLDER, shared=True) on this machine, which must have
+access to FOLDER. The worker runs cells that are not finished and that no other process runs, until
+all are finished. Any number of workers may run, and each may be killed: its cell is run again after
+two minutes, or at once on the same machine. No code in the folder is executed: the plan there has
+only names of methods and numbers."""
 
 WORKER_EXAMPLES = """\
 examples:
@@ -83,7 +84,7 @@ examples:
 
 COMPARE = f"""\
 Score saved fits on the same held-out DATA: errors, log score, CRPS, coverage of intervals. With
---levels also by level: wrong levels, ordinal log score, RPS.
+--levels there are also scores for levels: share of wrong levels, ordinal log score, RPS.
 
 {DATA_HELP}"""
 
@@ -99,8 +100,8 @@ interval, and whether the user or item is new (flagged: predicted from the prior
 
 RECOMMEND = """\
 Print the best items of each user with a saved fit of ratings, and the probability that each is
-among the user's N best. A fit does not keep its data: name the training data with --exclude, or
-items that a user has rated are recommended again. DATA is a data set, or a file with columns user
+among the user's N best. A fit does not contain its data. Give the training data with --exclude;
+otherwise items that a user has rated are recommended again. DATA is a data set, or a file with columns user
 and item; a column of ratings is not needed and not read."""
 
 RECOMMEND_EXAMPLES = """\
@@ -114,9 +115,9 @@ also write an HTML report."""
 
 SBC = """\
 Simulation-based calibration: draw parameters and data from METHOD's joint, run the engine on each
-data set, and rank the true value of every identified quantity among its draws. The ranks of a
-correct sampler are uniform; exit code 1 if they are not. The data have the size of the method's
-small example."""
+data set, and compute the rank of the true value of every identified quantity among its draws. The
+ranks of a correct sampler are uniform; the exit code is 1 if they are not. The data have the size
+of the method's small example."""
 
 SBC_EXAMPLES = """\
 examples:
@@ -128,10 +129,10 @@ examples:
 If the model of a method does not generate data, the command prints why, with exit code 0."""
 
 NEW_METHOD = """\
-Write bayesfac/models/FAMILY/NAME.py, a small method that runs, an entry in references.bib, and a
-test of one sweep and one claim. Works in a source checkout only."""
+Write a small method that runs (bayesfac/models/FAMILY/NAME.py), an entry in references.bib, and a
+test of one sweep and one claim. This works in a source checkout only."""
 
 SPLIT = f"""\
-Hold out a random share of some ratings, into OUT/train.csv and OUT/test.csv.
+Split ratings into OUT/train.csv and OUT/test.csv: a random share of them is held out for the test.
 
 {DATA_HELP}"""

@@ -43,7 +43,7 @@ def test_a_worker_does_what_the_run_would_do(tmp_path, capsys):
     assert main(["worker", str(tmp_path), "--quiet"]) == 0
     assert (
         capsys.readouterr().out
-        == "4 cells are finished; 0 of them were not when this worker began\n"
+        == "4 cells are finished; 0 of them were not finished when this worker started\n"
     )
 
 
