@@ -87,7 +87,10 @@ def test_a_collapse_by_another_setting_names_it():
         and "take a smaller sparsity, start from other values" in fit.notes[-1]
     )
     fit = bf.fit("gibbs_mmmf", ratings(), n_components=2, cost=1e-4, progress=False)
-    assert "collapsed: " in fit.notes[-1] and "take a larger cost, start from other values" in fit.notes[-1]
+    assert (
+        "collapsed: " in fit.notes[-1]
+        and "take a larger cost, start from other values" in fit.notes[-1]
+    )
 
 
 @pytest.mark.parametrize("name", ["ordinal_mf", "bpmf"])
