@@ -1,19 +1,20 @@
-"""Every number that the five papers print, beside ours: writes docs/reproduction.md from the kept results.
+"""Compare the numbers printed in five papers with ours: write docs/reproduction.md from saved results.
 
-Runs no method. Ours is the mean over the seeds or folds that are in `results/`, and its spread the sd over
-them. A number is
+The script runs no method. Our number is the mean over the seeds or folds in `results/`, and its spread is the
+standard deviation (sd) over them. A number is
 
-reproduced   if ours is within two of these sds of the print, or within .02 of it (2 points of a percentage)
-better       if ours is further away than that, on the side that the measure calls better
-not          if ours is further away on the other side
+reproduced   if ours is within two of these sds of the printed number, or within .02 (2 % points)
+better       if ours is further away, and better by the measure
+not          if ours is further away, and worse
+not run      if we have no run
 
-and "not run" if no run of ours is there. Every number that is "not" or "not run" has a sentence in `REASONS`;
-the script ends with an error if one is missing, or if a sentence has no number. Numbers whose data or whose
-experiment cannot be had stand in `ABSENT` and are not counted.
+Every number that is "not" or "not run" has a sentence in `REASONS`. The script ends with an error if a
+sentence is missing, or if a sentence has no number. Numbers whose data or experiment are not available are
+in `ABSENT`, and are not counted.
 
-Of several runs of one method on one data set, all at the method's own rule, the first of these is taken: all
-folds with the thesis's whole grid; all folds with part of it; an earlier run with the settings that its name
-says; some folds.
+If there are several runs of a method on a data set, with the method's own rule of decision, the first of
+these is used: all folds with the whole grid of the thesis; all folds with part of this grid; an earlier
+run, whose name gives its settings; some folds.
 """
 
 import argparse
@@ -65,8 +66,8 @@ class Number(NamedTuple):
     measure: str
     printed: float
     ours: float = math.nan
-    sd: float = math.nan  # of one run none
-    run: str = ""  # what ran, where it is not plain
+    sd: float = math.nan  # NaN for a single run
+    run: str = ""  # a description of the run, if it is not the usual one
 
     def verdict(self, near: float = NEAR) -> str:
         """reproduced, better, not, or not run."""
@@ -78,7 +79,7 @@ class Number(NamedTuple):
         return "reproduced" if abs(gain) <= room + 1e-9 else "better" if gain > 0 else "not"
 
     def told(self) -> str:
-        """Print: ours ± sd and the sign of the verdict."""
+        """The printed number, our number ± sd, and the sign of the verdict."""
         if math.isnan(self.ours):
             return f"{self.short(self.printed)}:"
         spread = "" if math.isnan(self.sd) else f" ± {self.short(self.sd)}"
@@ -98,7 +99,7 @@ def of_runs(found: Sequence[float]) -> tuple[float, float]:
 
 
 def seeds(cells: Cells, key: str) -> list:
-    """What was found under `key`, seed after seed."""
+    """The results under `key`, one for each seed."""
     return [one["value"] for name, one in cells.found.items() if name.startswith(f"{key}, seed ")]
 
 
@@ -156,7 +157,7 @@ def statistics() -> Iterator[Number]:
 
 
 def clusterings() -> Iterator[Number]:
-    """Table 2 of the MGGM paper, of single views the best by AC, as there; stopped early."""
+    """Table 2 of the MGGM paper, stopped early. Methods with one view have the view with the best AC, as there."""
     cells = Cells(RESULTS / "clusters.json")
     for data in ("handwritten", "reuters_multilingual_1200"):
         column = clusters.COLUMNS.index(data)
@@ -179,25 +180,25 @@ def clusterings() -> Iterator[Number]:
 HEAD = """\
 # Are the papers' numbers reproduced?
 
-`benchmarks/reproduction.py` writes this page from the files of `benchmarks/results`; it runs nothing. It puts
-ours beside every number that the five papers print, at each method's own rule of decision.
+`benchmarks/reproduction.py` writes this page from the files in `benchmarks/results`; it runs no method. The
+page compares every number that is printed in five papers with our number. In both cases each method uses
+its own rule of decision.
 
-- **reproduced** (=): ours is within two of its standard deviations (over seeds or folds) of the print, or
-  within .02 of it (2 points of a percentage).
-- **better** (+): ours is further away than that, and on the better side.
-- **not** (−): ours is further away, on the worse side. Each has a sentence below, and so has each that was
-  not run.
+- **reproduced** (=): our number is within two of its standard deviations (over seeds or folds) of the
+  printed number, or within .02 of it (2 points of a percentage).
+- **better** (+): our number is further away, and better.
+- **not** (−): our number is further away, and worse. Each such number has a sentence below, and so has each
+  number that was not run.
 
-A printed figure is no target: settings are chosen inside the training data, and a method that is better than
-its print says that the print's runs were worse, or other ones. One table is an exception: settings of MGGM
-and its kin were found by the labels of the clusters, as there is nothing else to choose by, and the methods
-with a graph are stopped early. When they go on, MGGM on handwritten falls to 94.8 / 90.6, near its print, and
-MGGM_SV and LTM far below theirs ([benchmarks](../benchmarks/README.md)).
-"""
+We did not try to match the printed numbers: settings are chosen inside the training data. If our number is
+better, the runs of the paper were worse or different. One table is an exception. The settings of MGGM and
+related methods were chosen by the true clusters, because there is nothing else to choose by, and the
+methods with a graph are stopped early. Without early stopping, MGGM on handwritten falls to 94.8 / 90.6,
+near the printed number, and MGGM_SV and LTM fall far below theirs ([benchmarks](../benchmarks/README.md))."""
 
 
 def because(one: Number) -> tuple[str, str, str]:
-    """The key of a number's sentence; the most special one is taken."""
+    """The key of a number's sentence; the most specific one is used."""
     for key in (
         (one.table, one.data, one.method), (one.table, one.data, ""), (one.table, "", one.method),
         (one.table, "", ""),
@@ -208,7 +209,7 @@ def because(one: Number) -> tuple[str, str, str]:
 
 
 def counts(found: Sequence[Number]) -> str:
-    """A row for each printed table, and their sum."""
+    """A row for each printed table, and a row with the sums."""
     rows, verdicts = [], ("reproduced", "better", "not", "not run")
     for name in [*dict.fromkeys(one.table for one in found), "all"]:
         own = [one for one in found if name in (one.table, "all")]
@@ -233,23 +234,22 @@ def shares(found: Sequence[Number]) -> str:
     all_of, of_run = (f"{good / len(these):.0%}" for these in (found, run))
     with_rcv1 = f"{good / (len(found) + undescribed):.0%}"
     return f"""\
-**{good} of {len(found)} printed numbers, {all_of}, are reproduced or better**, counted among
-those whose data are to be had; {len(found) - len(run)} of them were not run. Of the {len(run)} that were
-run it is {of_run}. {single} of the {good} rest on one fold or one seed, so on the allowance of .02 alone.
-Without the allowance of .02, which is wide for a Hamming loss or an NMAE, {tight} of
-the {len(several)} that have a standard deviation, {tight / len(several):.0%}, are within two of them or
-better.
+**{good} of {len(found)} printed numbers whose data are available, {all_of}, are reproduced or better.**
+{len(found) - len(run)} of the {len(found)} were not run; of the {len(run)} that were run, {of_run} are
+reproduced or better. {single} of the {good} come from one fold or one seed, so only the allowance of .02
+applies to them. This allowance is wide for a Hamming loss or an NMAE. Without it, {tight} of the
+{len(several)} numbers with a standard deviation, {tight / len(several):.0%}, are better or within two
+standard deviations.
 
-{absent} more printed numbers are not counted, because their data or their experiment
-[cannot be had](#not-to-be-had). If the {undescribed} of them that are printed for RCV1 are counted as not
-reproduced, the share is {with_rcv1}. Yang & He (HERES) print figures without numbers, the text of
-LSA-MML that we have breaks off before its experiments, and the running examples of the thesis (Tables
-3.1 to 3.17) are arithmetic that the tests of the methods check; they are not counted either.
-"""
+{absent} more printed numbers are not counted, because their data or their experiment are [not
+available](#not-available). If the {undescribed} of them that are printed for RCV1 are counted as not
+reproduced, the share is {with_rcv1}. Some further results are not counted either: Yang & He (HERES) print
+figures without numbers; our copy of the LSA-MML paper ends before its experiments; and the running examples
+of the thesis (Tables 3.1 to 3.17) are arithmetic that the tests of the methods check."""
 
 
 def reasons(found: Sequence[Number], verdict: str) -> str:
-    """A row for each sentence, with the numbers that it is about."""
+    """A row for each sentence, with the numbers that it explains."""
     groups: dict[tuple, list[Number]] = {}
     for one in found:
         if one.verdict() == verdict:
@@ -274,7 +274,7 @@ def reasons(found: Sequence[Number], verdict: str) -> str:
         rows.append(
             where
             | {
-                "print: ours" if verdict == "not" else "numbers": numbers_,
+                "printed: ours" if verdict == "not" else "numbers": numbers_,
                 what: REASONS[verdict][key],
             }
         )
@@ -303,9 +303,9 @@ def page() -> str:
         for where, data, many, why in ABSENT
     ]
     parts = [HEAD, shares(found), counts(found), "## Not reproduced", reasons(found, "not")]
-    parts += ["## Not run", reasons(found, "not run"), "## Not to be had", table(missing)]
+    parts += ["## Not run", reasons(found, "not run"), "## Not available", table(missing)]
     parts.append(
-        "## All numbers\n\nEach cell has the print, ours with its spread, and the verdict."
+        "## All numbers\n\nEach cell has the printed number, our number with its spread, and the verdict."
     )
     for name in dict.fromkeys(one.table for one in found):
         parts.append(f"### {name}\n\n{whole(found, name)}")

@@ -101,8 +101,8 @@ interval, and whether the user or item is new (flagged: predicted from the prior
 RECOMMEND = """\
 Print the best items of each user with a saved fit of ratings, and the probability that each is
 among the user's N best. A fit does not contain its data. Give the training data with --exclude;
-otherwise items that a user has rated are recommended again. DATA is a data set, or a file with columns user
-and item; a column of ratings is not needed and not read."""
+otherwise items that a user has rated are recommended again. DATA is a data set, or a file with
+columns user and item; a column of ratings is not needed and not read."""
 
 RECOMMEND_EXAMPLES = """\
 examples:
