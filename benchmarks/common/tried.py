@@ -79,8 +79,8 @@ REASONS: dict[str, dict[Key, str]] = {
             "how its counts are scaled."
         ),
         ("MGGM, Table 2", "Reuters", "PRSC"): (
-            "The weight of .01 is the printed one. Cosines and 20 neighbours are those of MGGM's graphs here. "
-            "The method's own paper uses Gaussian kernels, which were not tried."
+            "The weight of .01 is the printed one. Cosines and 20 neighbours are those of MGGM's graphs "
+            "here. The method's own paper uses Gaussian kernels, which were not tried."
         ),
         ("MGGM, Table 2", "Reuters", "CRSC"): (
             "As for PRSC: the weight is the printed one, the graphs are those of MGGM here, and Gaussian "
