@@ -53,7 +53,7 @@ def recommend(
     users : label or sequence of labels, optional
         All users by default. A user without training data gets the items that are best for a user drawn
         from the prior, and is flagged. If you ask for such a user, a warning names the user.
-            n : int
+    n : int
         The number of items. A user with fewer items left gets fewer rows; a warning names users with none.
     exclude : Ratings or table with columns user and item, optional
         Pairs that are not recommended. Pass the training data here, because a fit does not store them.
@@ -61,11 +61,11 @@ def recommend(
         How to rank. "mean" is the expected rating. "lower" is the lower end of its central interval: items
         with little evidence then come later. "draw" is one draw for each user (Thompson sampling): users then
         also see items with uncertain ratings. "in_top" is the probability to be among the user's n best.
-            level : float
+    level : float
         The level of the interval of "lower".
-            seed : int
+    seed : int
         Chooses the draws of "draw", and the simulated ratings of a point fit.
-            memory : int
+    memory : int
         The largest number of bytes to use.
 
     Returns

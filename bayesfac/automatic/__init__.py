@@ -57,21 +57,21 @@ def auto(
         A DataFrame is read as ratings, a pair (views, labels) as Tasks, and a mapping as Views. Labels are 0
         and 1. At least one view must have counts. Views of measurements are used in the fits, but have no
         likelihood by which methods could be compared.
-            seconds : float
+    seconds : float
         The time limit. A new candidate begins only if enough time is left for the final fit. A candidate
         that has begun runs to its end, and at least one method is tried. With `math.inf` all candidates are
         tried, and the result does not depend on the speed of the machine.
-            folder : path, optional
+    folder : path, optional
         Store each finished candidate there. A second call reads them and continues, for example after a
         killed run or with a larger time limit.
-            seed : int
+    seed : int
         The seed of the choice of held-out data and of every fit.
     methods : sequence, optional
         Names of methods, or (name, settings), or (name, settings, engine); by default every method for such
         data, and `bpmf` and `ordinal_mf` also by Gibbs.
     components : sequence of int, optional
         Every method is tried with each of these numbers of components, and with no other numbers.
-            jobs : int, optional
+    jobs : int, optional
         The number of processes; -1 means all cores. Without it `joblib.parallel_config` decides. The result
         of a candidate does not depend on it.
 

@@ -74,21 +74,21 @@ def evaluate(
     metrics : sequence
         Names of measures in `bf.multilabel`, or functions (Y, predicted) -> float. Measures of
         probabilities are NaN for methods whose scores are not probabilities.
-            seed : int
+    seed : int
         The seed of the folds, of the rows held out for tuning, and of every fit.
-            folder : path, optional
+    folder : path, optional
         Write each finished cell into a file there. A second call runs only the other cells. A function is
         recognised by its name and code. If other data that it uses change, give it another name in `methods`.
-            finished : bool
+    finished : bool
         Run nothing, and show the cells that `folder` has at present, for example of a run in another process.
-            shared : bool
+    shared : bool
         Let other processes run cells. The plan of the run is written to `folder`, and
         `bayesfac worker FOLDER` runs cells on any machine that has access to the folder. All methods and
         measures must be names.
-            jobs : int, optional
+    jobs : int, optional
         The number of processes; -1 means all cores. Without it `joblib.parallel_config` decides, which can
         also use other machines (`docs/machines.md`). Results do not depend on it.
-            empty : float
+    empty : float
         The score of a row (in `macro_f1` of a label) with no true and no predicted label.
 
     Examples

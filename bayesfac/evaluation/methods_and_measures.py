@@ -33,13 +33,13 @@ class Tuned:
         A method as `bf.evaluate` takes it.
     grid : mapping
         Setting -> values. All combinations are tried. A function gets the settings as keyword arguments.
-            by : str or callable
+    by : str or callable
         The measure that decides: the name of a measure of `bf.multilabel`, or a function f(Y, predicted) of
         which larger values are better.
-            share : float
+    share : float
         The share of every task's training rows that is held out, at random. The method is then fitted to all
         training rows with the chosen settings.
-            threshold : bool or sequence of float
+    threshold : bool or sequence of float
         Thresholds for the scores, from which one is chosen on the same rows. True means the method's own
         rule and 19 thresholds. The lowest predicts four times as many labels as are true, the highest a
         quarter as many.

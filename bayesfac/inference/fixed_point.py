@@ -51,18 +51,18 @@ class FixedPoint:
         Stop when a sweep changes the objective by less than this, relative to 1 + |objective|. By default
         the solver stops when ten times as many sweeps would change the objective by less than 1e-4 and the
         predictions by less than 0.01 of their spread (see `inference/standstill.py`).
-            restarts : int
+    restarts : int
         The number of independent starts. The fit with the best objective is returned, and the objectives of
         the others are reported.
-            accelerate : bool
+    accelerate : bool
         Extrapolate from every two sweeps (SQUAREM: Varadhan & Roland 2008). A step that would raise the
         objective is not taken.
-            every : int
+    every : int
         Sweeps between two evaluations of the objective, each of which takes a pass over the data. With more
         than 1, sweeps are not extrapolated.
-            folder : str, optional
+    folder : str, optional
         Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
-            shares : bool
+    shares : bool
         Divide the rows of the data among all devices of this process, or of all processes that
         `jax.distributed.initialize` has joined, for `plsa` and `mvplsa`. The parameters are the same up to
         rounding. See "When one machine is not enough".

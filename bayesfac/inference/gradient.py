@@ -39,7 +39,7 @@ class LBFGS:
         Stop when an iteration lowers the objective by less than this, relative to max(1, |objective|).
     memory : int
         The number of past steps that are used.
-            folder : str, optional
+    folder : str, optional
         Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     shares : bool
         Divide the rows of the data among all devices of this process, or of all processes that

@@ -72,9 +72,9 @@ def sbc(
     engine : {"Gibbs", "NUTS", "SVI", "VB", "Quick"}
     draws : int
         Draws in each replication. The bins of the ranks are equal if `draws` + 1 has many divisors.
-            warmup, thin : int, optional
+    warmup, thin : int, optional
         Steps that are thrown away, and steps for each kept draw. The defaults make draws nearly independent.
-            data : optional
+    data : optional
         Data whose sizes and cells are used; the values are drawn anew. By default the method's example.
     hyper : mapping, optional
         Hyper-parameters that replace those of the example, or the defaults if there are `data`.

@@ -34,7 +34,7 @@ class Counts(Ratings):
     columns : sequence of two to four names or mapping, optional
         The names of the columns of a long table: ["who", "song"] or ["who", "song", "plays"], with the
         time as a fourth name, or {"count": "plays"}.
-            times : array, optional
+    times : array, optional
         The time of each pair, as in `Ratings`. A pair that is listed twice has its first time.
 
     Examples

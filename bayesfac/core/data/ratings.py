@@ -44,7 +44,7 @@ class Ratings(Container):
     columns : sequence of three or four names or mapping, optional
         The names of the columns of a long table: ["who", "film", "stars"], with the time as a fourth name if
         there is one, or {"rating": "stars", "time": "seen"}.
-            levels : int or sequence, optional
+    levels : int or sequence, optional
         The ordinal scale; 5 means 1..5. Without levels, values are real numbers.
     duplicates : {"error", "mean"}
         What to do when a user rated an item twice. On a scale of levels, "mean" takes the level nearest to

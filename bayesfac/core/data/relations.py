@@ -64,12 +64,12 @@ class Relations(Ratings):
     ----------
     ratings : whatever `Ratings` reads
         The matrix that is predicted, split and scored. Its rows are users, and its columns items.
-            matrices : mapping, optional
+    matrices : mapping, optional
         {name: (kind of rows, kind of columns, table)}, such as {"tags": ("user", "tag", frame)}. Kinds are
         "user", "item" and others, which several matrices may share. A table is a long DataFrame with columns
         named like the two kinds and one column of values; a wide DataFrame; any other input of `Ratings`; or
         Ratings, which may have levels. A DataFrame of True and False has two levels.
-            columns, levels, duplicates
+    columns, levels, duplicates
         As in `Ratings`, for the ratings; `duplicates` also for the other tables.
 
     Examples

@@ -43,9 +43,9 @@ class Tasks(Container):
     labels : mapping or matrix, optional
         {task: rows x labels}, or one matrix for all rows: 0 and 1, or real numbers. A row of NaN is
         unlabelled, and so are all rows of a task that is not listed. Single cells may be NaN (for `leml`).
-            task : sequence, optional
+    task : sequence, optional
         The task of every row, if `views` has all rows together.
-            clusters : mapping, optional
+    clusters : mapping, optional
         {name: similar tasks}; clusters may overlap (`heres` uses them).
     constant : bool
         Whether to add a feature of ones, an intercept, to every view. New rows need it too.

@@ -41,7 +41,7 @@ class Tensor(Container):
         One of these forms: a long table with a column of values (value, rating, score, ...), in which every
         other column is a mode; a dense array of three or more dimensions, with NaN in unobserved cells;
         or arrays of labels, one for each mode, and then the values: `Tensor(users, items, times, values)`.
-            columns : sequence of column names or mapping, optional
+    columns : sequence of column names or mapping, optional
         The names of the columns of the modes, and as the last name that of the values:
         ["assay", "drug", "target", "ic50"]. Other columns are left out. Or {mode: column, "value": column}.
     modes : sequence of mode names, optional

@@ -34,9 +34,9 @@ class Views(Container):
     data : mapping, list or matrix
         {name: matrix (dense, scipy sparse or DataFrame)}. The views of a list get the names view0, view1, ...
         A single matrix is one view, "x". Zeros need not be stored. NaN is an error.
-            rows : sequence, optional
+    rows : sequence, optional
         Labels of the rows; by default those of the first DataFrame, or 0, 1, ...
-            graphs : mapping, optional
+    graphs : mapping, optional
         {name: sparse rows x rows matrix of weights}, such as citations, co-authors or neighbours. Methods
         that need graphs use these. Without any, they connect each row to its nearest neighbours in every
         view.

@@ -51,11 +51,11 @@ class Blocks:
     rows, cols : int
         The numbers of groups of users and of items. Users and items with most ratings are in the first
         groups, and all groups have about equally many ratings.
-            warmup, draws, chains : int
+    warmup, draws, chains : int
         The settings of the Gibbs run of each block. The result has `chains` x `draws` independent draws.
-            jobs : int, optional
+    jobs : int, optional
         Blocks that run at a time, each in a separate process; without it `joblib.parallel_config` decides.
-            folder : str, optional
+    folder : str, optional
         Store the result of each finished block there. If the run is killed, the same call continues it.
 
     Examples
