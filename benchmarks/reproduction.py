@@ -157,7 +157,7 @@ def statistics() -> Iterator[Number]:
 
 
 def clusterings() -> Iterator[Number]:
-    """Table 2 of the MGGM paper, stopped early. Single-view methods use the one with the best AC, as there."""
+    """Table 2 of the MGGM paper, stopped early. Single-view methods use the view with the best AC."""
     cells = Cells(RESULTS / "clusters.json")
     for data in ("handwritten", "reuters_multilingual_1200"):
         column = clusters.COLUMNS.index(data)
