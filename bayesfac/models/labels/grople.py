@@ -27,8 +27,8 @@ is alpha d. In other cases `remarks` warns if a smaller gamma makes the problem 
 gradient alpha Z R lacks a factor 2, and (6.14) adds a D x D and a d x d table. The printed start of Z lacks
 X'U; here Z starts at zero, and U and V at the first singular vectors of 2Y - 1.
 
-A sweep updates V, U and Z. Z: one pass of coordinate descent sets every entry to its exact minimum, instead of
-the printed gradient steps; in one entry J is convex for every R, because the diagonal of R is zero. V: all
+A sweep updates V, U and Z. Z: one pass of coordinate descent sets every entry to its exact minimum, instead
+of the printed gradient steps; in one entry J is convex for every R, because the diagonal of R is zero. V: all
 groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, which is the exact
 minimum if alpha is 0, and is halved until J does not rise. Before V and U, every column is rescaled (s U, V /
 s, s Z). After Z the whole sweep is extrapolated: the step is doubled as long as J falls. This helps because U
