@@ -1,1 +1,1 @@
-"""The sparse loops: dispatch, the Numba loops, and sparse tables against two factors."""
+"""Loops over sparse data: the choice of a version, the Numba loops, and sparse tables times two factors."""

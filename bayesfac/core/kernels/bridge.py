@@ -61,8 +61,8 @@ ADDRESSES = (ctypes.c_uint64 * (2 * len(KERNELS)))()
 llvm.add_symbol("bayesfac_handlers", ctypes.addressof(ADDRESSES))
 
 
-# What every kernel reads goes to LLVM as it is: Numba takes 30 ms to compile the smallest function, and
-# compiles it anew for each constant among its arguments.
+# Access to the words of a frame is written in LLVM directly: Numba takes 30 ms to compile the smallest
+# function, and compiles it again for each constant among its arguments.
 def _read(builder: Any, address: Any, byte: int = 0) -> Any:
     """The word at that byte behind the address."""
     place = builder.add(address, ir.Constant(address.type, byte))
@@ -332,7 +332,7 @@ def call(kernel: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int
 
 @cache
 def refusal(dots: Any) -> str:
-    """Why XLA cannot run the kernels, or nothing if it can: tried with one small product."""
+    """The reason why XLA cannot run the kernels, by a test with one small product; empty if it can."""
     one, ptr = np.ones((1, 1), np.float32), np.array([0, 1], np.int32)
     try:
         with jax.ensure_compile_time_eval():  # a caller may be tracing

@@ -8,7 +8,7 @@ from bayesfac.core.kernels import sparse
 
 
 def soft(x: jax.Array, threshold: jax.Array | float) -> jax.Array:
-    """Every entry moved towards zero by `threshold`, at most to zero."""
+    """Move every entry towards zero by `threshold`, at most to zero."""
     return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
 
 
@@ -16,14 +16,14 @@ def lasso_pass(
     cells: Cells, x: jax.Array, squares: jax.Array, Z: jax.Array, left: jax.Array, K: jax.Array,
     penalty: float,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """Every entry of Z at its minimum, feature after feature, the others held; and U - X Z with the new Z.
+    """Set every entry of Z to its minimum, feature by feature, with the others fixed; return Z and U - X Z.
 
     The objective is |U - X Z|^2 + tr(Z K Z') + penalty sum |Z|, for the sparse table X with the values `x` in
-    `cells`, `squares` = x_j'x_j for each feature j, and `left` = U - X Z. In entry z = Z[j, k] it is
-    a z^2 - 2 b z + penalty |z| with a = x_j'x_j + K_kk and
-    b = x_j'left_k + x_j'x_j z - sum over l != k of Z_jl K_lk. K is symmetric; its
-    diagonal is not negative. Where a = 0, z stays. The feature with the largest x_j'x_j comes first, so that
-    the result does not depend on the order of the features unless two of them are equally large.
+    `cells`, `squares` = x_j'x_j for each feature j, and `left` = U - X Z. In entry z = Z[j, k] it is a z^2 -
+    2 b z + penalty |z| with a = x_j'x_j + K_kk and b = x_j'left_k + x_j'x_j z - sum over l != k of Z_jl K_lk.
+    K is symmetric, and its diagonal is not negative. If a = 0, z does not change. The feature with the
+    largest x_j'x_j comes first, so that the result does not depend on the order of the features unless two of
+    them are equally large.
     """
     columns, order = cells.by_col, jnp.argsort(-squares).astype(jnp.int32)
     x, half = x[columns.order], jnp.asarray([penalty / 2], Z.dtype)

@@ -20,7 +20,7 @@ def positive_root(a: jax.Array, b: jax.Array, c: jax.Array | float) -> jax.Array
 
 
 def descend(H: jax.Array, num: jax.Array, gram: jax.Array, shape: float, rate: float) -> jax.Array:
-    """Every entry of H at its minimum, column after column, the others held.
+    """Set every entry of H to its minimum, column by column, with the others fixed.
 
     The objective is h' Q h - 2 h' n + sum of (rate h - (shape - 1) log h), for the rows h of H and n of `num`
     and the matrix Q = `gram`. In entry h_k it is Q_kk h_k^2 - 2 b h_k - (shape - 1) log h_k with

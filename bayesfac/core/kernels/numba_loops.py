@@ -1,7 +1,8 @@
 """The Numba versions of the loops in sparse.py: compiled at their first use, then kept on disk.
 
-Every kernel takes one share of the rows of one problem; shares have equal work, so that no thread waits for a
-few long rows. `fastmath` lets the compiler vectorise the sums; the containers check that inputs are finite.
+Every kernel computes one share of the rows of one problem. Shares have equal work, so that no thread waits
+for a few long rows. `fastmath` lets the compiler vectorise the sums; the containers check that inputs are
+finite.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from bayesfac.core.kernels.tiles import add_products, factor, solve_above, solve
 
 @compiled
 def bound(ptr, per_row, block, blocks):
-    """The first row of a share: all shares cost the same, where a row costs its cells plus `per_row`."""
+    """The first row of a share. All shares have the same cost; a row costs its cells plus `per_row`."""
     low, high = 0, len(ptr) - 1
     if block == blocks:
         return high
@@ -236,14 +237,14 @@ def _proximal_loss(f, T, problem, block, blocks):
                 slope += side * up
                 pull[r] -= side * up
             by_x[p] = slope
-        # every x is part of its level's centre; the squared distances do not move their own mean
+        # every x is part of its level's centre; the squared distances to it have no slope in their own mean
         for p in range(ptr[i], ptr[i + 1]):
             by_x[p] += pull[code[p]] / count[code[p]]
     total[block] = cost
 
 
-# The handlers are written out: Numba keeps a compiled function on disk only if it finds no other function
-# among the values that the function remembers.
+# The handlers are written out one by one: Numba keeps a compiled function on disk only if no other function
+# is among the values that the function remembers.
 _run_dots = runner(_dots, axes=1)
 _run_spread = runner(_spread, axes=2)
 _run_differences = runner(_differences, axes=1)

@@ -1,6 +1,6 @@
-"""Loops over the cells of a tensor: like those of numba_loops.py, with products of rows in the place of rows.
+"""Loops over the cells of a tensor: like those of numba_loops.py, with products of rows instead of rows.
 
-The factors of all modes stand in one table; `index` has, for each cell, the numbers of the rows to multiply.
+The factors of all modes are in one table; `index` has, for each cell, the numbers of the rows to multiply.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, run
 from bayesfac.core.kernels.numba_loops import bound, counted, solved
 from bayesfac.core.kernels.tiles import add_products, word
 
-CELLS = 128  # products of so many cells are kept at a time: they stay in the cache
+CELLS = 128  # number of cells whose products are stored at a time, so that they stay in the cache
 
 
 @compiled

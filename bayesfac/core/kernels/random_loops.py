@@ -6,8 +6,8 @@ from bayesfac.core.kernels.bridge import compiled
 
 MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not vanish
 LARGE = 200.0  # the mean from which halving a binomial takes less time than its inversion
-# A try fails with a probability well below one, unless a parameter is NaN: then no try succeeds, the row
-# becomes NaN, and the engine says where.
+# A try fails with a probability well below one. If a parameter is NaN, no try succeeds: the row becomes NaN,
+# and the engine reports where.
 TRIES = 10_000
 
 

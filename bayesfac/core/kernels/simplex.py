@@ -6,15 +6,15 @@ import jax.numpy as jnp
 from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.splitting import seed_of
 
-ROUNDS = 10_000  # of proposals: only NaN parameters take so many, and the rows then become NaN
-EACH = 450  # multiplications that take as long as one Gamma number, as timed
+ROUNDS = 10_000  # largest number of proposals; only NaN parameters need so many, giving NaN rows
+EACH = 450  # a Gamma number takes as long as this number of multiplications, as measured
 STEPS = 20  # of Newton's method; the law of a row is right after any number of them
 
 
 def gammas(key: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
     """A vector of Gamma(shape, rate) numbers; a number of shape 0 is 0.
 
-    The two backends draw other numbers of the same law, here and in `tilted_rows`.
+    The numbers of the two backends differ, but have the same law, here and in `tilted_rows`.
     """
     shape, rate = shape.astype(rate.dtype), rate
     if sparse.backend() == "jax":
@@ -29,11 +29,11 @@ def gammas(key: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
 def tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array:
     """Rows x that sum to one, each with a density proportional to prod x^(shape - 1) exp(-tilt . x).
 
-    On the simplex any number s may be added to the tilts of a row. Independent Gamma(shape, tilt + s) numbers
-    over their sum have the density prod x^(shape - 1) / y^a, y = (tilt + s) . x, a = sum shape. The wanted
-    density has exp(-y) in place of y^-a. The ratio y^a exp(-y) is at most a^a exp(-a), so such a row
-    is accepted with probability (y/a)^a exp(a - y). With the s of `shift` y is near a, and most rows are
-    accepted; without a tilt y = a, and all are.
+    On the simplex any number s may be added to the tilts of a row. Independent Gamma(shape, tilt + s)
+    numbers, divided by their sum, have the density prod x^(shape - 1) / y^a, y = (tilt + s) . x, a = sum
+    shape. The target density has exp(-y) instead of y^-a. The ratio y^a exp(-y) is at most a^a exp(-a), so
+    such a row is accepted with probability (y/a)^a exp(a - y). With the s of `shift`, y is near a and most
+    rows are accepted; without a tilt, y = a and all rows are accepted.
     """
     shape, tilt = jnp.broadcast_arrays(shape, tilt)
     if sparse.backend() == "jax":
@@ -48,8 +48,8 @@ def tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array:
 def shift(shape: jax.Array, tilt: jax.Array) -> jax.Array:
     """The number s of each row at which sum shape / (tilt + s) is 1.
 
-    One over the sum rises with s and is concave. So Newton's method for it comes from below, and it begins at
-    the largest shape - tilt, where one term of the sum is 1.
+    One divided by this sum increases with s and is concave. So Newton's method approaches s from below. It
+    starts at the largest shape - tilt, where one term of the sum is 1.
     """
 
     def step(_: int, s: jax.Array) -> jax.Array:
@@ -84,7 +84,8 @@ def _tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array
 
 
 def colours(rows: tuple) -> tuple:
-    """For rows of a symmetric graph (ptr, index): the colour of each, no neighbour's, and their number."""
+    """For rows of a symmetric graph (ptr, index): a colour for each, different from its neighbours; their
+    number."""
     from bayesfac.core.kernels import simplex_loops  # not at import: loads Numba
 
     return simplex_loops.colours(*rows)

@@ -85,9 +85,10 @@ def _tilted_rows(f, T, problem, block, blocks):
 
 @compiled
 def colours(ptr, index):
-    """A colour for each row of a symmetric graph, other than those of its neighbours, and their number.
+    """A colour for each row of a symmetric graph, different from those of its neighbours, and their number.
 
-    A row gets the rarest colour that no neighbour has, and a new one only where the neighbours have all.
+    A row gets the rarest colour that no neighbour has, and a new colour only if the neighbours have all
+    colours.
     """
     n = len(ptr) - 1
     colour, taken, size = np.full(n, -1), np.full(n + 1, -1), np.zeros(n + 1, np.int64)

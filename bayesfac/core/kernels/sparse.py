@@ -1,7 +1,7 @@
-"""Sparse loops over observed cells, each in Numba and in JAX.
+"""Loops over the observed cells of sparse data, each in Numba and in JAX.
 
 On a CPU the loops are Numba kernels inside the compiled program (see bridge.py). The JAX version runs on
-accelerators, where a program needs derivatives in forward mode, and where XLA refuses the kernels; a test
+accelerators, in programs that need derivatives in forward mode, and if XLA refuses the kernels. A test
 compares the two. The JAX version cuts rows into padded chunks of 64 cells, so that the row lengths do not
 change the compiled program.
 """
@@ -51,7 +51,7 @@ def backend() -> str:
 
 @cache
 def _accepted() -> bool:
-    """Whether XLA takes the kernels; if not, warn once."""
+    """Whether XLA accepts the kernels; if not, warn once."""
     from bayesfac.core.kernels import bridge, numba_loops  # not at import: loads Numba
 
     if reason := bridge.refusal(numba_loops.dots):
@@ -138,7 +138,7 @@ def product_dots(code: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def picked(rows: Rows, V: jax.Array, at: Any) -> jax.Array:
-    """What the cells at these places multiply: a row of V, or of a tensor the product of several rows."""
+    """The factors of the cells at these places: a row of V, or in a tensor the product of several rows."""
     v = V[rows.index[at]]
     return v if rows.index.ndim == 1 else jnp.prod(v, -2)
 
@@ -219,7 +219,7 @@ def ratio_step(
     """The two sums of a Kullback-Leibler update, in one pass over the observed cells.
 
     With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K). A cell
-    with a_i . g_j = 0, such as a word that no row had before, says nothing: its r_ij is 0.
+    with a_i . g_j = 0, such as a word that no training row has, has no effect: its r_ij is 0.
     """
     x = dots(cells, A, G)
     some = x > 4 * jnp.finfo(A.dtype).tiny * y  # r_ij does not overflow
@@ -236,8 +236,8 @@ def ordinal_loss(
     loss: str,
     immediate: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The summed ordinal loss of the cells (row-major) against the thresholds of their rows, and its slopes
-    in x (cells) and theta (n x R - 1). A leading axis means S such problems."""
+    """The summed ordinal loss of the cells (row-major) against the thresholds of their rows, and its
+    gradients in x (cells) and theta (n x R - 1). A leading axis means S such problems."""
     if theta.ndim > 2:
         axes = (0, 0, 0 if code.ndim > 1 else None, 0 if weight is not None else None)
         one = partial(ordinal_loss, rows=rows, loss=loss, immediate=immediate)
@@ -264,7 +264,7 @@ def proximal_loss(
     x: jax.Array, code: jax.Array, rows: Rows, n_levels: int
 ) -> tuple[jax.Array, jax.Array]:
     """The summed proximal loss of the cells about the centres of their rows (means of x by level), and its
-    slope in x, which goes through the centres."""
+    gradient in x, which includes the derivative of the centres."""
     if backend() == "numba":
         cost = 4 * len(x) * n_levels
         plan = {"cost": cost, "blocks": _copies(cost)}

@@ -12,8 +12,8 @@ def split_counts(
 ) -> tuple[jax.Array, jax.Array]:
     """Divide every count y_ij among components k, multinomial with shares a_ik g_jk / (a_i . g_j).
 
-    Returns the sums by row (n x K) and by column (m x K). The two backends draw other numbers of the same
-    law. Time grows with the listed cells, and with the logarithm of a large count.
+    Returns the sums by row (n x K) and by column (m x K). The numbers of the two backends differ, but have
+    the same law. Time grows with the listed cells, and with the logarithm of a large count.
     """
     (n, K), m = A.shape, len(G)
     if sparse.backend() == "jax":

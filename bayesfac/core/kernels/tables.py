@@ -49,10 +49,11 @@ def divergence(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Ar
 
 
 class Table(CellwiseLaw):
-    """A whole table with density exp(-w error(X, A C')), by `how` normal or like a Poisson distribution.
+    """A whole table with density exp(-w error(X, A C')); `how` makes it normal or similar to a Poisson law.
 
-    The error w |X - A C'|^2 ("squared") makes cells normal with precision 2 w; w D(X || A C') makes them
-    Poisson-like. A value is the list of values in `cells`, all other cells are zero; a sample is the table.
+    The error w |X - A C'|^2 ("squared") makes cells normal with precision 2 w. With w D(X || A C') they are
+    similar to Poisson counts. A value is the list of values in `cells`, with zeros elsewhere; a sample is a
+    table.
     """
 
     arg_constraints: dict[str, Any] = {}

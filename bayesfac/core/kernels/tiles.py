@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from bayesfac.core.kernels.bridge import compiled
 
 BYTES = 32  # of a vector: a register of AVX2. With the 64 bytes of AVX-512 a sweep takes 5 % less
-TALL, SHORT = 8, 4  # rows of a tile; the short one serves the last rows
+TALL, SHORT = 8, 4  # rows of a tile; short tiles are for the last rows
 word = (
     np.uint64
 )  # where an index has a sign, Numba checks whether the index is negative, and forms no vectors
@@ -40,7 +40,7 @@ def add_tile(typing, rows, P, k, m, F, index, order, weight, step, first, last):
         _, P_, k_, m_, F_, index_, order_, weight_, step_, first_, last_ = args
 
         def opened(array: Any, kind: Any) -> tuple[Any, Any]:
-            """Where the numbers of an array begin, and the length of its last axis."""
+            """The address of the first number of an array, and the length of its last axis."""
             parts = cgutils.create_struct_proxy(kind)(context, builder, array)
             return parts.data, builder.extract_value(parts.shape, kind.ndim - 1)
 
@@ -92,7 +92,7 @@ def _lanes(P):
 
 @compiled
 def _block(k, K):
-    """How many rows the tiles that begin at row k have."""
+    """The number of rows of the tiles that begin at row k."""
     return word(TALL) if K - k > word(SHORT) else word(SHORT)
 
 
@@ -112,8 +112,8 @@ def _add_block(P, k, K, F, index, order, weight, step, first, last):
 def add_products(P, K, F, index, order, weight, first, last):
     """P += sum_p w_p f_p f_p' right of the diagonal; `weight` has one number for each p, or one for all.
 
-    P and F have K columns and zeros up to a multiple of 16, P as many rows. What is left of the diagonal of P
-    means nothing.
+    P and F have K columns and zeros up to a multiple of 16, and P has as many rows. The entries left of the
+    diagonal of P have no meaning.
     """
     step, k = word(len(weight) > 1), word(0)
     while k < K:
