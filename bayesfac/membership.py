@@ -47,7 +47,7 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
         A point or draws of `plsa`, `mvplsa`, `ltm`, `concat_ltm`, `mggm`, or of a method like these.
     reference : Fit, optional
         A point fit to the same rows. The clusters of the draws then get the numbers of its clusters.
-            by : {"mixture", "largest"}
+    by : {"mixture", "largest"}
         "largest" uses the component with the largest share as the cluster.
 
     Returns
@@ -163,7 +163,7 @@ def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
         A point or draws of `heres`.
     data : Tasks
         The training data, because a fit does not store the tasks of its rows.
-            below : float
+    below : float
         A column is on for a task if its share of the contributions is at least this number.
 
     Returns
