@@ -67,7 +67,7 @@ class Params(NamedTuple):
 
 
 MOST = 100  # largest number of columns by default
-RIDGES = (0.1, 1.0, 10.0)  # candidates for the ridge
+RIDGES, STRONG = (0.1, 1.0), 10.0  # candidates for the ridge; the strong one for few rows only
 
 
 class Hyper(NamedTuple):
@@ -110,9 +110,15 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
-    """Candidates for the ridge of P and W, which prevents many columns from fitting the labels of few
-    rows."""
-    return [] if hyper.ridge is not None or chosen else [{"ridge": one} for one in RIDGES]
+    """Candidates for the ridge of P and W, which prevents many columns from fitting the labels of few rows.
+
+    The strong one needs fewer than two labelled rows for each column. With more rows it shrinks all scores
+    towards zero, where held-out rows cannot place the cut precisely.
+    """
+    if hyper.ridge is not None or chosen:
+        return []
+    few = int(data.labelled.sum()) < 2 * prepare(data, hyper).n_components
+    return [{"ridge": one} for one in (*RIDGES, *([STRONG] if few else []))]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
