@@ -145,6 +145,7 @@ def rows_of(found: dict[tuple[str, str, int], list[dict[str, Any]]]) -> list[dic
         row = {"data": source, "method": name + (", two views" if views == 2 else "")}
         for m in MEASURES:
             row[m] = f"{np.mean([part[m] for part in parts]):.3f}"
+        row |= {"sweeps": "", "converged": ""}
         if "sweeps" in parts[0]:
             row["sweeps"] = f"{np.mean([part['sweeps'] for part in parts]):.0f}"
             row["converged"] = f"{sum(part['converged'] for part in parts)} of {len(parts)}"

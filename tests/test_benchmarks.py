@@ -114,7 +114,6 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("scale", ["exponent", "literal E-step"]),
         ("processes", ["ms a sweep", "apart, single", "apart, double"]),
         ("blocks", ["Gibbs", "Blocks 2 x 2", "critical path"]),
-        ("cost_model", ["two, computed", "eight machines", "efficiency"]),
         ("large", ["20,000 ratings", "sweep, s", "peak", "bound"]),
         (
             "heterogeneous",
@@ -144,6 +143,13 @@ def test_quick_run(tmp_path, name, said):
     assert set(record["where"]) >= {"date", "cpu", "cores", "load before start", "versions"}
     assert str(tmp_path) not in json.dumps(record)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json"]
+
+
+@pytest.mark.slow
+def test_the_cost_model_reads_figures_of_before():
+    done = call("cost_model")
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ("two, computed", "eight machines", "efficiency"))
 
 
 @pytest.mark.slow

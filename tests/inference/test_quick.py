@@ -179,7 +179,7 @@ def test_a_run_that_does_not_get_there_says_so(monkeypatch):
     )
     errors(monkeypatch, *(0.5 * 0.8**k for k in range(9)))
     longest = fit(bf.Quick(error=0.01))
-    assert longest.engine.sweeps == MOST and "not 0.01" in longest.info["notes"][0]
+    assert longest.engine.sweeps == MOST and "the aim was 0.01" in longest.info["notes"][0]
     errors(monkeypatch, None)
     assert fit(bf.Quick()).engine.sweeps == 40, "no prediction varies"
 
