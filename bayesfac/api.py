@@ -335,10 +335,9 @@ def fit(
     progress : bool
         Show a progress bar on a terminal or in a notebook.
     **hyper
-        The method's hyper-parameters. For an unknown name, the error lists the known names. A setting that
-        is None is chosen from the training data: by a rule, or by a search with held-out ratings.
-        `fit.notes` says what was chosen. `bf.fit(method, data, **fit.hyper._asdict())` gives the same fit
-        without a search.
+        The method's hyper-parameters. A setting that is None is chosen from the training data: by a rule, or
+        by a search with held-out ratings. `fit.notes` says what was chosen, and
+        `bf.fit(method, data, **fit.hyper._asdict())` gives the same fit without a search.
 
     Examples
     --------
@@ -352,7 +351,8 @@ def fit(
     make_room()
     method = lookup(method)
     engine = engine_for(engine, method)
-    data, seed = contain(method, data), checks.seeded(seed)
+    data = contain(method, data)
+    seed = checks.seeded(seed)
     # several BLAS threads would wait for each other, and would occupy the cores that the loops need
     with alone(), threadpool_limits(1, "blas"):
         begun = time.perf_counter()

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
@@ -23,13 +23,11 @@ from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.candidates import Laws, Ranks
 from bayesfac.core.laws.labels import best_cut
-from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
-from bayesfac.inference.predictions.held_out_ranks import rank_loss
+from bayesfac.inference.predictions.held_out import loss
 from bayesfac.inference.result import Job, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.multilabel import micro_f1
@@ -43,7 +41,6 @@ LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance
 ROW_SWEEPS = 60  # of a method's own update for the cut, at most
 BLOCK, STILL = 10, 1e-4  # the sweeps end when a block lowers the objective by less than this share
 ITERATIONS = 60  # of L-BFGS for each candidate
-TIE = 1e-3  # weight of the log score beside an absolute error
 # the scores of two settings that leave no factors differ by such a share, or by those of so many cells
 ALIKE, CELLS = 1e-5, 3
 
@@ -274,12 +271,7 @@ class Search:
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
-        if isinstance(self.candidates, Ranks):
-            lost = rank_loss(self.method, p, self.train, self.held, settled, values)
-        else:
-            by_law = isinstance(self.candidates, Laws)
-            lost = loss(self.method, p, self.held, settled, values, by_law)
-        self.scores[number] = lost
+        self.scores[number] = loss(self.method, p, self.train, self.held, settled, values)
         check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
         return self.scores[number]
 
@@ -300,10 +292,12 @@ class Search:
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
         unit = "counts" if isinstance(self.held, Views) else "cells"
-        judge = "ranks" if isinstance(self.candidates, Ranks) else "loss"
+        judge = f"the loss of {size(self.held)} held-out {unit}"
+        if self.method.choice_by == "ranks":
+            judge = "the ranks of held-out pairs"
         return (
-            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by the "
-            f"{judge} of {size(self.held)} held-out {unit}: {least:.4g}, largest {most:.4g} in "
+            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
+            f"{judge}: {least:.4g}, largest {most:.4g} in "
             f"{len(self.scores)} short fits"
         )
 
@@ -316,43 +310,6 @@ def size(data: Any) -> int:
 def shown(value: Any) -> str:
     """A setting in few digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def loss(
-    method: Method, p: Any, held: Any, hyper: Any, values: Mapping[str, Any], by_law: bool = False
-) -> float:
-    """The mean loss of held-out cells: minus the log score, or the absolute error of chosen levels.
-
-    A method that decides by a rule of its own (a margin) has no calibrated distribution over levels: there
-    the log score only decides between settings that choose the same levels, or if told (`by_law`). `values`
-    replace settings.
-    """
-    score, error = _scores(method, hyper, p, held, dict(values))
-    if error is None or by_law:
-        return -float(score)
-    return float(error) - TIE * float(score)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _scores(
-    method: Method, hyper: Any, p: Any, held: Any, values: dict[str, Any]
-) -> tuple[jax.Array, jax.Array | None]:
-    """The mean log score of held-out cells; the mean absolute error where the method chooses levels."""
-    hyper = hyper._replace(**values)
-    if isinstance(
-        held, Views
-    ):  # P(w | x, t) of each count, whose columns are numbered through the views
-        first = dict(zip(held.names, np.cumsum([0, *held.n_features.values()]), strict=False))
-        row = jnp.concatenate([cells.row for cells in held.cells.values()])
-        col = jnp.concatenate([cells.col + int(first[name]) for name, cells in held.cells.items()])
-        y = jnp.concatenate(list(held.y.values()))
-        P = method.predict(p, Query(row, col), hyper).mean
-        return jnp.sum(y * safe_log(P)) / jnp.sum(y), None
-    outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper)
-    score = jnp.mean(outcome.log_prob(held.y))
-    if getattr(outcome, "chosen", None) is None:
-        return score, None
-    return score, jnp.mean(jnp.abs(outcome.scale[outcome.choice] - held.y))
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -199,7 +199,7 @@ def work(task: Numbers, threads: int) -> None:
 
 def random_cells(count: int) -> Numbers:
     rng = np.random.default_rng(0)
-    n, m = max(20, count // 160), max(20, count // 250)
+    n, m = max(100, count // 160), max(100, count // 250)
     code = rng.choice(n * m, count, replace=False)
     value = rng.integers(1, 6, count).astype(float)
     return {"user": code // m, "item": code % m, "value": value}

@@ -67,9 +67,10 @@ def _read(file: str, args: argparse.Namespace) -> Any:
     import pandas as pd
 
     how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}
-    if not Path(file).read_bytes().strip():
-        raise ValueError(f"Expected a table in {file}, got an empty file")
-    frame = pd.read_csv(file, decimal=args.decimal, **how)
+    try:
+        frame = pd.read_csv(file, decimal=args.decimal, **how)
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"Expected a table in {file}, got an empty file") from error
     if frame.empty:
         raise ValueError(f"Expected at least one row in {file}, got none")
     text = pd.read_csv(file, dtype=str, keep_default_na=False, **how)

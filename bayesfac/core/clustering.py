@@ -14,8 +14,10 @@ POWER = 100  # steps of the power method where Lanczos does not converge
 LLOYD = 300  # rounds of k-means on shares at most, as in scikit-learn
 ALIVE = 0.25  # of the median sd of a component's share: below it, the share tells no rows apart
 SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
-SAMPLE = 20_000  # rows from which k-means begins at random
-CLEARLY = 0.999  # of a sum of squares: a smaller one is of better clusters, not of other rounding
+SAMPLE = 20_000  # largest number of rows that random starts of k-means use
+CLEARLY = (
+    0.999  # clusters are better if their sum of squares is smaller than this share of the other one
+)
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
 
@@ -33,13 +35,13 @@ def kmeans_labels(x: Any, K: int, seed: int, starts: int = 10) -> np.ndarray:
 def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     """The cluster of every row of A, rows x K, which are shares of K components: rows with similar shares.
 
-    k-means (Lloyd 1982), begun at the means of the rows that have the same largest component, or at the
-    clusters `begin`, so that cluster k keeps the number of component k. Where each row is nearly one
-    component, its cluster is that component. Where all rows share components, as a large penalty of a graph
-    makes them, the largest of similar shares is a matter of chance, and the shares together still tell
-    clusters apart. So k-means also begins at random rows, and the clusters with the smaller sum of squares
-    count. Those that began at random rows get the numbers of the components that are large in them. A
-    component with nearly the same share in all rows gets no rows.
+    This is k-means (Lloyd 1982). It begins at the means of the rows that have the same largest component, so
+    that cluster k keeps the number of component k. If each row is nearly one component, its cluster is that
+    component. If a large penalty of a graph makes all rows mixtures, the largest of several similar shares is
+    a matter of chance, although all shares together distinguish the clusters. So k-means also begins at
+    random rows, and the clusters with the smaller sum of squares count. They get the numbers of the
+    components that are large in them. A component with nearly the same share in all rows gets no rows. With
+    `begin`, k-means begins at these clusters only.
 
     Examples
     --------
@@ -53,7 +55,9 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     used = np.unique(number)
     if not np.isin(apart, used).all():
         return _from_random_rows(A, apart)
-    if len(used) > len(apart):  # more clusters than random rows would be grouped into
+    if len(used) > len(
+        apart
+    ):  # random rows would give fewer clusters, whose sums of squares are larger
         return number
     free = _from_random_rows(A, apart)
     return free if _scatter(A, free) < CLEARLY * _scatter(A, number) else number
@@ -73,7 +77,8 @@ def _apart(A: np.ndarray) -> np.ndarray:
 
 
 def _from_random_rows(A: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Clusters by k-means from the best of ten random starts at `SAMPLE` rows at most, named by `apart`."""
+    """Clusters by k-means from the best of ten random starts. The starts use at most `SAMPLE` rows. Each
+    cluster gets the number of a component in `apart` that is large in it."""
     some = A
     if len(A) > SAMPLE:
         some = A[np.random.default_rng(0).choice(len(A), SAMPLE, replace=False)]
@@ -82,32 +87,35 @@ def _from_random_rows(A: np.ndarray, apart: np.ndarray) -> np.ndarray:
     cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
     named = np.zeros(len(apart), int)
     named[cluster] = apart[component]
-    return _lloyd(A, named[_nearest(A, mean)])
-
-
-def _nearest(A: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    return (np.sum(centres**2, 1) - 2 * A @ centres.T).argmin(1)
+    return _lloyd(A, named[_distances(A, mean).argmin(1)])
 
 
 def _scatter(A: np.ndarray, number: np.ndarray) -> float:
     """The sum of squares around the means of the clusters."""
-    member = number[:, None] == np.arange(A.shape[1])
-    centres = (member.T @ A) / np.maximum(member.sum(0), 1)[:, None]
-    return float(np.sum((A - centres[number]) ** 2))
+    return float(np.sum((A - _centres(A, number)[0][number]) ** 2))
 
 
 def _lloyd(A: np.ndarray, number: np.ndarray) -> np.ndarray:
     """Rounds of k-means; a cluster without rows stays without rows."""
     for _ in range(LLOYD):
-        member = number[:, None] == np.arange(A.shape[1])
-        size = member.sum(0)
-        centres = (member.T @ A) / np.maximum(size, 1)[:, None]
-        away = np.sum(centres**2, 1) - 2 * A @ centres.T
-        new = np.where(size > 0, away, np.inf).argmin(1)
+        centres, size = _centres(A, number)
+        new = np.where(size > 0, _distances(A, centres), np.inf).argmin(1)
         if np.array_equal(new, number):
             break
         number = new
     return number
+
+
+def _centres(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of every cluster, and its number of rows."""
+    member = number[:, None] == np.arange(A.shape[1])
+    size = member.sum(0)
+    return (member.T @ A) / np.maximum(size, 1)[:, None], size
+
+
+def _distances(A: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The squared distance of every row to every centre, without the row's own length."""
+    return np.sum(centres**2, 1) - 2 * A @ centres.T
 
 
 def nearest_rows(x: Any, asked: Any, count: int, algorithm: str = "brute") -> np.ndarray:

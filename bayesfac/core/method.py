@@ -155,10 +155,13 @@ class Method:
     choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
                                       the user left at None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
-                                      complete these settings too, for callers that choose nothing. See
-                                      also `core.laws.candidates`. `ready` must not depend on candidates that
-                                      are numbers above 0: one program is compiled for all
+                                      complete these settings too, for callers that choose nothing. `ready`
+                                      must not depend on candidates that are numbers above 0: one program is
+                                      compiled for all
     choice_sweeps                     how many sweeps of `update` each candidate gets
+    choice_by                         what compares candidates: "loss", of held-out cells; "law", their log
+                                      score also where the method chooses levels; "ranks", how high held-out
+                                      pairs rank among the items that a user does not have
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy
@@ -197,6 +200,7 @@ class Method:
     held: Callable[..., tuple[str, ...]] = lambda hyper: ()
     choices: Callable[..., Any] | None = None
     choice_sweeps: int = 20
+    choice_by: str = "loss"
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
     in_use: Callable[..., int] | None = None

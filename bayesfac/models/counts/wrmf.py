@@ -41,13 +41,10 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.laws.candidates import Ranks
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, edge
 from bayesfac.core.method import Method, Rotation, register
-
-SCALES = ("scale_user", "scale_item")
 
 
 class Params(NamedTuple):
@@ -79,12 +76,13 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
     return hyper
 
 
-def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> Ranks:
+def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
     """Scales that make lambda .35 to 2.8 times e / 2; the ranks of held-out pairs decide."""
-    free = hyper.scale_user is None and hyper.scale_item is None and not chosen
+    if chosen or hyper.scale_user is not None or hyper.scale_item is not None:
+        return []
     scale = prepare(data, checks.sized(hyper, data)).scale_user
-    steps = range(-3, 4) if free else ()
-    return Ranks(dict.fromkeys(SCALES, scale * 2 ** (-step / 4)) for step in steps)
+    each = [scale * 2 ** (-step / 4) for step in range(-3, 4)]
+    return [{"scale_user": one, "scale_item": one} for one in each]
 
 
 def ready(data: Counts, hyper: Hyper) -> Counts:
@@ -166,7 +164,8 @@ def example(key: jax.Array) -> tuple[Counts, Hyper]:
 METHOD = register(Method(
     name="wrmf", cite="hu2008wrmf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices, choice_sweeps=8, ready=ready,
+    update=update, prepare=prepare, choices=choices, choice_sweeps=8,
+    choice_by="ranks", ready=ready,
     conditionals={"U": conditional_U, "V": conditional_V},
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
     dims={"U": ("user", "component"), "V": ("item", "component")},

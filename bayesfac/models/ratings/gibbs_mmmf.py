@@ -50,7 +50,6 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import beliefs
-from bayesfac.core.laws.candidates import Laws
 from bayesfac.core.laws.distributions import GaussianRows, InverseGaussian
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
@@ -127,7 +126,7 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     if hyper.scales == "joint" or hyper.cost is not None or "cost" in chosen:
         return []
     middle = prepare(data, checks.sized(hyper, data)).cost
-    return Laws({"cost": middle * 2.0**-step} for step in range(-2, 4))
+    return [{"cost": middle * 2.0**-step} for step in range(-2, 4)]
 
 
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
@@ -345,6 +344,7 @@ METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, choices=choices,
+    choice_by="law",
     conditionals=CONDITIONALS, augment=augment,
     variational=bound.record(begin, expected_observed, expected, laws), noncentred=("U", "V"),
     moves={"shift": shift, "swell": swell, "rescale": wishart.rescale},

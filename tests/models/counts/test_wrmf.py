@@ -7,8 +7,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
-from bayesfac.inference.predictions import held_out_ranks
-from bayesfac.inference.predictions.held_out_ranks import rank_loss
+from bayesfac.inference.predictions import held_out
+from bayesfac.inference.predictions.held_out import rank_loss
 
 WRMF = REGISTRY["wrmf"]
 
@@ -163,7 +163,7 @@ def test_pairs_that_only_show_popularity_get_a_larger_lambda():
 @pytest.mark.parametrize("most", [1000, 20])
 def test_the_loss_of_ranks_is_that_of_brute_force(most, monkeypatch):
     """Equal scores share their ranks, and items of the training part are left out."""
-    monkeypatch.setattr(held_out_ranks, "USERS", most)
+    monkeypatch.setattr(held_out, "USERS", most)
     train, held = bf.split.holdout(popular(1)[0], 0.2, seed=0)
     h = WRMF.prepare(train, WRMF.Hyper(3))
     p = WRMF.init(jax.random.key(0), train, h)
