@@ -61,19 +61,27 @@ def _growth(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def monte_carlo_error(job: Job, draws: Any) -> float | None:
-    """The Monte Carlo error of expected outcomes divided by their sd, a root mean square over the probe
-    cells.
-
-    It follows from the means of the halves of all chains, which differ by this error and because the chains
-    still depend on their start. None if no probe cell varies, or if there are none.
-    """
+    """`monte_carlo_share` of the expected outcomes at the probe cells of a job; None if it has none."""
     if job.probe is None:
         return None
     chains, kept = next(iter(draws.values())).shape[:2]
+    return monte_carlo_share(_expected(job, draws, job.probe).reshape(chains, kept, -1))
+
+
+def monte_carlo_share(x: np.ndarray) -> float | None:
+    """The Monte Carlo error of means of draws (chain, draw, cell) divided by their sd, a root mean square
+    over the cells.
+
+    It follows from the means of the halves of all chains, which differ by this error and because the chains
+    still depend on their start. None if no cell varies, or if the chains have no two halves.
+    """
+    chains, kept, cells = x.shape
     half = kept // 2
-    x = _expected(job, draws, job.probe).reshape(chains, kept, -1)[:, : 2 * half]
-    means = x.reshape(2 * chains, half, -1).mean(1)
-    whole = x.reshape(2 * chains * half, -1).var(0)
+    if not half:
+        return None
+    x = np.asarray(x, float)[:, : 2 * half]
+    means = x.reshape(2 * chains, half, cells).mean(1)
+    whole = x.reshape(-1, cells).var(0)
     moves = whole > 0
     if not moves.any():
         return None

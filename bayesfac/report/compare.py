@@ -28,7 +28,7 @@ from bayesfac.report.diagnostics.held_out import (
     paired_difference,
     score,
 )
-from bayesfac.report.diagnostics.uses import judge_averages
+from bayesfac.report.diagnostics.uses import judge_averages, same_posterior
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import SHARES, number, percent, render
 from bayesfac.report.ranking import Ranking, ranking
@@ -84,7 +84,9 @@ class Comparison:
         for name, fit in self.fits.items():
             found[name] = diagnostics(fit)
             if not fit.is_point:
-                averages = judge_averages(name, fit, self._every, self.test)
+                twins = [n for n, b in self.fits.items() if n != name and same_posterior(fit, b)]
+                known = {n: each for n, each in self._every.items() if n not in twins}
+                averages = judge_averages(name, fit, known, self.test)
                 found[name] = replace(found[name], findings=(*found[name].findings, averages))
         return found
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.method import Permutation, Rotation, gauge_of, moved_sites, site_dims
-from bayesfac.inference.widths import shortness
+from bayesfac.inference.widths import monte_carlo_share, shortness
 from bayesfac.report import arviz_versions
+from bayesfac.report.diagnostics import chains, psis
 from bayesfac.report.diagnostics import findings as judges
-from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics import uses as verdict
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.findings import Finding
@@ -103,8 +103,9 @@ def diagnostics(fit: Any) -> Diagnostics:
     fit : Fit
         A fit by a sampler is judged by the agreement of its chains (rank-normalised R-hat), the effective
         sample size (bulk and tail), the Monte Carlo error, and for NUTS by divergences, energy and tree
-        depth. SVI and VB are judged by the trend of the ELBO. The result for Blocks says that it is an
-        approximation. A point fit is judged by whether the objective has converged.
+        depth. A fit by Quick is judged by the Monte Carlo error of its predictions. SVI and VB are judged by
+        the trend of the ELBO. The result for Blocks says that it is an approximation. A point fit is judged
+        by whether the objective has converged.
 
     Examples
     --------
@@ -130,11 +131,12 @@ def diagnostics(fit: Any) -> Diagnostics:
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)
     else:
         # E-BFMI compares successive draws: energies of thinned draws always differ much
-        energy = fit.stats.get("energy") if judges.apart(fit) == 1 else None
+        energy = fit.stats.get("energy") if chains.apart(fit) == 1 else None
         bfmi = None
         if energy is not None and energy.shape[1] >= arviz_versions.SHORTEST:
             bfmi = arviz_versions.bfmi(energy)
-        findings = judges.judge_sampler(fit, table, bfmi) + factors(fit)
+        error = monte_carlo_share(quantities["probe"]) if engine == "Quick" else None
+        findings = chains.judge_sampler(fit, table, bfmi, error) + factors(fit)
     narrow = shortness(quantities["probe"]) if engine == "Quick" else None
     if (widths := fit.info.get("widths")) and "ratio" in widths:
         narrow = 1 - widths["ratio"]
@@ -151,13 +153,13 @@ def factors(fit: Any) -> list[Finding]:
         return []
     aligned = align_draws(some, gauge)
     if aligned.ambiguous:
-        return [judges.judge_factors(aligned, None)]
+        return [chains.judge_factors(aligned, None)]
     r_hat = []
     for site in aligned.turned:
         flat = aligned.draws[site].reshape(*aligned.residual.shape, -1)
         r_hat.append(arviz_versions.rhat(flat[:, :, :: max(1, flat.shape[2] // ENTRIES)]))
     largest = np.fmax.reduce(np.concatenate(r_hat))  # R-hat is NaN where all draws are the same
-    return [judges.judge_factors(aligned, float(largest))]
+    return [chains.judge_factors(aligned, float(largest))]
 
 
 def tabulate(quantities: Mapping[str, np.ndarray], fit: Any, *, compare: bool) -> pd.DataFrame:

@@ -16,6 +16,7 @@ USES = {
     "factors": "factors",
 }
 SHORT = {"good": "usable", "care": "usable in part", "bad": "not usable"}
+SAMPLERS = ("Gibbs", "Quick", "NUTS")
 PARTS = 8  # into which draws are divided, for the Monte Carlo error of a score
 SMALL = (0.1, 0.3)  # Monte Carlo error as a share of a difference: good, and usable with care
 
@@ -78,6 +79,7 @@ def _listed(names: Sequence[str]) -> str:
 def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) -> Finding:
     """Whether the Monte Carlo error of a fit's main score is small beside its differences from other fits.
 
+    `scores` has no other fit with draws from the same posterior: their difference is Monte Carlo error.
     Without another fit it is compared with the standard error of the score over users. With one user
     there is no such error, and the finding says so without a judgement.
     """
@@ -98,6 +100,15 @@ def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) ->
     text = f"Held-out {main}: Monte Carlo error {error:.2g}, {ratio:.0%} of {what}."
     advice = "" if level == "good" else f"Aim: at most {SMALL[0]:.0%}. Take more draws."
     return Finding(level, text, advice, {"averages": level}, measured=True)
+
+
+def same_posterior(a: Any, b: Any) -> bool:
+    """Whether two fits have draws from one posterior, so that their scores differ by Monte Carlo error."""
+    drawn = all(type(fit.engine).__name__ in SAMPLERS for fit in (a, b))
+    if not drawn or a.name != b.name or repr(a.hyper) != repr(b.hyper):
+        return False
+    counts = [np.concatenate([fit.data.row_counts, fit.data.col_counts]) for fit in (a, b)]
+    return a.data.summary == b.data.summary and np.array_equal(*counts)
 
 
 def monte_carlo_error(fit: Any, test: Any, main: str) -> float:

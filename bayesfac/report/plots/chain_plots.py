@@ -13,16 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from scipy.stats import rankdata
 
 from bayesfac.report import arviz_versions
+from bayesfac.report.diagnostics.chains import BFMI, ESS, GROUPS, apart, judge_rhat
 from bayesfac.report.diagnostics.diagnose import Diagnostics
-from bayesfac.report.diagnostics.findings import (
-    BFMI,
-    ESS,
-    GROUPS,
-    LEVELS,
-    Finding,
-    apart,
-    judge_rhat,
-)
+from bayesfac.report.diagnostics.findings import LEVELS, Finding
 from bayesfac.report.plots.figure import SIZE, Picture, colour, panel, short, wrapped
 
 GRID = (5.4, 4.4)

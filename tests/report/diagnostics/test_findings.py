@@ -1,12 +1,17 @@
 """Advice of the findings on draws."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from bayesfac.report.diagnostics.findings import judge_sampler
+from bayesfac.inference.quick import Quick
+from bayesfac.report.diagnostics.chains import judge_sampler
+from bayesfac.report.diagnostics.uses import uses
 from tests.report import fakes
+
+SHORT = replace(fakes.sampled_ratings(draws=40), engine=Quick())
 
 
 def table(r_hat: float, ess: tuple[float, float]) -> pd.DataFrame:
@@ -29,3 +34,23 @@ def test_all_advice_names_one_number_of_draws(r_hat, ess, wanted):
     found = judge_sampler(fakes.sampled_ratings(draws=100), table(r_hat, ess), None)
     said = {one.advice for one in found}
     assert said - {""} == wanted and not re.search("more draws", " ".join(said))
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(0.08, "good"), (0.104, "good"), (0.2, "care"), (0.4, "bad")]
+)
+def test_a_short_run_is_judged_by_the_error_of_its_predictions(error, level):
+    found = judge_sampler(SHORT, table(1.07, (30, 9)), None, error)
+    levels = uses("sampler", found)
+    assert levels == {
+        "averages": "care" if level == "bad" else level,
+        "single": level,
+        "hyper": "good",
+    }
+
+
+def test_other_numbers_of_a_short_run_keep_the_limits_of_rhat():
+    wrong = table(1.0, (900, 900)).assign(r_hat=[1.0, 1.36])
+    found = judge_sampler(SHORT, wrong, None, 0.08)
+    assert uses("sampler", found) == {"averages": "good", "single": "good", "hyper": "bad"}
+    assert "1.36 (log joint)" in found[1].text and "long run of Gibbs" in found[1].advice

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import bayesfac as bf
 from bayesfac.report.compare import compare
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.findings import Finding, to
@@ -13,6 +14,7 @@ from bayesfac.report.diagnostics.uses import (
     _standard_error,
     monte_carlo_error,
     overall,
+    same_posterior,
     sentence,
     uses,
 )
@@ -115,3 +117,22 @@ def test_one_user_has_no_standard_error_and_leaves_averages_to_the_chains():
     loss, who = np.array([1.0, 2.0, 3.0, 5.0, 5.0, 8.0]), np.repeat([0, 1], 3)
     two = SimpleNamespace(losses={"MAE": loss}, weights=np.ones(6), cluster=who)
     assert _standard_error(two, "MAE") == pytest.approx(2.0)
+
+
+def test_draws_from_one_posterior_are_not_compared_with_each_other():
+    train, test = bf.split.holdout(bf.datasets.make_ratings(40, 30, 2, seed=0), 0.2, seed=0)
+    common = {"n_components": 2, "progress": False}
+    fits = {
+        "Quick": bf.fit("bpmf", train, bf.Quick(sweeps=40), **common),
+        "Gibbs": bf.fit("bpmf", train, bf.Gibbs(20, 60, 2), **common),
+    }
+    said = [each.findings[-1].text for each in compare(fits, test).diagnoses.values()]
+    assert all("of its standard error over users" in text for text in said)
+    other = bf.fit("bpmf", train, bf.Quick(sweeps=40), beta0=2.0, **common)
+    (text, *_) = [
+        d.findings[-1].text for d in compare({**fits, "other": other}, test).diagnoses.values()
+    ]
+    assert "of the difference from other" in text
+    assert same_posterior(fits["Quick"], fits["Gibbs"]) and not same_posterior(fits["Quick"], other)
+    less = bf.fit("bpmf", train.take(np.arange(len(train) - 1)), bf.Quick(sweeps=40), **common)
+    assert not same_posterior(fits["Quick"], less)
