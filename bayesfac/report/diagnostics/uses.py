@@ -108,7 +108,7 @@ def same_posterior(a: Any, b: Any) -> bool:
     if not drawn or a.name != b.name or repr(a.hyper) != repr(b.hyper):
         return False
     counts = [np.concatenate([fit.data.row_counts, fit.data.col_counts]) for fit in (a, b)]
-    return a.data.summary == b.data.summary and np.array_equal(*counts)
+    return a.data.summary == b.data.summary and np.array_equal(counts[0], counts[1])
 
 
 def monte_carlo_error(fit: Any, test: Any, main: str) -> float:
