@@ -126,18 +126,43 @@ def test_a_component_that_is_the_largest_of_no_row_can_tell_rows_apart() -> None
 
 
 @pytest.mark.parametrize("sample", [clustering.SAMPLE, 50])
-@pytest.mark.parametrize("seed", [1, 8])
+@pytest.mark.parametrize("seed", [2, 27])
 def test_clusters_from_the_largest_components_may_be_a_poor_minimum(seed, sample, monkeypatch):
-    """k-means from there puts rows of two mixtures together, and divides those of a third."""
+    """A search from there puts rows of two mixtures together, and divides those of a third."""
     monkeypatch.setattr(clustering, "SAMPLE", sample)
     rng, truth = np.random.default_rng(seed), np.arange(200) % 5
     A = 0.2 + 0.02 * rng.normal(size=(5, 5))[truth] + rng.normal(0, 0.004, (200, 5))
     A /= A.sum(1, keepdims=True)
-    poor = clustering._lloyd(A, A.argmax(1))
+    poor = clustering._compact(A, A.argmax(1))
     assert len(np.unique(poor)) == 5
     assert bf.metrics.clustering_accuracy(truth, poor) < 0.8
     assert bf.metrics.clustering_accuracy(truth, alike(A)) > 0.95
     assert clustering.inhabited(A) == 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_do_not_depend_on_which_mixtures_are_called_components(seed):
+    """Component 3 is farther away, so that its rows are mostly component 0: the same words, and the same
+    clusters. k-means divides the large cluster."""
+    rng, truth = np.random.default_rng(seed), np.repeat(np.arange(4), [120, 20, 20, 40])
+    A = 0.1 + 0.6 * np.eye(4)[truth] + rng.normal(0, 0.05, (200, 4))
+    A /= A.sum(1, keepdims=True)
+    near, far = A, A @ np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0.85, 0, 0, 0.15]])
+    assert bf.metrics.clustering_accuracy(truth, alike(near)) == 1
+    assert bf.metrics.clustering_accuracy(truth, alike(far)) == 1
+    assert bf.metrics.clustering_accuracy(truth, clustering.kmeans_labels(far, 4, 0)) < 0.9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_determinant_never_rises(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    A = rng.dirichlet(np.ones(5), 80)
+    monkeypatch.setattr(clustering, "LLOYD", 1)
+    number, sizes = A.argmax(1), []
+    for _ in range(20):
+        sizes.append(clustering._size(A, number))
+        number = clustering._compact(A, number)
+    assert np.all(np.diff(sizes) <= 1e-12) and sizes[-1] < sizes[0]
 
 
 def test_a_mistyped_reading_is_refused() -> None:

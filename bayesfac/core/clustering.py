@@ -12,12 +12,11 @@ from scipy.optimize import linear_sum_assignment
 BLOCK = 4096  # rows whose distances are held at once
 POWER = 100  # steps of the power method where Lanczos does not converge
 LLOYD = 300  # rounds of k-means on shares at most, as in scikit-learn
-ALIVE = 0.25  # of the median sd of a component's share: below it, the share tells no rows apart
+ALIVE = 0.1  # of the median sd of a component's share: below it, the share tells no rows apart
 SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
 SAMPLE = 20_000  # largest number of rows that random starts of k-means use
-CLEARLY = (
-    0.999  # clusters are better if their sum of squares is smaller than this share of the other one
-)
+CLEARLY = 0.999  # clusters are better if their size is smaller than this share of the other one
+STARTS = 10  # searches for clusters from random rows, in each of two metrics
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
 
@@ -35,13 +34,18 @@ def kmeans_labels(x: Any, K: int, seed: int, starts: int = 10) -> np.ndarray:
 def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     """The cluster of every row of A, rows x K, which are shares of K components: rows with similar shares.
 
-    This is k-means (Lloyd 1982). It begins at the means of the rows that have the same largest component, so
-    that cluster k keeps the number of component k. If each row is nearly one component, its cluster is that
-    component. If a large penalty of a graph makes all rows mixtures, the largest of several similar shares is
-    a matter of chance, although all shares together distinguish the clusters. So k-means also begins at
-    random rows, and the clusters with the smaller sum of squares count. They get the numbers of the
-    components that are large in them. A component with nearly the same share in all rows gets no rows. With
-    `begin`, k-means begins at these clusters only.
+    The clusters have the smallest determinant of the covariance within clusters (Friedman & Rubin, "On some
+    invariant criteria for grouping data", 1967). k-means has the smallest trace. The determinant does not
+    depend on which mixtures of the features are called components, and this is what the data hardly decide:
+    if no row is nearly one component, components that are farther apart give nearly the same words.
+
+    The search begins at the rows that have the same largest component, so that cluster k keeps the number of
+    component k. If each row is nearly one component, its cluster is that component. If a large penalty of a
+    graph makes all rows mixtures, the largest of several similar shares is a matter of chance, although all
+    shares together distinguish the clusters. So the search also begins at the clusters of k-means from random
+    rows, and the smallest determinant counts. These clusters get the numbers of the components that are large
+    in them. A component with nearly the same share in all rows gets no rows. With `begin`, the search begins
+    at these clusters only.
 
     Examples
     --------
@@ -50,23 +54,21 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     """
     A = np.asarray(A, np.float64)
     if begin is not None:
-        return _lloyd(A, begin)
-    number, apart = _lloyd(A, A.argmax(1)), _apart(A)
+        return _compact(A, begin)
+    number, apart = _compact(A, A.argmax(1)), _apart(A)
     used = np.unique(number)
     if not np.isin(apart, used).all():
         return _from_random_rows(A, apart)
-    if len(used) > len(
-        apart
-    ):  # random rows would give fewer clusters, whose sums of squares are larger
+    if len(used) > len(apart):  # random rows would give fewer clusters, with a larger determinant
         return number
     free = _from_random_rows(A, apart)
-    return free if _scatter(A, free) < CLEARLY * _scatter(A, number) else number
+    return free if _size(A, free) < CLEARLY * _size(A, number) else number
 
 
 def inhabited(A: np.ndarray) -> int:
     """How many clusters `alike` finds."""
     A = np.asarray(A, np.float64)
-    used, apart = np.unique(_lloyd(A, A.argmax(1))), _apart(A)
+    used, apart = np.unique(_compact(A, A.argmax(1))), _apart(A)
     return len(used) if np.isin(apart, used).all() else len(apart)
 
 
@@ -77,33 +79,59 @@ def _apart(A: np.ndarray) -> np.ndarray:
 
 
 def _from_random_rows(A: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Clusters by k-means from the best of ten random starts. The starts use at most `SAMPLE` rows. Each
-    cluster gets the number of a component in `apart` that is large in it."""
+    """The best clusters of searches on at most `SAMPLE` rows, from clusters of k-means: on the rows, and on
+    the rows in the metric of their own covariance. Each cluster gets the number of a component in `apart`
+    that is large in it."""
     some = A
     if len(A) > SAMPLE:
         some = A[np.random.default_rng(0).choice(len(A), SAMPLE, replace=False)]
-    free = kmeans_labels(some, len(apart), 0)
+    whitened = some @ _metric(some, np.zeros(len(some), int))
+    begins = [kmeans_labels(x, len(apart), seed, 1) for seed in range(STARTS) for x in (some, whitened)]
+    ends = [_compact(some, begin) for begin in begins]
+    free = min(ends, key=lambda number: _size(some, number))
     mean = np.stack([some[free == k].mean(0) for k in np.unique(free)])
     cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
     named = np.zeros(len(apart), int)
     named[cluster] = apart[component]
-    return _lloyd(A, named[_distances(A, mean).argmin(1)])
+    nearest = _distances(A @ _metric(some, free), mean @ _metric(some, free)).argmin(1)
+    return _compact(A, named[nearest])
 
 
-def _scatter(A: np.ndarray, number: np.ndarray) -> float:
-    """The sum of squares around the means of the clusters."""
-    return float(np.sum((A - _centres(A, number)[0][number]) ** 2))
+def _size(A: np.ndarray, number: np.ndarray) -> float:
+    """The geometric mean of the variances within clusters along their principal axes."""
+    return float(np.exp(np.mean(np.log(_within(A, number)[0]))))
 
 
-def _lloyd(A: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Rounds of k-means; a cluster without rows stays without rows."""
+def _compact(A: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Rounds of k-means in the metric of the covariance within the clusters of the round before, in which
+    the determinant never rises; a cluster without rows stays without rows."""
+    if not A.var(0).any():
+        return number
     for _ in range(LLOYD):
-        centres, size = _centres(A, number)
-        new = np.where(size > 0, _distances(A, centres), np.inf).argmin(1)
+        (centres, size), metric = _centres(A, number), _metric(A, number)
+        distances = _distances(A @ metric, centres @ metric)
+        new = np.where(size > 0, distances, np.inf).argmin(1)
         if np.array_equal(new, number):
             break
         number = new
     return number
+
+
+def _metric(A: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """A matrix M so that rows of A M have the covariance I within clusters."""
+    variance, axes = _within(A, number)
+    return axes / np.sqrt(variance)
+
+
+def _within(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The covariance of rows within clusters: variances along its principal axes, and these axes.
+
+    It is that of n rows and of one more row for each component, whose variance is that of all rows: without
+    them the few rows of a small table could lie in a plane.
+    """
+    rest = A - _centres(A, number)[0][number]
+    prior = A.var(0).sum() * np.eye(A.shape[1])
+    return np.linalg.eigh((rest.T @ rest + prior) / (len(A) + A.shape[1]))
 
 
 def _centres(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
