@@ -30,8 +30,8 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
 
     Each row of A contains the shares of K components in this row, its mixture. Rows with similar mixtures
     form a cluster. The clusters are those with the smallest determinant of the covariance within clusters
-    (Friedman & Rubin 1967). This is like k-means, but does not depend on how far apart the components are,
-    which the data hardly decide. The search begins at the rows whose largest share is component k, so that
+    (Friedman & Rubin 1967). This is like k-means, but depends less on how far apart the components are, which
+    the data hardly decide. The search begins at the rows whose largest share is component k, so that
     cluster k keeps the number of component k, and at clusters of k-means.
 
     If every row is nearly one component, its cluster is this component. If a graph makes all rows mixtures,

@@ -2,9 +2,9 @@
 
 `bf.fit(NAME, views, n_components=K)` with nothing else set, where K is the number of classes, and
 `bf.clusters(fit)`. Labels only score. PLSA and LTM take one view: they are given the features of all views
-side by side, scaled as `minmax` does, so that no view outweighs the rest. Beside them: scikit-learn's k-means
-with its defaults, on these features, of which every row of every view has length one; and scikit-learn's
-spectral clustering of the neighbours of the same features, with 10 neighbours, as is its default.
+side by side, where every row of every view has length one, so that no view outweighs the rest. Beside them:
+scikit-learn's k-means with its defaults, on the same features; and scikit-learn's spectral clustering of the
+neighbours of the same features, with 10 neighbours, as is its default.
 
 handwritten                 pix, fou, fac, zer and mor
 cora                        content and cites
@@ -63,7 +63,7 @@ def one(method: str, views: Views, y: np.ndarray, seed: int) -> dict[str, Any]:
         return measures(y, first(method, views, K, seed)) | {"sweeps": "", "converged": ""}
     given = views
     if method in ("plsa", "ltm"):
-        given = concatenated(scaled(views, "minmax"))
+        given = concatenated(scaled(views, "unit"))
     elif method == "mvplsa":
         given = not_negative(views)
     fit = bf.fit(method, given, seed=seed, progress=False, n_components=K)

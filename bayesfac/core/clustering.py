@@ -16,6 +16,7 @@ ALIVE = 0.1  # of the median sd of a component's share: below it, the share tell
 SAME = 1e-3  # sd of a share that is the same in all rows but for rounding
 SAMPLE = 20_000  # largest number of rows that random starts of k-means use
 CLEARLY = 0.999  # clusters are better if their size is smaller than this share of the other one
+LEAST = 0.1  # of the mean variance of the shares, which is added to the variances within clusters
 STARTS = 10  # searches for clusters from random rows, in each of two metrics
 FEW = 500  # rows; up to here a full eigendecomposition takes some 0.05 s, and it cannot fail to converge
 
@@ -35,9 +36,9 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
     """The cluster of every row of A, rows x K, which are shares of K components: rows with similar shares.
 
     The clusters have the smallest determinant of the covariance within clusters (Friedman & Rubin, "On some
-    invariant criteria for grouping data", 1967). k-means has the smallest trace. The determinant does not
-    depend on which mixtures of the features are called components, and this is what the data hardly decide:
-    if no row is nearly one component, components that are farther apart give nearly the same words.
+    invariant criteria for grouping data", 1967). k-means has the smallest trace. The determinant depends less
+    on which mixtures of the features are called components, and this is what the data hardly decide: if no
+    row is nearly one component, components that are farther apart give nearly the same words.
 
     The search begins at the rows that have the same largest component, so that cluster k keeps the number of
     component k. If each row is nearly one component, its cluster is that component. If a large penalty of a
@@ -86,7 +87,9 @@ def _from_random_rows(A: np.ndarray, apart: np.ndarray) -> np.ndarray:
     if len(A) > SAMPLE:
         some = A[np.random.default_rng(0).choice(len(A), SAMPLE, replace=False)]
     whitened = some @ _metric(some, np.zeros(len(some), int))
-    begins = [kmeans_labels(x, len(apart), seed, 1) for seed in range(STARTS) for x in (some, whitened)]
+    begins = [
+        kmeans_labels(x, len(apart), seed, 1) for seed in range(STARTS) for x in (some, whitened)
+    ]
     ends = [_compact(some, begin) for begin in begins]
     free = min(ends, key=lambda number: _size(some, number))
     mean = np.stack([some[free == k].mean(0) for k in np.unique(free)])
@@ -126,12 +129,12 @@ def _metric(A: np.ndarray, number: np.ndarray) -> np.ndarray:
 def _within(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The covariance of rows within clusters: variances along its principal axes, and these axes.
 
-    It is that of n rows and of one more row for each component, whose variance is that of all rows: without
-    them the few rows of a small table could lie in a plane.
+    A share of the variance of all rows is added, because without it a direction in which rows hardly vary
+    could decide everything.
     """
     rest = A - _centres(A, number)[0][number]
-    prior = A.var(0).sum() * np.eye(A.shape[1])
-    return np.linalg.eigh((rest.T @ rest + prior) / (len(A) + A.shape[1]))
+    least = LEAST * A.var(0).mean() * np.eye(A.shape[1])
+    return np.linalg.eigh(rest.T @ rest / len(A) + least)
 
 
 def _centres(A: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
