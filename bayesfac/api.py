@@ -19,7 +19,7 @@ from bayesfac.core import checks
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.laws.labels import cut_of
+from bayesfac.core.laws.labels import cut_of, in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
@@ -363,15 +363,15 @@ def fit(
         start = start_from(init, card.coords)
         run = identity(method, data, settled, engine, seed, start)
         probe, _, _ = card.locate(card.probe)
-        job = Job(method, data, settled, jax.random.key(seed), start, progress, run, probe)
-        found = engine.run(job)
-        result = derived(method, data, settled, found)
+        inside = in_models_unit(settled)
+        job = Job(method, data, inside, jax.random.key(seed), start, progress, run, probe)
+        result = derived(method, data, settled, found := engine.run(job))
         checked = method.conditionals and getattr(engine, "check", False)
         widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
         result.notes.extend(card.remarks)
         if result.params is not None:
-            collapsed = collapse.remarks(method, result.params, settled, card, data)
+            collapsed = collapse.remarks(method, result.params, inside, card, data)
             result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])
             reasons += [note for note in result.notes if note.startswith(COLLAPSED)]
         seconds = time.perf_counter() - begun

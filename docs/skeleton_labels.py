@@ -121,7 +121,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     """A label, for one value of Params; engines map `predict` over draws. An unknown task has score b."""
     score = pick(p.b, query.col) + inner(p.D, jnp.eye(len(p.b)), query)
-    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight)
+    return labels.of_labels(score, query, hyper, 0.5 / hyper.weight)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -5,24 +5,29 @@ a column without zeros this is the standard deviation. For a sparse column it is
 values that are not zero, so that rare words do not become large. A column with more stored cells than
 zeros is centred, which makes no sparse table dense. All scales are computed from the training rows. They are
 stored with the fit and used for new rows.
+
+Labels that are not 0 and 1 are numbers in a unit of the user. `units` says how they become numbers of mean 0
+and standard deviation 1, to which penalties and noise belong.
 """
 
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data.task_pieces import CONSTANT
-from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.tasks import LABELS, Tasks
 
+Units = tuple[tuple[float, float], ...]  # of every label what is subtracted, and divided into it
 SPREAD = 1e-6  # a spread below this share of the mean is the rounding of a constant column
 DENSE = 0.5  # share of stored cells above which a column is centred
 
 
 class Scale(NamedTuple):
-    """How the columns of one view are changed.
+    """How the columns of one view, or the labels, are changed.
 
     centre, spread   subtracted from and divided into every column; a spread of 0 means a constant column,
                      which becomes zero
@@ -38,14 +43,18 @@ class Scale(NamedTuple):
 
 
 def scaled(
-    data: Tasks, constant: float = 0.0, parts: bool = False, above_noise: bool = False
+    data: Tasks,
+    constant: float = 0.0,
+    parts: bool = False,
+    above_noise: bool = False,
+    labels: Units = (),
 ) -> Tasks:
     """The data with scaled views, by the rows of the data itself; `data.host.scales` has what was done.
 
     `parts` splits columns with negative cells into positive and negative parts. `above_noise` multiplies the
     constant by 1 + (d / n)^1/2 for n rows of length d^1/2, that of d scaled features: no direction of noise
     is longer, so that a representation in few columns, which keeps the longest directions, keeps the
-    constant. Data that are scaled already are returned as they are.
+    constant. `labels` are the `units` of the labels. Data that are scaled already are returned as they are.
 
     Examples
     --------
@@ -56,6 +65,9 @@ def scaled(
     if data.host.scales:
         return data
     found = {name: _scale(data, name, constant, parts, above_noise) for name in data.names}
+    if labels:
+        centre, spread = np.transpose(labels)
+        found[LABELS] = Scale(centre, spread, np.zeros(0, int), 0.0)
     return rescaled(data, found)
 
 
@@ -85,6 +97,37 @@ def _scale(
     return Scale(centre, spread, mirrored if parts else mirrored[:0], constant)
 
 
+def units(data: Tasks, centred: bool = True) -> Units:
+    """The mean and the standard deviation of every label, (0, 1) of a label of 0 and 1; () if all are such.
+
+    A label of one number has its size in the place of the standard deviation. Without `centred`, the means
+    are 0: labels that are not negative stay so.
+
+    Examples
+    --------
+    >>> units(Tasks([[1], [2], [3]], [[10.0, 1], [30.0, 0], [20.0, 1]]))
+    ((20.0, 8.16496580927726), (0.0, 1.0))
+    """
+    if data.host.scales or data.binary:
+        known = data.host.scales.get(LABELS)
+        return () if known is None else tuple(zip(*(x.tolist() for x in known[:2]), strict=True))
+    y = np.ma.masked_invalid(data[LABELS].toarray()[data.labelled])
+    least = y.min(0)  # differences from it are exact where all numbers are equal
+    mean, spread = (least + (y - least).mean(0)).filled(0), y.std(0).filled(0)
+    spread = np.where(spread > jnp.finfo(data.y[LABELS].dtype).eps * abs(mean), spread, abs(mean))
+    plain = ((y == 0) | (y == 1)).all(0).filled(True)
+    both = np.where(plain, 0, mean * centred), np.where(plain, 1, spread)
+    return tuple(zip(*(x.tolist() for x in both), strict=True))
+
+
+def in_users_unit(data: Tasks) -> np.ndarray:
+    """The labels of the labelled rows, row by row, as the user gave them."""
+    if (scale := data.host.scales.get(LABELS)) is None:
+        return data.value
+    y = data[LABELS].toarray()[data.labelled] * scale.spread + scale.centre
+    return y[~np.isnan(y)]
+
+
 def varying(data: Tasks) -> dict[str, int]:
     """How many columns of every view are not one number in all rows: default sizes count no others.
 
@@ -101,6 +144,8 @@ def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
     tables = {name: data[name] for name in data.blocks}
     features = dict(data.features)
     for name, scale in scales.items():
+        if name not in tables:  # new rows without labels
+            continue
         tables[name] = _applied(tables[name], _rows(data, name), scale)
         features[name] = _columns(features[name], scale)
     made = Tasks.of_pieces(data.pieces(tables), features, data.tasks_of_clusters())

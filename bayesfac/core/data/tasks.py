@@ -254,7 +254,7 @@ class Tasks(Container):
         if self.bare:
             named = ", ".join(map(str, self.bare))
             notes.append(f"no row of {named} has labels: its predictions use the other tasks only")
-        if LABELS in self.blocks:
+        if LABELS in self.cells.keys() - self.host.scales:  # scaled numbers may all be 0
             if never := list(map(str, self.labels[~self.had])):
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
                 notes.append(f"no row has the label {named}: it is never predicted")
@@ -263,7 +263,8 @@ class Tasks(Container):
     @property
     def binary(self) -> bool:
         """Whether every label is 0 or 1."""
-        return LABELS in (self.y or {}) and bool(np.isin(self.value, (0, 1)).all())
+        own = (self.y or {}).keys() - self.host.scales  # labels that were scaled are numbers
+        return LABELS in own and bool(np.isin(self.value, (0, 1)).all())
 
     @property
     def known(self) -> np.ndarray:
@@ -369,8 +370,7 @@ class Tasks(Container):
         for name, cells in self.cells.items():
             present = host.present.get(name, ())
             parts += [name, host.features[name], present, cells.row, cells.col, self.y[name]]
-        for name, tasks in host.clusters.items():
-            parts += [name, tasks]
+        parts += [part for cluster in host.clusters.items() for part in cluster]
         return reading.digest(parts)
 
     def hide(self, views: bool = True) -> "Tasks":

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from bayesfac.core.data import scaling
+from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws.ordinal import Levels
 
 HALF = 0.5  # the cut if none was chosen by training rows
-FAR = 3.0  # largest ratio of a mean to its standard deviation, and of a standard deviation to 1
 CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
@@ -57,12 +58,33 @@ class Clipped(Levels):
 
 
 def of_labels(
-    score: jax.Array, binary: bool, variance: Any, cut: float | None = None
+    score: jax.Array, query: Query | Grid, hyper: Any, variance: Any
 ) -> dist.Distribution:
-    """The distribution of a label with mean `score`: Bernoulli, or normal with `variance` if not binary."""
-    if binary:
-        return Clipped(score, HALF if cut is None else cut)
-    return dist.Normal(score, jnp.sqrt(variance))
+    """The distributions of labels with means `score`: Bernoulli, or normal with `variance` if not binary.
+
+    Score and variance are in the unit of the model, normal distributions in the unit of the user.
+    """
+    if hyper.binary:
+        return Clipped(score, cut_of(hyper))
+    mean, sd = unit_of(hyper, query)
+    return dist.Normal(mean + sd * score, sd * jnp.sqrt(variance))
+
+
+def unit_of(hyper: Any, query: Query | Grid) -> tuple[Any, Any]:
+    """What the model subtracts from the labels of these cells, and what it then divides them by."""
+    units = getattr(hyper, "units", ())
+    return tuple(jnp.asarray(units).T[:, query.col]) if units else (0.0, 1.0)
+
+
+def in_models_unit(hyper: Any) -> Any:
+    """Settings with which `predict` is in the unit of the model."""
+    return hyper._replace(units=()) if getattr(hyper, "units", ()) else hyper
+
+
+def read(data: Tasks, hyper: Any, centred: bool = True) -> Any:
+    """Hyper that knows whether all labels are 0 and 1, and in which units they are numbers."""
+    units = scaling.units(data, centred) if hyper.scaled else ()
+    return hyper._replace(binary=data.binary, units=units)
 
 
 def of_odds(score: jax.Array, cut: float | None = None) -> dist.Distribution:
@@ -117,25 +139,8 @@ def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:
 
 
 def remarks(p: Any, data: Tasks, hyper: Any) -> list[str]:
-    """Notes on labels that no training row has, and on numbers of a size that penalties do not suit."""
-    return data.unlabelled() + unlike_one(data)
-
-
-def unlike_one(data: Tasks) -> list[str]:
-    """A note on labels that are numbers far from 0, or of another size than 1."""
-    if data.binary:
-        return []
-    y = data[LABELS].toarray()[data.labelled]
-    mean, sd = np.nanmean(y, 0), np.nanstd(y, 0)
-    mean, sd = mean[sd > 0], sd[sd > 0]
-    if np.all((abs(mean) <= FAR * sd) & (sd <= FAR) & (sd >= 1 / FAR)):
-        return []
-    means, sds = (f"{x.min():.3g} to {x.max():.3g}" for x in (mean, sd))
-    return [
-        f"the labels are numbers with means of {means} and standard deviations of {sds}. Penalties and noise "
-        "suit labels with a mean near 0 and a standard deviation near 1. Subtract the mean of each label, "
-        "except for a method that takes no negative labels, and divide by its standard deviation"
-    ]
+    """Notes on labels that no training row has."""
+    return data.unlabelled()
 
 
 def few_tasks(key: jax.Array) -> Tasks:

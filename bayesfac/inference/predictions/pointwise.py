@@ -17,10 +17,12 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.data.scaling import in_users_unit
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.cellwise import CellwiseLaw
+from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import param_blocks
@@ -56,7 +58,8 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
             "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
     cells = Query(np.asarray(query.row), np.asarray(query.col))
-    return Told(data, cells, np.asarray(data.value, float), levels)
+    value = in_users_unit(data) if isinstance(data, Tasks) else data.value
+    return Told(data, cells, np.asarray(value, float), levels)
 
 
 def refuse_entangled(method: Method, data: Any) -> None:
@@ -190,16 +193,18 @@ def _score(
 
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:
-    """The term of each of these cells in the log joint."""
+    """The term of each of these cells in the log joint, as a density of y in the unit of the user."""
     site = "rating" if isinstance(data, Ratings | Tensor) else f"view.{LABELS}"
     law = laws(method, p, data, hyper)[site]
+    mean, sd = unit_of(hyper, query)
+    y = (y - mean) / sd
     if isinstance(law, CellwiseLaw):
-        return law.of_cells(query, y)
+        return law.of_cells(query, y) - jnp.log(sd)
     if law.batch_shape != y.shape:
         raise BayesfacError(
             f"{method.name} has no likelihood of a single cell: its data are one number of the joint"
         )
-    return law.log_prob(y)
+    return law.log_prob(y) - jnp.log(sd)
 
 
 def laws(method: Method, p: Any, data: Any, hyper: Any) -> dict[str, dist.Distribution]:

@@ -21,8 +21,9 @@ CONSTANT = 10.0  # value of the constant feature: so large that its coefficient 
 
 
 def ready(data: Tasks, hyper: Any) -> Tasks:
-    """The data with scaled features and a constant feature, unless the settings say otherwise."""
-    return scaled(data, CONSTANT) if hyper.scaled else data
+    """The data with scaled features, a constant feature, and scaled labels, unless the settings say
+    otherwise."""
+    return scaled(data, CONSTANT, labels=hyper.units) if hyper.scaled else data
 
 
 class LeftOut:

@@ -41,7 +41,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled
+from bayesfac.core.data.scaling import Units, scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -69,6 +69,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -76,7 +77,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if hyper.n_components is not None:
         checks.whole("n_components", hyper.n_components, len(data.labels), "the number of labels")
     checks.positive(hyper, "weight", "scale", *["penalty"] * (hyper.penalty is not None))
-    hyper = hyper._replace(binary=data.binary)
+    hyper = labels.read(data, hyper)
     if None in (hyper.n_components, hyper.penalty) or (hyper.cut is None and hyper.binary):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
@@ -97,7 +98,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data) if hyper.scaled else data
+    return scaled(data, labels=hyper.units) if hyper.scaled else data
 
 
 @doubled
@@ -178,7 +179,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, polar(p.V), query) + p.b[query.col]
-    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight, hyper.cut)
+    return labels.of_labels(score, query, hyper, 0.5 / hyper.weight)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

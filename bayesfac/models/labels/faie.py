@@ -41,6 +41,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
+from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -69,6 +70,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -82,7 +84,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         checks.whole("n_components", hyper.n_components, data.n_rows, "the number of rows")
     given = [name for name in ("alpha", "penalty") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
-    hyper = hyper._replace(binary=data.binary)
+    hyper = labels.read(data, hyper)
     open_cut = hyper.cut is None and hyper.binary
     if open_cut or None in (hyper.n_components, hyper.alpha, hyper.penalty):
         return settled(ready(data, hyper), hyper)
@@ -210,7 +212,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(inner(p.A, p.D, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
+    return labels.of_labels(inner(p.A, p.D, query), query, hyper, 0.5 / hyper.weight)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

@@ -54,6 +54,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks, events
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
@@ -89,6 +90,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -106,7 +108,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
     checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
     steps.bounded(data, hyper)
-    return hyper._replace(binary=data.binary)
+    return answers.read(data, hyper)
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
@@ -180,7 +182,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return answers.of_labels((inner(p.U, p.V, query) + 1) / 2, hyper.binary, 0.125, hyper.cut)
+    return answers.of_labels((inner(p.U, p.V, query) + 1) / 2, query, hyper, 0.125)
 
 
 def remarks(p: Params, data: Tasks, hyper: Hyper) -> list[str]:

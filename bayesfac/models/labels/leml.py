@@ -38,6 +38,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
@@ -65,6 +66,7 @@ class Hyper(NamedTuple):
     gaps: bool = False  # set from the data: some rows have unknown labels
     never: tuple[int, ...] = ()  # set from the data: positions of labels that no row has
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -75,8 +77,8 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, *["penalty"] * (hyper.penalty is not None))
     checks.one_of(hyper, "loss", tuple(embedding.CURVATURE))
     never = tuple(np.flatnonzero(~data.had).tolist())
-    hyper = hyper._replace(n_components=K, never=never)
-    hyper = hyper._replace(gaps=not data.known.all(), binary=data.binary)
+    hyper = hyper._replace(n_components=K, never=never, gaps=not data.known.all())
+    hyper = labels.read(data, hyper)
     if hyper.penalty is None or (hyper.cut is None and hyper.binary):
         return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
@@ -135,7 +137,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.A, p.H, query)
     if hyper.loss == "squared":
-        return labels.of_labels(score, hyper.binary, 0.5, hyper.cut)
+        return labels.of_labels(score, query, hyper, 0.5)
     # because of the penalty, a label that no row has could keep odds above the smallest cuts
     never = jnp.isin(query.col, jnp.asarray(hyper.never, int))
     return labels.of_odds(jnp.where(never, jnp.minimum(score, LEAST), score), hyper.cut)

@@ -50,7 +50,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import varying
+from bayesfac.core.data.scaling import Units, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -78,6 +78,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -88,7 +89,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     r = min(some, limit, most) if hyper.n_components is None else hyper.n_components
     checks.whole("n_components", r, limit, "the smaller of labels and features")
     weight = 1 / int(data.labelled.sum()) if hyper.weight is None else hyper.weight
-    hyper = hyper._replace(n_components=r, weight=weight, binary=data.binary)
+    hyper = labels.read(data, hyper._replace(n_components=r, weight=weight))
     given = [name for name in ("alpha", "beta") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given)
     if None in (hyper.alpha, hyper.beta) or (hyper.cut is None and hyper.binary):
@@ -173,7 +174,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(entries(p.A, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
+    return labels.of_labels(entries(p.A, query), query, hyper, 0.5 / hyper.weight)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Rotation, ...]:

@@ -147,7 +147,7 @@ def derive(p: Params, data: Tree, hyper: Hyper) -> dict[str, Any]:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(entries(p.share, query), True, 0.25, hyper.cut)
+    return labels.of_labels(entries(p.share, query), query, hyper, 0.25)
 
 
 def remarks(p: Params, data: Tree, hyper: Hyper) -> list[str]:

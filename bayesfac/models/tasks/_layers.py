@@ -94,7 +94,7 @@ class Error(NamedTuple):
 
 
 def check(data: Tasks, hyper: Any) -> Any:
-    """Check the data and the settings; set `binary` from the data."""
+    """Check the data and the settings; set `binary` and `units` from the data."""
     checks.nonnegative(data, only=LABELS if hyper.scaled else None)
     labels.check(data)
     labels.checked_cut(hyper.cut)
@@ -129,7 +129,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         raise ValueError(
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
-    return hyper._replace(layers=layers, binary=data.binary)
+    return labels.read(data, hyper._replace(layers=layers), centred=False)
 
 
 def usual_size(data: Tasks) -> int:
@@ -160,7 +160,7 @@ def choices(
 
 def ready(data: Tasks, hyper: Any) -> Tasks:
     """Scaled views without negative cells: a column with negative cells is split into its two parts."""
-    return scaled(data, parts=True) if hyper.scaled else data
+    return scaled(data, parts=True, labels=hyper.units) if hyper.scaled else data
 
 
 # -- factors --------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled, varying
+from bayesfac.core.data.scaling import Units, scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -78,6 +78,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -91,7 +92,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if hyper.clusters == "given" and not data.clusters:
         raise ValueError("Expected Tasks(..., clusters=...) with clusters='given', got none")
     alpha = groups.checked(hyper.sparsity, len(groups.members(data, hyper.clusters)))
-    return hyper._replace(sparsity=alpha, binary=data.binary)
+    return labels.read(data, hyper._replace(sparsity=alpha))
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
@@ -121,7 +122,7 @@ def noiseless(data: Tasks, hyper: Hyper) -> float:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, 1.0, above_noise=True) if hyper.scaled else data
+    return scaled(data, 1.0, above_noise=True, labels=hyper.units) if hyper.scaled else data
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -237,7 +238,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = inner(p.F, p.B[LABELS], query)
-    return labels.of_labels(score, hyper.binary, 0.5 / weigh(LABELS, hyper), hyper.cut)
+    return labels.of_labels(score, query, hyper, 0.5 / weigh(LABELS, hyper))
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

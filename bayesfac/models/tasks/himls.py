@@ -53,6 +53,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import nonnegative, tables
 from bayesfac.core.laws import labels
@@ -79,6 +80,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -179,7 +181,7 @@ def model(data: Tasks, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(p, query, hyper)
-    return labels.of_labels(score, hyper.binary, 0.5 / hyper.weight, hyper.cut)
+    return labels.of_labels(score, query, hyper, 0.5 / hyper.weight)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

@@ -42,6 +42,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.kernels.sparse import ratio_step
@@ -70,6 +71,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -169,7 +171,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     score = layers.score(p, query, hyper)
     # the variance of y if w y is Poisson with mean w score
     variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
-    return labels.of_labels(score, hyper.binary, variance, hyper.cut)
+    return labels.of_labels(score, query, hyper, variance)
 
 
 def example(key: jax.Array) -> tuple[Tasks, Hyper]:

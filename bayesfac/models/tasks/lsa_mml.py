@@ -47,7 +47,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.scaling import scaled, varying
+from bayesfac.core.data.scaling import Units, scaled, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
@@ -81,6 +81,7 @@ class Hyper(NamedTuple):
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def prepare(data: Tasks, hyper: Hyper) -> Hyper:
@@ -106,7 +107,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     alpha = hyper.alpha if hyper.alpha is None else tuple(map(float, hyper.alpha))
     if alpha and (len(alpha) != len(data.names) or min(alpha) <= 0 or abs(sum(alpha) - 1) > 1e-6):
         raise ValueError(f"Expected alpha above 0 for {data.names}, of sum 1, got {hyper.alpha}")
-    return hyper._replace(alpha=alpha, binary=data.binary)
+    return labels.read(data, hyper._replace(alpha=alpha))
 
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
@@ -122,7 +123,7 @@ def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, float]]:
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
-    return scaled(data, 1.0, above_noise=True) if hyper.scaled else data
+    return scaled(data, 1.0, above_noise=True, labels=hyper.units) if hyper.scaled else data
 
 
 @doubled
@@ -215,7 +216,7 @@ def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    return labels.of_labels(inner(p.P, p.W, query), hyper.binary, 0.5 / hyper.weight, hyper.cut)
+    return labels.of_labels(inner(p.P, p.W, query), query, hyper, 0.5 / hyper.weight)
 
 
 def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:

@@ -17,10 +17,11 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS
+from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
 from bayesfac.report import arviz_versions
@@ -160,6 +161,9 @@ def prior_predictive(
     # in single precision, one of a few hundred precision matrices of a wide prior cannot be inverted
     with jax.enable_x64(True):
         outcomes = _outcomes(method, joint.doubled(data), settled, where, draws, seed)
+    if isinstance(data, Tasks):
+        mean, sd = map(np.asarray, unit_of(settled, Query(*where[f"view.{LABELS}"])))
+        outcomes, seen = (mean + sd * y for y in (outcomes, seen))
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
     kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)

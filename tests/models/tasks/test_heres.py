@@ -9,7 +9,7 @@ from numpyro.handlers import seed, substitute, trace
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.laws.labels import few_tasks
+from bayesfac.core.laws.labels import few_tasks, unit_of
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.models.tasks._row_groups import Cluster, GroupSparse, SharedRows
 from bayesfac.models.tasks.heres import weights
@@ -211,7 +211,9 @@ def test_a_real_valued_label_is_as_uncertain_as_the_model_says(name):
     drawn = np.asarray(law.sample(jax.random.key(2), (20_000,)))[:, data.labelled]
     if method.derive:
         p = p._replace(**method.derive(p, data, h))
-    told = method.predict(p, Grid(np.flatnonzero(data.labelled), np.arange(2)), h)
+    grid = Grid(np.flatnonzero(data.labelled), np.arange(2))
+    centre, unit = unit_of(h, grid)
+    drawn, told = centre + unit * drawn, method.predict(p, grid, h)
     np.testing.assert_allclose(told.mean, drawn.mean(0), atol=0.05)
     sd = np.broadcast_to(np.sqrt(told.variance), told.mean.shape)
     np.testing.assert_allclose(sd, drawn.std(0), rtol=0.05)
