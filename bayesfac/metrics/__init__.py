@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp, ndtr
+from scipy.special import entr, logsumexp, ndtr, rel_entr
 
 from bayesfac.core.math import crps_of_sample
 from bayesfac.metrics.top_n import average_precision as average_precision
@@ -308,12 +308,10 @@ def normalized_mutual_information(y: ArrayLike, assigned: ArrayLike) -> float:
     joint = _contingency(y, assigned)
     joint = joint / joint.sum()
     by_class, by_cluster = joint.sum(1), joint.sum(0)
-    largest = max(_entropy(by_class), _entropy(by_cluster))
+    largest = max(entr(by_class).sum(), entr(by_cluster).sum())
     if largest == 0:
         return 1.0
-    seen = joint > 0
-    independent = np.outer(by_class, by_cluster)
-    information = np.sum(joint[seen] * np.log(joint[seen] / independent[seen]))
+    information = rel_entr(joint, np.outer(by_class, by_cluster)).sum()
     return float(np.clip(information / largest, 0.0, 1.0))
 
 
@@ -393,8 +391,3 @@ def _contingency(y: ArrayLike, assigned: ArrayLike) -> np.ndarray:
     table = np.zeros((len(classes), len(clusters)), dtype=np.int64)
     np.add.at(table, (row, column), 1)
     return table
-
-
-def _entropy(shares: np.ndarray) -> float:
-    positive = shares[shares > 0]
-    return float(-np.sum(positive * np.log(positive)))
