@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 from bayesfac.core.data.cards import describe
 from bayesfac.core.method import Method, from_sites
+from bayesfac.inference.joint import doubled
 from bayesfac.inference.result import each_draw
 from bayesfac.references.stored import Reference, load
 from bayesfac.report import arviz_versions
@@ -176,15 +177,9 @@ def quantities(reference: Reference, draws: Mapping[str, np.ndarray]) -> dict[st
     """{quantity: (chain, draw)} of draws {site: (chain, draw, ...)}, in double precision."""
     with jax.enable_x64(True):
         method, hyper = reference.record, reference.settings()
-        data = method.ready(container_in_double(reference), hyper)
+        data = method.ready(doubled(reference.data), hyper)
         wide = {site: np.asarray(draws[site], float) for site in reference.sites}
         return each_draw(_numbers_of, wide, data, method, hyper, describe(data).shape)
-
-
-def container_in_double(reference: Reference) -> Any:
-    """The data as numbers of double precision, whichever precision made the container."""
-    real = lambda x: jnp.asarray(x, float) if x.dtype.kind == "f" else x  # noqa: E731
-    return jax.tree.map(real, reference.data)
 
 
 def _numbers_of(method: Method, hyper: Any, shape: tuple[int, int], data: Any) -> Any:

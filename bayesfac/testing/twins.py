@@ -11,7 +11,7 @@ from numpyro.infer import Predictive
 
 from bayesfac.core.method import Method, from_sites, gauge_of, moved_sites, site_dims, sites
 from bayesfac.inference import LBFGS, FixedPoint
-from bayesfac.inference.joint import observed
+from bayesfac.inference.joint import hidden, observed
 from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, same, within
 
 
@@ -107,8 +107,7 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
         return why
     case = example(method, key)
     data, hyper = case.data, case.hyper
-    hidden = data.hide(views=False) if "views_given" in method.traits else data.hide()
-    draws = Predictive(method.model, num_samples=2)(key, hidden, hyper)
+    draws = Predictive(method.model, num_samples=2)(key, hidden(method, data), hyper)
     names = set(sites(case.start))
     drawn = {name: value[0] for name, value in draws.items() if name not in names and value.size}
     for name in drawn:
