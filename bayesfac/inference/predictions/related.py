@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cards import Card
-from bayesfac.core.data.relations import ENDS
+from bayesfac.core.data.relations import ENDS, RATINGS
 from bayesfac.core.data.row_marks import check_rows
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
@@ -46,6 +46,8 @@ def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
     if matrix not in known:
         raise UnknownName(unknown("matrix", matrix, known))
     _, row, col, _, _, levels = known[matrix]
+    if matrix == RATINGS:  # the description of a matrix has levels only if its law is probit
+        levels = fit.data.levels
     coords = {"user": fit.data.coords[row], "item": fit.data.coords[col]}
     rows, cols = (_cells(fit.data, kind) for kind in (row, col))
     own = {"coords": coords, "levels": levels, "row_counts": rows, "col_counts": cols}

@@ -342,11 +342,13 @@ def test_what_does_not_fit_is_said(drawn, call, said):
 def test_the_ratings_by_their_name_are_the_ratings():
     rng = np.random.default_rng(0)
     R, tags = rng.normal(size=(15, 2)) @ rng.normal(size=(2, 10)), rng.normal(size=(14, 4))
+    R = np.clip(np.rint(R) + 3, 1, 5)
     (u, i), (v, t) = np.indices(R.shape).reshape(2, -1), np.indices(tags.shape).reshape(2, -1)
     tables = {"tags": ("user", "tag", bf.Ratings(v, t, tags.ravel()))}
-    data = bf.Relations(bf.Ratings(u, i, R.ravel()), tables)
+    data = bf.Relations(bf.Ratings(u, i, R.ravel(), levels=5), tables)
     fit = bf.fit("cmf", data.take((u != 14) & (i != 9)), n_components=2, progress=False)
     query = {"user": [14, 0, 14], "item": [0, 9, 9]}
     one, other = fit.predict(query), fit.predict(query, matrix="ratings")
     np.testing.assert_allclose(one.sd, other.sd)
+    np.testing.assert_allclose(one.probabilities, other.probabilities)
     assert other.flagged.all()
