@@ -102,7 +102,7 @@ def weights_of(test: Any) -> Weights:
 def of_fit(fit: Any, train: Any, test: Any) -> LogScores:
     """The scores of a fit to the training part."""
     if isinstance(test, Views):
-        return _counts(train, test, _blocks(fit))
+        return _counts(train, test, _blocks(fit, train))
     query, _, _ = fit.data.locate(test)
     told = pointwise.told(fit.method, test, query, fit.data.levels)
     log = pointwise.log_means(fit.method, fit.hyper, fit._as_draws(), told, MEMORY)
@@ -148,16 +148,19 @@ def _biases(train: Ratings, test: Ratings) -> LogScores:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _blocks(fit: Any) -> Any:
-    """A function that goes through the rows of a fit: (rows, P), with the features of all views."""
+def _blocks(fit: Any, train: Views) -> Any:
+    """A function that goes through the rows of a fit: (rows, P), with all features of `train`."""
     n, m = fit.data.shape
+    labels = [(name, label) for name in train.names for label in train.features[name]]
+    asked = pd.DataFrame(labels, columns=["view", "feature"]).assign(row=train.rows[0])
+    columns = fit.data.locate(asked)[0].col  # a method may have added columns when it scaled a view
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         height = max(1, CELLS // m)
         for first in range(0, n, height):
             rows = np.arange(first, min(first + height, n))
             found = moments(fit.method, fit.hyper, fit._as_draws(), rows, m, MEMORY)
-            yield rows, np.asarray(found.mean, np.float64)
+            yield rows, np.asarray(found.mean[:, columns], np.float64)
 
     return blocks
 

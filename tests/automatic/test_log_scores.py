@@ -1,6 +1,7 @@
 """Log scores of held-out cells: by hand for the baselines, against `predict` for fits."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.stats import norm
@@ -104,6 +105,18 @@ def test_scaled_features_and_views_side_by_side_score_alike():
     )
     np.testing.assert_allclose(other.log, plain.log, atol=0.01)
     assert plain.measure < log_scores._counts(train, test, None).measure - 0.05
+
+
+@pytest.mark.parametrize("method", ["concat_ltm", "mggm"])
+def test_columns_that_scaling_adds_are_no_features(method):
+    (train, test), _ = counted()
+    fit = bf.fit(method, train, n_components=2, progress=False)
+    assert fit.data.shape[1] > 9, "the features, and what they lack to their maximum"
+    features = [(view, label) for view in "ab" for label in train.features[view]]
+    grid = [(row, *feature) for row in train.rows for feature in features]
+    P = fit.predict(pd.DataFrame(grid, columns=["row", "view", "feature"])).mean.reshape(12, 9)
+    expected = log_scores._counts(train, test, lambda: iter([(np.arange(12), P)]))
+    np.testing.assert_allclose(of_fit(fit, train, test).log, expected.log, atol=1e-5)
 
 
 @pytest.mark.parametrize("other", [0.5, 300.0])
