@@ -14,6 +14,7 @@ from bayesfac.inference.predictions.level_masses import midpoints
 from bayesfac.metrics import nmae
 from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.diagnostics.elpd import clustered
+from bayesfac.report.diagnostics.shares import among_features
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
@@ -273,7 +274,7 @@ def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenScores(Rows):
-    """Predicted probabilities of the stored cells of views, weighted by their counts."""
+    """Probabilities of the stored cells, among the features of their view, weighted by their counts."""
 
     count: np.ndarray
     log_p: np.ndarray
@@ -334,7 +335,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
     if kind == "Views":
         with np.errstate(divide="ignore"):  # a feature of probability 0 has log probability -inf
-            log_p = np.log(prediction.mean)
+            log_p = np.log(among_features(fit, test, prediction.mean))
         count, view = (frame[name].to_numpy() for name in ("value", "view"))
         return TokenScores(count, log_p, view, cluster, activity)
     scores = prediction.scores(test.value)
