@@ -136,6 +136,8 @@ def run(
         try:
             fit = _fitted(one, train, test, seed)
             found = of_fit(fit, train, test)
+            if np.isnan(found.log).any():  # NaN has no place among the scores, and could win
+                raise BayesfacError("Expected log scores of held-out data, got NaN")
         except (ValueError, BayesfacError) as wrong:  # the table shows why
             return one, Tried(one.name, one.settings.get("n_components"), refused=str(wrong))
     told = tuple(dict.fromkeys([*notes, *fit.result.notes]))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.automatic import candidates, search
+from bayesfac.automatic import candidates, log_scores, search
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.split import holdout
 
@@ -27,6 +27,17 @@ def test_the_number_of_planted_components_wins(tmp_path, monkeypatch):
     again = bf.auto(PLANTED, methods=["pmf"], components=[1, 2], folder=tmp_path, **QUIET)
     assert again.tried.equals(table) and again.notes == fit.notes
     np.testing.assert_array_equal(again.params.U, fit.params.U)
+
+
+def test_a_candidate_with_nan_does_not_win(monkeypatch):
+    def broken(fit, train, test):
+        found = log_scores.of_fit(fit, train, test)
+        return found._replace(log=found.log * np.nan) if fit.name == "bpmf" else found
+
+    monkeypatch.setattr(candidates, "of_fit", broken)
+    fit = bf.auto(PLANTED, methods=["bpmf", "pmf"], components=[2], **QUIET)
+    assert fit.name == "pmf" and fit.tried["candidate"].tolist() == ["pmf", "biases", "bpmf"]
+    assert fit.tried["notes"][2] == "left out: Expected log scores of held-out data, got NaN"
 
 
 def test_the_folder_of_an_engine_holds_the_fit_to_all_data(tmp_path):
