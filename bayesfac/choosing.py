@@ -23,7 +23,7 @@ from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.laws.labels import FEWEST, best_cut, sds_around, unread
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -96,20 +96,24 @@ def reduced(method: Method, given: Mapping[str, Any], settled: Any) -> list[str]
 
 
 def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
-    """Choose a candidate, and the cut above which labels are predicted, where `prepare` leaves them open.
+    """Choose a candidate, and how scores are read, where `prepare` leaves them open.
 
-    A third of the labelled rows of every task lose their labels. A short fit to all other labels
-    scores them as it would score new rows; the candidate is the one whose scores have the best micro-F1,
-    each at its own cut. Two more thirds are drawn and scored under this candidate, and the cut is the one
-    with the best micro-F1 of all scores: one third of few rows has too few labels to place it well.
+    Scores of labels of 0 and 1 need a cut, those of numbers the sds of the labels around them. A third of
+    the labelled rows of every task lose their labels. A short fit to all other labels scores them as it
+    would score new rows; the candidate is the one whose scores have the best micro-F1, each at its own cut,
+    or the smallest errors. Two more thirds are drawn and scored under this candidate, and the cut or the
+    sds are those of all scores: one third of few rows has too few labels to place them well.
     """
     settled = settle(method, data, found.hyper)
     binary = getattr(settled, "binary", False)
-    open_cut = binary and getattr(settled, "cut", 0.0) is None
+    left_open = hasattr(settled, "binary") and unread(settled)
     given = method.Hyper(**found.hyper)
     candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
-    some = int(data.labelled.sum()) >= LEAST_ROWS and max(data.host.labelled) > 1
-    if not some or not binary or not (open_cut or len(candidates) > 1):
+    rows = int(data.labelled.sum())
+    if rows < LEAST_ROWS:
+        candidates = [{}]  # the usual one
+    some = rows >= (LEAST_ROWS if binary else FEWEST) and max(data.host.labelled) > 1
+    if not some or not (left_open or len(candidates) > 1):
         return found
 
     def tried(
@@ -125,18 +129,26 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
 
     part = holdout(data, ROWS, seed=seed)
     seen = tried(part, candidates)
-    quality = [best_f1(*each) for each in seen]
+    judge = best_f1 if binary else explained
+    quality = [judge(*each) for each in seen]
     best = int(np.argmax(quality))
     values, told = dict(candidates[best]), [seen[best]]
-    if open_cut:
+    if left_open:
         for k in range(1, TIMES):
             told += tried(holdout(data, ROWS, seed=seed + k), [values])
-        values["cut"] = best_cut(*map(np.vstack, zip(*told, strict=True)))
+        truth, score = map(np.vstack, zip(*told, strict=True))
+        if binary:
+            values["cut"] = best_cut(truth, score)
+        elif (sds := sds_around(truth, score)) is not None:
+            values["label_sd"] = tuple(sds.tolist())
+    if not values:
+        return found
     found.hyper |= values
     found.values |= values
     named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+    what = "the micro-F1 of" if binary else "the share of variance explained in"
     found.how.append(
-        f"chosen: {named}, by the micro-F1 of {part[1].n_rows} rows whose labels were held out: "
+        f"chosen: {named}, by {what} {part[1].n_rows} rows whose labels were held out: "
         f"{quality[best]:.3f}, lowest {min(quality):.3f} in {len(seen) + len(told) - 1} short fits"
     )
     return found
@@ -145,6 +157,17 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
 def best_f1(truth: np.ndarray, score: np.ndarray) -> float:
     """The micro-F1 at the best cut of the scores."""
     return micro_f1(truth, score > best_cut(truth, score), empty=0.0)
+
+
+def explained(truth: np.ndarray, score: np.ndarray) -> float:
+    """The mean share of the variance of labels that the scores explain.
+
+    >>> explained(np.array([[0.0, 1], [2, 1]]), np.array([[0.0, 1], [1, 1]]))
+    0.5
+    """
+    varied = truth[:, truth.std(0) > 0], score[:, truth.std(0) > 0]
+    left = np.mean((varied[0] - varied[1]) ** 2, 0) / varied[0].var(0)
+    return float(1 - left.mean()) if left.size else 0.0
 
 
 class Settings:
@@ -308,7 +331,10 @@ def size(data: Any) -> int:
 
 
 def shown(value: Any) -> str:
-    """A setting in few digits."""
+    """A setting in few digits; of many numbers the first three."""
+    if isinstance(value, tuple):
+        rest = f", ... ({len(value)} in all)" * (len(value) > 3)
+        return f"({', '.join(map(shown, value[:3]))}{rest})"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

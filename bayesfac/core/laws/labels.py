@@ -15,6 +15,10 @@ from bayesfac.core.laws.ordinal import Levels
 
 HALF = 0.5  # the cut if none was chosen by training rows
 CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
+FEWEST = 6  # rows that `sds_around` needs
+LEAST = (
+    1e-3  # share of a label's size that its sd has at least, so that exact labels have a density
+)
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
 }
@@ -60,14 +64,17 @@ class Clipped(Levels):
 def of_labels(
     score: jax.Array, query: Query | Grid, hyper: Any, variance: Any
 ) -> dist.Distribution:
-    """The distributions of labels with means `score`: Bernoulli, or normal with `variance` if not binary.
+    """The distributions of labels with means `score`: Bernoulli, or normal if they are numbers.
 
-    Score and variance are in the unit of the model, normal distributions in the unit of the user.
+    The sd of a normal distribution is `label_sd`; without it, the variance is that of the model. Score and
+    variance are in the unit of the model, `label_sd` and normal distributions in the unit of the user.
     """
     if hyper.binary:
         return Clipped(score, cut_of(hyper))
-    mean, sd = unit_of(hyper, query)
-    return dist.Normal(mean + sd * score, sd * jnp.sqrt(variance))
+    mean, unit = unit_of(hyper, query)
+    known = getattr(hyper, "label_sd", None)
+    sd = unit * jnp.sqrt(variance) if known is None else jnp.asarray(known)[query.col]
+    return dist.Normal(mean + unit * score, sd)
 
 
 def unit_of(hyper: Any, query: Query | Grid) -> tuple[Any, Any]:
@@ -77,14 +84,73 @@ def unit_of(hyper: Any, query: Query | Grid) -> tuple[Any, Any]:
 
 
 def in_models_unit(hyper: Any) -> Any:
-    """Settings with which `predict` is in the unit of the model."""
-    return hyper._replace(units=()) if getattr(hyper, "units", ()) else hyper
+    """Settings with which `predict` has the unit and the variance of the model."""
+    there = {"units": (), "label_sd": None}
+    return hyper._replace(**{name: there[name] for name in there if name in hyper._fields})
 
 
 def read(data: Tasks, hyper: Any, centred: bool = True) -> Any:
     """Hyper that knows whether all labels are 0 and 1, and in which units they are numbers."""
     units = scaling.units(data, centred) if hyper.scaled else ()
-    return hyper._replace(binary=data.binary, units=units)
+    return hyper._replace(
+        binary=data.binary, units=units, label_sd=checked_sd(hyper.label_sd, len(data.labels))
+    )
+
+
+def checked_sd(sd: Any, many: int) -> tuple[float, ...] | None:
+    """The sd of every label; None stays None."""
+    if sd is None:
+        return None
+    try:
+        given = np.broadcast_to(np.asarray(sd, float), many) if np.ndim(sd) < 2 else None
+    except (TypeError, ValueError):
+        given = None
+    if given is None or not (np.isfinite(given) & (given > 0)).all():
+        raise ValueError(
+            f"Expected label_sd as a number above 0, or one for each of {many} labels, got {sd!r}"
+        )
+    return tuple(given.tolist())
+
+
+def unread(hyper: Any) -> bool:
+    """Whether the cut of labels of 0 and 1, or the sd of labels that are numbers, is left to the data."""
+    return (hyper.cut if hyper.binary else hyper.label_sd) is None
+
+
+def settled(hyper: Any, truth: np.ndarray, score: np.ndarray) -> Any:
+    """Hyper with a cut, and with the sds of labels that are numbers, as chosen by scores of rows left out.
+
+    Labels and scores, rows x labels, are in the unit of the model.
+    """
+    if unread(hyper) and hyper.binary:
+        known = ~np.isnan(truth)
+        hyper = hyper._replace(cut=best_cut(truth[known], score[known]))
+    elif unread(hyper) and (sds := sds_around(truth, score)) is not None:
+        unit = np.array(hyper.units)[:, 1] if hyper.units else 1.0
+        hyper = hyper._replace(label_sd=tuple((unit * sds).tolist()))
+    return hyper._replace(cut=checked_cut(hyper.cut))
+
+
+def sds_around(truth: np.ndarray, score: np.ndarray) -> np.ndarray | None:
+    """The root mean squared error of every label (column); None if there are too few rows.
+
+    `score` must come from fits that did not use these rows. Unknown labels are NaN. A label that no row
+    has gets the error of all others.
+
+    Examples
+    --------
+    >>> y = np.arange(12.0).reshape(6, 2)
+    >>> sds_around(y, y + [1, 2]).tolist()
+    [1.0, 2.0]
+    """
+    y = np.ma.masked_invalid(truth)
+    if len(y) < FEWEST or not y.count():
+        return None
+    squares = (y - score) ** 2
+    each = np.sqrt(squares.mean(0).filled(squares.mean()))
+    spread, mean = y.std(0).filled(0), abs(y.mean(0)).filled(0)
+    size = np.select([spread > 0, mean > 0], [spread, mean], 1.0)
+    return np.maximum(each, LEAST * size)
 
 
 def of_odds(score: jax.Array, cut: float | None = None) -> dist.Distribution:

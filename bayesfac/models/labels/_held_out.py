@@ -1,4 +1,4 @@
-"""The penalty and the cut of LEML, chosen by rows that are held out, a third at a time.
+"""The penalty, the cut and the sds of LEML, chosen by rows that are held out, a third at a time.
 
 With the singular value decomposition of the features, X = U diag(s) Q', a sweep of LEML needs no pass over
 the data and no iterations: W = Q R, and the columns of R separate in the eigenvectors of H'H. Each fold needs
@@ -33,7 +33,7 @@ class Fold(NamedTuple):
 
 
 def settled(data: Tasks, hyper: Any, bend: float) -> Any:
-    """Hyper with the penalty of the smallest loss on held-out rows, and the cut for their scores."""
+    """Hyper with the penalty of the smallest loss on held-out rows, and the cut or sds for their scores."""
     with threadpool_limits(1, "blas"):  # the products are too small for several threads
         return _settled(data, hyper, bend)
 
@@ -62,10 +62,8 @@ def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
     losses = [float(np.sum(np.where(known, _loss(Y, score, hyper.loss), 0))) for score in scores]
     best = int(np.argmin(losses))
     hyper = hyper._replace(penalty=float(penalties[best]))
-    if hyper.cut is None and hyper.binary:
-        told = expit(scores[best]) if hyper.loss == "logistic" else scores[best]
-        hyper = hyper._replace(cut=labels.best_cut(Y[known], told[known]))
-    return hyper._replace(cut=labels.checked_cut(hyper.cut))
+    told = expit(scores[best]) if hyper.loss == "logistic" else scores[best]
+    return labels.settled(hyper, np.where(known, Y, np.nan), told)
 
 
 def _fold(X: sp.csr_matrix, Y: np.ndarray, known: np.ndarray, held: np.ndarray) -> Fold:

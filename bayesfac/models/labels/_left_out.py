@@ -1,4 +1,4 @@
-"""Penalties and cuts by leave-one-out predictions, which have a closed form for ridge regressions.
+"""Penalties, cuts and sds by leave-one-out predictions, which have a closed form for ridge regressions.
 
 Let X = U diag(s) Q' over labelled rows. The ridge regression of a table T has the fitted values U G U'T, with
 G = s^2 / (s^2 + penalty). The prediction of row i by all other rows is (fitted - h t_i) / (1 - h), with
@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.laws import labels
 
 MOST = 2000  # largest decomposition; with more rows and features, this many random rows are used
 GRID = 10.0 ** np.arange(-4, 4.01, 0.5)  # penalties, in units of the mean of s^2
@@ -77,9 +76,3 @@ class LeftOut:
 
     def error(self, score: np.ndarray) -> float:
         return float(np.sum((self.Y - score) ** 2))
-
-
-def settled_cut(hyper: Any, binary: bool, truth: np.ndarray, score: np.ndarray) -> Any:
-    """Hyper with a cut: the given one, or the one chosen by the scores of rows left out."""
-    cut = labels.best_cut(truth, score) if hyper.cut is None and binary else hyper.cut
-    return hyper._replace(cut=labels.checked_cut(cut))

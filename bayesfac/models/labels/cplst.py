@@ -51,7 +51,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-from bayesfac.models.labels._left_out import LeftOut, settled_cut
+from bayesfac.models.labels._left_out import LeftOut
 
 
 class Params(NamedTuple):
@@ -68,6 +68,7 @@ class Hyper(NamedTuple):
     scale: float = 10.0
     scaled: bool = True  # divide features by their spread, centre dense ones
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
@@ -78,13 +79,13 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
         checks.whole("n_components", hyper.n_components, len(data.labels), "the number of labels")
     checks.positive(hyper, "weight", "scale", *["penalty"] * (hyper.penalty is not None))
     hyper = labels.read(data, hyper)
-    if None in (hyper.n_components, hyper.penalty) or (hyper.cut is None and hyper.binary):
+    if None in (hyper.n_components, hyper.penalty) or labels.unread(hyper):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalty and d with the smallest squared error of rows left out, and the cut for their scores."""
+    """The penalty and d with the smallest squared error of rows left out, and the cut or sds."""
     rows, L = LeftOut(data, centred=True), len(data.labels)
     penalty = rows.penalty() * hyper.weight if hyper.penalty is None else hyper.penalty
     lam = penalty / hyper.weight
@@ -94,7 +95,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = {d: rows.centre + away @ V[:, L - d :] @ V[:, L - d :].T for d in sorted(sizes)}
     best = min(scores, key=lambda d: rows.error(scores[d]))
     hyper = hyper._replace(penalty=penalty, n_components=best)
-    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+    return labels.settled(hyper, rows.Y, scores[best])
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:

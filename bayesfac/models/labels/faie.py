@@ -51,7 +51,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-from bayesfac.models.labels._left_out import LeftOut, ready, settled_cut
+from bayesfac.models.labels._left_out import LeftOut, ready
 
 
 class Params(NamedTuple):
@@ -69,6 +69,7 @@ class Hyper(NamedTuple):
     ridge: float = 1e-3
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
@@ -85,15 +86,13 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     given = [name for name in ("alpha", "penalty") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
     hyper = labels.read(data, hyper)
-    open_cut = hyper.cut is None and hyper.binary
-    if open_cut or None in (hyper.n_components, hyper.alpha, hyper.penalty):
+    if labels.unread(hyper) or None in (hyper.n_components, hyper.alpha, hyper.penalty):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut for their
-    scores.
+    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut or sds.
 
     For each row, the codes are predicted by all other rows. d is chosen first: half of the labels, three
     quarters or all of them. alpha is at most half of eigenvalue d of Y'Y. With a larger alpha the features
@@ -116,7 +115,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
     hyper = hyper._replace(alpha=float(tried[best][0]), penalty=float(tried[best][1]))
-    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+    return labels.settled(hyper, rows.Y, scores[best])
 
 
 def middle(several: list[float]) -> float:

@@ -89,6 +89,7 @@ class Hyper(NamedTuple):
     groups: tuple[int, ...] | None = None  # the group of every label; None: spectral clustering
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 

@@ -63,6 +63,7 @@ class Hyper(NamedTuple):
     loss: str = "squared"
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # predict labels with a higher probability; None: by rows held out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
     gaps: bool = False  # set from the data: some rows have unknown labels
     never: tuple[int, ...] = ()  # set from the data: positions of labels that no row has
     binary: bool = True  # set from the data: labels are 0 and 1
@@ -79,7 +80,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     never = tuple(np.flatnonzero(~data.had).tolist())
     hyper = hyper._replace(n_components=K, never=never, gaps=not data.known.all())
     hyper = labels.read(data, hyper)
-    if hyper.penalty is None or (hyper.cut is None and hyper.binary):
+    if hyper.penalty is None or labels.unread(hyper):
         return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 

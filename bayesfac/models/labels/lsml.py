@@ -60,7 +60,7 @@ from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
 from bayesfac.models.labels._frames import Frame, polar
-from bayesfac.models.labels._left_out import LeftOut, ready, settled_cut
+from bayesfac.models.labels._left_out import LeftOut, ready
 
 
 class Params(NamedTuple):
@@ -77,6 +77,7 @@ class Hyper(NamedTuple):
     weight: float | None = None  # None: 1 / n
     scaled: bool = True  # divide features by their spread, centre dense ones, add a constant
     cut: float | None = None  # labels with a higher score are predicted; None: by rows left out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows left out
     binary: bool = True  # set from the data: labels are 0 and 1
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
@@ -92,13 +93,13 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = labels.read(data, hyper._replace(n_components=r, weight=weight))
     given = [name for name in ("alpha", "beta") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given)
-    if None in (hyper.alpha, hyper.beta) or (hyper.cut is None and hyper.binary):
+    if None in (hyper.alpha, hyper.beta) or labels.unread(hyper):
         return settled(ready(data, hyper), hyper)
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
 def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalties with the smallest squared error of rows left out, and the cut for their scores."""
+    """The penalties with the smallest squared error of rows left out, and the cut or sds."""
     rows, w = LeftOut(data), hyper.weight
     usual = rows.penalty() if None in (hyper.alpha, hyper.beta) else 1.0
     alphas = (0.1, 1.0, 10.0) if hyper.alpha is None else (hyper.alpha / w / usual,)
@@ -107,7 +108,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = [without_own_row(rows, a, b, hyper.n_components) for a, b in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
     hyper = hyper._replace(alpha=w * tried[best][0], beta=w * tried[best][1])
-    return settled_cut(hyper, hyper.binary, rows.Y, scores[best])
+    return labels.settled(hyper, rows.Y, scores[best])
 
 
 def without_own_row(rows: LeftOut, a: float, b: float, r: int) -> np.ndarray:

@@ -79,6 +79,7 @@ class Hyper(NamedTuple):
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
     cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
     binary: bool = True  # set from the data: labels are 0 and 1
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
