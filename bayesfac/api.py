@@ -294,8 +294,8 @@ class Fit:
             state = "converged" if self.converged else "not converged"
             if any(note.startswith(COLLAPSED) for note in self.result.notes):
                 state += ", but collapsed"
-            steps = len(self.trace) - 1
-            what = f"point, objective {self.trace[-1]:.6g} after {steps} evaluations, {state}"
+            after = f"after {(n := len(self.trace) - 1)} evaluation{'s' * (n != 1)}"
+            what = f"point, objective {self.trace[-1]:.6g} {after}, {state}"
         else:
             chains, draws = next(iter(self._as_draws().values())).shape[:2]
             what = f"{chains} chain(s) x {draws} draws"

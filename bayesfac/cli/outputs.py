@@ -20,7 +20,7 @@ def writable(path: str | None) -> None:
     """Refuse a path that cannot be written before any computation."""
     if path and Path(path).is_dir():
         raise IsADirectoryError(f"Expected the name of a file to write, got the folder {path}")
-    if path and not os.access(Path(path).resolve().parent, os.W_OK):
+    if path and not ((place := Path(path).resolve().parent).is_dir() and os.access(place, os.W_OK)):
         raise FileNotFoundError(
             f"Expected a writable folder for {path}, got one that is missing or read-only"
         )

@@ -13,7 +13,7 @@ from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
 
 # settings that can be so strong that the minimum lies at zero, where every start ends
-WEAKER = {"penalty": "a smaller", "sparsity": "a smaller", "cost": "a larger"}
+WEAKER = {"penalty": "a smaller", "sparsity": "a smaller", "beta": "a smaller", "cost": "a larger"}
 LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
 
 

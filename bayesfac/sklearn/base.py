@@ -89,9 +89,10 @@ class Estimator(BaseEstimator):
 
     def _run(self, data: Any, settled: Any = None) -> Fit:
         """Run `bf.fit` with the parameters of the estimator, or with parameters that were chosen before. The
-        data already have their levels."""
-        given = self if settled is None else settled
-        hyper = {n: getattr(given, n) for n in settings(self.method) if n != "levels"}
+        data already have their levels. Small data may reduce a number of components that is the default."""
+        given, usual = self if settled is None else settled, settings(self.method)
+        hyper = {n: getattr(given, n) for n in usual if n != "levels"}
+        hyper = {n: x for n, x in hyper.items() if not (type(x) is int and x == usual[n])}
         return fit(self.method, data, self.engine, seed=self._seed(), progress=False, **hyper)
 
     def _seed(self) -> int:

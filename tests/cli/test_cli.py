@@ -378,6 +378,7 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("report .", "Expected a folder written by Fit.save"),
         ("report none --html no/where/r.html", "a writable folder for no/where/r.html"),
         ("demo --out no/where/r.html", "a writable folder for no/where/r.html"),
+        ("demo --out good.csv/r.html", "a writable folder for good.csv/r.html"),
         ("demo --out .", "Expected the name of a file to write, got the folder ."),
         ("predict none good.csv --out p.csv.gz", "a .csv or .parquet file as --out, got p.csv.gz"),
         ("recommend none --out best.xlsx", "a .csv or .parquet file as --out, got best.xlsx"),

@@ -85,7 +85,7 @@ def test_a_collapse_by_another_setting_names_it():
     fit = bf.fit("heres", labels, n_components=4, sparsity=100.0, cut=0.5, progress=False)
     assert (
         "collapsed: " in fit.notes[-1]
-        and "take a smaller sparsity, start from other values" in fit.notes[-1]
+        and "take a smaller sparsity, take a smaller beta, start from other values" in fit.notes[-1]
     )
     fit = bf.fit("gibbs_mmmf", ratings(), n_components=2, cost=1e-4, progress=False)
     assert (

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import RidgeCV
 
@@ -181,6 +182,15 @@ def test_labels_of_0_and_1_and_of_one_number_beside_numbers():
     alone = bf.fit("cplst", bf.Tasks(x, y[:, 2:]), progress=False)
     assert alone.data.levels is None and not alone.hyper.binary
     np.testing.assert_allclose(alone.predict(alone.data.probe).mean.min(), 7)
+
+
+def test_a_label_that_no_row_has_is_named_beside_numbers():
+    x, y = made("heres")
+    y = pd.DataFrame({"size": y[:, 0], "never": 0.0, "constant": 7.0, "some": y[:, 1] > 0})
+    notes = bf.fit("cplst", bf.Tasks(x, y), progress=False).notes
+    assert [n for n in notes if "no row" in n] == [
+        "no row has the label never: it is never predicted"
+    ]
 
 
 def test_binary_labels_have_no_unit():

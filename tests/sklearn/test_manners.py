@@ -302,3 +302,13 @@ def test_cells_are_found_without_the_names_of_their_columns():
 def test_cells_of_two_labels_are_refused():
     with pytest.raises(ValueError, match="Expected X with 3 or more columns of labels, got 2"):
         pairs.cp().fit([["ann", "x"]], [1.0])
+
+
+def test_small_data_reduce_a_default_but_no_number_that_was_given():
+    X = np.random.default_rng(0).poisson(2, (12, 4)).astype(float)
+    few = estimators.plsa(engine=FEW, random_state=0).fit(X)
+    assert few.transform(X).shape == (12, 4) and few.fit_.hyper.n_components == 4
+    assert any("n_components=4, the largest value" in note for note in few.fit_.notes)
+    assert few.get_params()["n_components"] == 10
+    with pytest.raises(ValueError, match="n_components between 1 and 4"):
+        estimators.plsa(n_components=7, engine=FEW, random_state=0).fit(X)

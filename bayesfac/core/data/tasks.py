@@ -254,8 +254,10 @@ class Tasks(Container):
         if self.bare:
             named = ", ".join(map(str, self.bare))
             notes.append(f"no row of {named} has labels: its predictions use the other tasks only")
-        if LABELS in self.cells.keys() - self.host.scales:  # scaled numbers may all be 0
-            if never := list(map(str, self.labels[~self.had])):
+        if LABELS in self.cells:
+            scale = self.host.scales.get(LABELS)
+            zero = ~self.had if scale is None else ~self.had & (scale.centre == 0)
+            if never := list(map(str, self.labels[zero])):
                 named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
                 notes.append(f"no row has the label {named}: it is never predicted")
         return notes

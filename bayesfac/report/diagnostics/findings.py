@@ -127,13 +127,16 @@ def judge_widths(share: float | None) -> list[Finding]:
 
 def _ascent(fit: Any) -> Finding:
     """Whether coordinate ascent has ended."""
-    values = len(fit.trace) - 1
     if fit.converged:
-        return Finding(
-            "good", f"The ELBO has converged to {-fit.trace[-1]:.6g} after {values} evaluations."
-        )
-    text = f"Stopped after {values} evaluations of the ELBO, before it converged."
+        text = f"The ELBO has converged to {-fit.trace[-1]:.6g} after {_evaluations(fit)}."
+        return Finding("good", text)
+    text = f"Stopped after {_evaluations(fit)} of the ELBO, before it converged."
     return Finding("bad", text, "Raise max_iter, or set a larger tol.", to("bad"))
+
+
+def _evaluations(fit: Any) -> str:
+    many = len(fit.trace) - 1
+    return f"{many} evaluation{'s' * (many != 1)}"
 
 
 def _elbo(fit: Any) -> Finding:
@@ -166,16 +169,16 @@ def _trend(trace: np.ndarray) -> float | None:
 
 def judge_point(fit: Any) -> list[Finding]:
     """Whether the objective has stopped falling, and the notes of the solver."""
-    values, last = len(fit.trace) - 1, fit.trace[-1]
+    last = fit.trace[-1]
     if not np.isfinite(fit.trace).all():
         text = "The objective became NaN or infinite."
         finding = Finding("bad", text, "Check the data's scale.", to("bad"), fatal=True)
     elif fit.converged:
-        text = f"The objective has converged to {last:.6g} after {values} evaluations."
+        text = f"The objective has converged to {last:.6g} after {_evaluations(fit)}."
         finding = Finding("good", text)
     else:
-        change = fit.trace[-2] - last if values > 0 else np.nan
-        text = f"Stopped after {values} evaluations at {last:.6g}, {change:.2g} lower than before."
+        change = fit.trace[-2] - last if len(fit.trace) > 1 else np.nan
+        text = f"Stopped after {_evaluations(fit)} at {last:.6g}, {change:.2g} lower than before."
         advice = "Raise max_iter (or steps), or set a larger tol."
         finding = Finding("bad", text, advice, to("bad"))
     return [finding, *notes(fit)]
