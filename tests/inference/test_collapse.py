@@ -78,6 +78,21 @@ def test_a_collapse_by_a_penalty_says_to_take_a_smaller_one():
     assert not bf.fit("bmmmf", data, penalty=3.0, progress=False).notes
 
 
+def test_ratings_with_a_long_tail_are_said_for_points_and_draws():
+    table = bf.datasets.make_ratings(40, 30, 2, density=0.4, seed=0).frame()
+    told = {}
+    for what, rating in (("plain", table.rating), ("tail", np.exp(3 * table.rating))):
+        data = bf.Ratings(table.assign(rating=5 + rating))
+        for engine in (None, bf.Gibbs(5, 5, 1)):
+            notes = bf.fit("bpmf", data, engine, n_components=2, progress=False).notes
+            told[what, engine is None] = [n for n in notes if "the logarithms of all ratings" in n]
+    assert [len(each) for each in told.values()] == [0, 0, 1, 1]
+    table = bf.datasets.make_ratings(40, 30, 2, density=0.4, seed=0, levels=5).frame()
+    table.loc[0, "rating"] = 300  # a mistake
+    (note,) = bf.fit("bpmf", bf.Ratings(table), n_components=2, progress=False).notes[-1:]
+    assert note.startswith("the highest rating, 300, is ")
+
+
 def test_a_collapse_by_another_setting_names_it():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 6))

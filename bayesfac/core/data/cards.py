@@ -22,6 +22,7 @@ from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 PROBES = 100  # number of cells on which diagnostics are computed
+TAIL = 10.0  # the highest rating is so many times as far from the mean as the lowest; of exponential ones 9
 COLUMNS = {
     "Ratings": ["user", "item"],
     "Views": ["row", "view", "feature"],
@@ -82,16 +83,23 @@ class Card:
 
     @property
     def remarks(self) -> list[str]:
-        """A remark on ratings, or values of a tensor, that are all equal."""
-        if (
-            self.kind not in ("Ratings", "Tensor")
-            or self.summary["lowest"] < self.summary["highest"]
-        ):
+        """A remark on ratings, or values of a tensor, that are all equal, and on ratings with a long tail."""
+        if self.kind not in ("Ratings", "Tensor"):
             return []
-        return [
-            f"every value is {self.summary['lowest']:g}: such data do not rank items; if they only record "
-            "what users chose (implicit feedback), see bf.Counts"
-        ]
+        lowest, mean, highest = (self.summary[name] for name in ("lowest", "mean", "highest"))
+        if lowest == highest:
+            return [
+                f"every value is {lowest:g}: such data do not rank items; if they only record what users "
+                "chose (implicit feedback), see bf.Counts"
+            ]
+        times = (highest - mean) / (mean - lowest) if mean > lowest else 0.0
+        if self.kind == "Ratings" and self.levels is None and lowest > 0 and times > TAIL:
+            return [
+                f"the highest rating, {highest:g}, is {times:.0f} times as far from the mean as the lowest, "
+                f"{lowest:g}: fits with normal noise depend on few such ratings. If they are right, a fit "
+                "to the logarithms of all ratings often predicts better (docs/faq.md)"
+            ]
+        return []
 
     def locate(
         self, query: Any, tables: Mapping[str, Any] | None = None
