@@ -19,12 +19,9 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 
-STEPS_V = 30
 POWERS = 8  # iterations for the singular vectors of 2Y - 1
 LENGTHS = 0.5 ** np.arange(12)  # of a step: the largest that does not raise the cost is used
 NEWTON = 20
-FARTHEST = 64.0  # longest extrapolation, in units of one sweep
-Cost = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def bounded(data: Tasks, hyper: Any) -> None:
@@ -214,26 +211,18 @@ def lengths(square: jax.Array, plain: jax.Array, inverse: jax.Array, Q: jax.Arra
 
 @compiled_for(3)
 def step_V(at: Point, YU: jax.Array, known: jax.Array, hyper: Any) -> jax.Array:
-    """V with U fixed (6.4), all groups at once; YU is (2Y - 1)'U.
+    """V with U fixed (6.4), all groups at once, by a proximal gradient step; YU is (2Y - 1)'U.
 
     The step lowers tr(V G V') - 2 tr(V'YU) + sparsity sum |V[group, r]|, with G = U'U. G is bounded by its
     diagonal times the largest eigenvalue of G scaled to a diagonal of one. This gives a step length for every
     column, and nearly Newton's step if the columns of U are nearly orthogonal.
     """
     U = jnp.where(known, at.U, 0)
-    G, weight = U.T @ U, hyper.sparsity
+    G = U.T @ U
     size = jnp.maximum(jnp.diag(G), jnp.finfo(G.dtype).eps * jnp.max(jnp.diag(G)) + 1e-30)
-    most = jnp.linalg.eigvalsh(G / jnp.sqrt(size[:, None] * size))[-1]
-    bend = 2 * size * most
-
-    def cost(V: jax.Array, VG: jax.Array) -> jax.Array:
-        norms = label_groups.norms(V, hyper.groups)
-        return jnp.sum(V * (VG - 2 * YU)) + weight * jnp.sum(norms)
-
-    def ahead(V: jax.Array, slope: jax.Array) -> jax.Array:
-        return label_groups.shrink(V - slope / bend, hyper.groups, weight / bend)
-
-    return accelerated(at.V, lambda V: V @ G, cost, lambda _, VG: 2 * (VG - YU), ahead, STEPS_V)
+    bend = 2 * size * jnp.linalg.eigvalsh(G / jnp.sqrt(size[:, None] * size))[-1]
+    ahead = at.V - 2 * (at.V @ G - YU) / bend
+    return label_groups.shrink(ahead, hyper.groups, hyper.sparsity / bend)
 
 
 @compiled_for(2)
@@ -282,70 +271,7 @@ def step_Z(Z: jax.Array, U: jax.Array, data: Tasks, hyper: Any, passes: int) -> 
     return jax.lax.fori_loop(0, passes, once, (Z, left))[0]
 
 
-@compiled_for(3)
-def onward(new: Point, way: Point, known: jax.Array, hyper: Any) -> Point:
-    """Move on from `new` in the direction `way`, doubling the step as long as J falls."""
-
-    def there(t: jax.Array) -> Point:
-        return jax.tree.map(lambda x, w: x + t * w, new, way)
-
-    change = misfit_along(new, way, known)
-    now = rest(new, known, hyper)
-    return there(farther(lambda t: change(t) + rest(there(t), known, hyper) - now, rounding(now)))
-
-
-# -- proximal gradients and step lengths ----------------------------------------------------------
-def accelerated(
-    x: jax.Array,
-    image: Callable[[jax.Array], jax.Array],
-    cost: Cost,
-    slope: Cost,
-    shrink: Cost,
-    steps: int,
-) -> jax.Array:
-    """Minimise f + h from x, with f smooth and h convex but not smooth: monotone accelerated proximal
-    gradient (Beck & Teboulle, "Fast gradient-based algorithms for constrained total variation", IEEE TIP
-    2009).
-
-    image(x)      A x, linear: the only slow product, computed once in each step
-    cost(x, Ax)   f + h
-    slope(x, Ax)  the gradient of f
-    shrink(x, g)  the z that minimises <g, z> + |z - x|^2 / 2 + h(z), in a metric that bounds f's curvature
-
-    Examples
-    --------
-    >>> goal = jnp.array([3.0, 0.5])
-    >>> cost = lambda x, _: jnp.sum((x - goal) ** 2) / 2 + jnp.sum(jnp.abs(x))
-    >>> shrink = lambda x, g: x - g - jnp.clip(x - g, -1, 1)
-    >>> accelerated(jnp.zeros(2), lambda x: x, cost, lambda x, _: x - goal, shrink, 5).tolist()
-    [2.0, 0.0]
-    """
-    Ax = image(x)
-
-    def step(state: Any) -> Any:
-        number, x, Ax, value, y, Ay, t = state
-        z = shrink(y, slope(y, Ay))
-        Az = image(z)
-        return (number + 1, *_advance(x, Ax, value, z, Az, cost(z, Az), t))
-
-    begin = (0, x, Ax, cost(x, Ax), x, Ax, jnp.ones((), x.dtype))
-    return jax.lax.while_loop(lambda state: state[0] < steps, step, begin)[1]
-
-
-@jax.jit
-def _advance(x: Any, Ax: Any, value: Any, z: Any, Az: Any, there: Any, t: Any) -> tuple[Any, ...]:
-    """z if its cost is not larger than that of x, else x; and the next starting point with its image."""
-    fine = there <= value + rounding(value)
-    later = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
-
-    def both(x: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-        new = jnp.where(fine, z, x)
-        return new, new + t / later * (z - new) + (t - 1) / later * (new - x)
-
-    (new, y), (image, Ay) = both(x, z), both(Ax, Az)
-    return new, image, jnp.where(fine, there, value), y, Ay, later
-
-
+# -- step lengths ---------------------------------------------------------------------------------
 def rounding(cost: jax.Array) -> jax.Array:
     """The rounding error of a cost; smaller differences depend on the order of additions."""
     return 8 * jnp.finfo(cost.dtype).eps * jnp.abs(cost)
@@ -357,25 +283,3 @@ def longest(rise: Callable[[jax.Array], jax.Array], size: jax.Array) -> tuple[ja
     steps = jnp.asarray(LENGTHS, size.dtype)
     fine = jax.vmap(rise)(steps) <= rounding(size)
     return jnp.max(jnp.where(fine, steps, 0)), ~fine[0]
-
-
-def farther(cost: Callable[[jax.Array], jax.Array], least: jax.Array) -> jax.Array:
-    """The last of t = 0, 1, 2, 4, ... up to which the cost falls at every step, by more than `least`.
-
-    Examples
-    --------
-    >>> farther(lambda t: (t - 5) ** 2, jnp.zeros(())).item()
-    4.0
-    """
-
-    def further(state: Any) -> Any:
-        _, t, _, there = state
-        return t, 2 * t, there, cost(2 * t)
-
-    zero, one = jnp.zeros_like(least), jnp.ones_like(least)
-
-    def falls(state: Any) -> Any:
-        _, t, value, there = state
-        return (there < value - least) & (t <= FARTHEST)
-
-    return jax.lax.while_loop(falls, further, (zero, one, cost(zero), cost(one)))[0]

@@ -1,4 +1,4 @@
-r"""Group preserving label embedding (GroPLE), by accelerated proximal gradients.
+r"""Group preserving label embedding (GroPLE), by proximal gradients and Newton steps.
 
 Kumar, Pujari, Padmanabhan & Kagita, "Group preserving label embedding for multi-label classification",
 Pattern Recognition 2019; numbers as in Kumar's thesis (2018), eq. 6.1-6.15.
@@ -27,14 +27,14 @@ is alpha d. In other cases `remarks` warns if a smaller gamma makes the problem 
 gradient alpha Z R lacks a factor 2, and (6.14) adds a D x D and a d x d table. The printed start of Z lacks
 X'U; here Z starts at zero, and U and V at the first singular vectors of 2Y - 1.
 
-A sweep updates V, U and Z. Z: one pass of coordinate descent sets every entry to its exact minimum, instead
-of the printed gradient steps; in one entry J is convex for every R, because the diagonal of R is zero. V: all
-groups at once on the d x d table U'U. U: a step through (V'V + (ridge + coupling) I)^-1, which is the exact
-minimum if alpha is 0, and is halved until J does not rise. Before V and U, every column is rescaled (s U, V /
-s, s Z). After Z the whole sweep is extrapolated: the step is doubled as long as J falls. This helps because U
-M and V M^-T fit the labels equally well for any M, and alternating steps are slow in those directions. Exact
-zeros of V and Z stay zero in the extrapolation. A training row without labels has U at its x Z; it affects
-only the scales of features (`ready`). A new row changes nothing.
+A sweep updates V, U and Z, and then all three together. Z: passes of coordinate descent set every entry to
+its exact minimum, instead of the printed gradient steps; in one entry J is convex for every R, because the
+diagonal of R is zero. V: one proximal gradient step for all groups at once, on the d x d table U'U. U: a step
+through (V'V + (ridge + coupling) I)^-1, which is the exact minimum if alpha is 0, and is halved until J does
+not rise. Before V and U, every column is rescaled (s U, V / s, s Z). These steps decide which groups of V and
+which entries of Z are zero. The others move together by a Newton step (`_grople_joint`), because U M and V
+M^-T fit the labels equally well for any M, and alternating steps are slow in those directions. A training row
+without labels has U at its x Z; it affects only the scales of features (`ready`). A new row changes nothing.
 
 The NumPyro model has normal labels of precision 2, V with a multivariate Laplace law in each column of each
 group, Laplace Z, normal U around X Z, and the factor exp(-ridge |U|^2 - coupling tr((alpha R + gamma I)
@@ -65,10 +65,11 @@ from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
 from bayesfac.models.labels import _grople_steps as steps
 from bayesfac.models.labels._grople_groups import GroupLaplace
+from bayesfac.models.labels._grople_joint import joint
 from bayesfac.models.labels._left_out import ready
 
 BETAS = (0.1, 1.0)  # candidates for beta
-PASSES, FIRST = 1, 10  # passes over the entries of Z, in a sweep and at the start
+PASSES, FIRST = 3, 10  # passes over the entries of Z, in a sweep and at the start
 
 
 class Params(NamedTuple):
@@ -139,20 +140,17 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    """Rescale columns; steps of V (6.4), U (6.3) and Z (6.11); then extrapolate the whole sweep."""
+    """Rescale columns; steps of V (6.4), U (6.3) and Z (6.11); then one step of all three."""
     (view,), known = data.names, steps.rows(data)
-    old = steps.Point(p.U, p.V, p.Z[view], steps.forth(data, p.V), embedding.times(data, p.Z[view]))
-    old = steps.stretched(old, known, hyper)
-    V = steps.step_V(old, steps.signs_back(data, old.U), known, hyper)
-    new = old._replace(V=V, YV=steps.forth(data, V))
-    U, short = steps.step_U(new, known, hyper)
+    at = steps.Point(p.U, p.V, p.Z[view], steps.forth(data, p.V), embedding.times(data, p.Z[view]))
+    at = steps.stretched(at, known, hyper)
+    V = steps.step_V(at, steps.signs_back(data, at.U), known, hyper)
+    at = at._replace(V=V, YV=steps.forth(data, V))
+    U, short = steps.step_U(at, known, hyper)
     events.tell("the step of (6.3) was shortened", short)
-    Z = steps.step_Z(old.Z, U, data, hyper, PASSES)
-    new = new._replace(U=U, Z=Z, XZ=embedding.times(data, Z))
-    dV, dZ = jnp.where(V == 0, 0, V - old.V), jnp.where(Z == 0, 0, Z - old.Z)
-    way = steps.Point(U - old.U, dV, dZ, steps.forth(data, dV), embedding.times(data, dZ))
-    new = steps.onward(new, way, known, hyper)
-    return Params(jnp.where(known, new.U, new.XZ), new.V, {view: new.Z})
+    Z = steps.step_Z(at.Z, U, data, hyper, PASSES)
+    at = joint(at._replace(U=U, Z=Z, XZ=embedding.times(data, Z)), data, hyper)
+    return Params(jnp.where(known, at.U, at.XZ), at.V, {view: at.Z})
 
 
 def model(data: Tasks, hyper: Hyper) -> None:

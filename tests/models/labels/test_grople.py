@@ -11,7 +11,9 @@ import bayesfac as bf
 from bayesfac.core import events
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import log_joint, settle
+from bayesfac.models.labels import _grople_joint as joint_step
 from bayesfac.models.labels import _grople_steps as steps
+from bayesfac.models.labels._grople_joint import joint
 from bayesfac.models.labels.grople import METHOD, PASSES, Params
 from bayesfac.testing import CHECKS
 from tests.models.labels.grople_by_hand import (
@@ -53,35 +55,21 @@ def test_the_contract_with_several_groups_and_features_of_both_signs(check):
 
 
 # -- a sweep ------------------------------------------------------------------------------------
-def climb_down(x, cost, slope, shrink, count):
-    """Monotone accelerated proximal gradient, as Beck and Teboulle write it."""
-    y, t = x, 1.0
-    for _ in range(count):
-        z = shrink(y - slope(y))
-        after = (1 + np.sqrt(1 + 4 * t * t)) / 2
-        new = z if cost(z) <= cost(x) * (1 + 1e-15) else x
-        y, x, t = new + t / after * (z - new) + (t - 1) / after * (new - x), new, after
-    return x
-
-
 def golden(method):
-    """V, U and Z by hand, from a point whose columns have their lengths already; then on along the way."""
+    """V, U and Z by hand, and then the joint step, whose own test is below."""
     data, h, p = begun(alpha=0.0, gamma=0.8)
     p = ended(p, data, h, 1)
     U, V, Z, x, T, known = plain(p, data)
-    groups, X, T = np.asarray(h.groups), x[known], T[known]
+    groups, X, T0, T = np.asarray(h.groups), x[known], T, T[known]
     s = scaled(p, data, h)
     U0, V0, Z0 = U[known] * s, V / s, Z * s
 
     gram, size = U0.T @ U0, (U0**2).sum(0)
     bend = 2 * size * np.linalg.eigvalsh(gram / np.sqrt(np.outer(size, size)))[-1]
 
-    def shrink(W):
-        left = np.maximum(1 - h.sparsity / bend / np.maximum(lengths_of(W, groups), 1e-300), 0)
-        return W * left[groups]
-
-    fit = lambda W: ((T - U0 @ W.T) ** 2).sum() + h.sparsity * lengths_of(W, groups).sum()  # noqa: E731
-    V1 = climb_down(V0, fit, lambda W: 2 * (W @ gram - T.T @ U0) / bend, shrink, steps.STEPS_V)
+    ahead = V0 - 2 * (V0 @ gram - T.T @ U0) / bend
+    left = np.maximum(1 - h.sparsity / bend / np.maximum(lengths_of(ahead, groups), 1e-300), 0)
+    V1 = ahead * left[groups]
 
     A = V1.T @ V1 + (h.ridge + h.coupling) * np.eye(4)
     U1 = (T @ V1 + h.coupling * X @ Z0) @ np.linalg.inv(A)
@@ -94,22 +82,14 @@ def golden(method):
                 pull = X[:, j] @ (U1 - X @ Z1)[:, k] + square * Z1[j, k]
                 Z1[j, k] = np.sign(pull) * max(abs(pull) - h.beta / 2, 0) / (square + h.gamma)
 
-    def point(t):
-        ways = [np.where(b == 0, 0, b - a) for a, b in ((V0, V1), (Z0, Z1))]
-        Zt = Z1 + t * ways[1]
-        whole = x @ Zt
-        whole[known] = U1 + t * (U1 - U0)
-        return Params(whole, V1 + t * ways[0], {"x": Zt})
-
-    t, value = 0, by_hand(point(0), data, h)
-    for further in (1, 2, 4, 8, 16, 32, 64):
-        if by_hand(point(further), data, h) >= value:
-            break
-        t, value = further, by_hand(point(further), data, h)
-    new = method.update(p, data, h)
-    for found, expected in zip(jax.tree.leaves(new), jax.tree.leaves(point(t)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-    return t
+    whole = x @ Z1
+    whole[known] = U1
+    at = map(jnp.asarray, (whole, V1, Z1, (T0 + 1) / 2 @ V1, x @ Z1))
+    end = joint(steps.Point(*at), data, h)
+    new, known = method.update(p, data, h), known[:, None]
+    expected = np.where(known, end.U, end.XZ), end.V, end.Z
+    for found, hand in zip(jax.tree.leaves(new), expected, strict=True):
+        np.testing.assert_allclose(found, hand, rtol=1e-6, atol=1e-9)
 
 
 def scaled(p, data, h):
@@ -127,6 +107,56 @@ def scaled(p, data, h):
 
 def test_golden_step():
     golden(METHOD)
+
+
+def settled_point(**more):
+    """A point near the end, where some groups of V and entries of Z are zero, and nothing else is at rest."""
+    data, h, p = begun(sparsity=4.0, beta=4.0, **more)
+    p = ended(p, data, h, 100)
+    rng = np.random.default_rng(1)
+    U, V, Z = (a + 1e-4 * rng.normal(size=a.shape) * (a != 0) for a in (p.U, p.V, p.Z["x"]))
+    at = steps.Point(U, V, Z, steps.forth(data, V), jnp.asarray(data["x"] @ Z))
+    return data, h, at
+
+
+def test_the_joint_step_is_newtons(monkeypatch):
+    """Of J in the entries of U, V and Z that are not zero, up to squares of the step; alpha is 0."""
+    monkeypatch.setattr(joint_step, "MOST", 500)
+    monkeypatch.setattr(joint_step, "ENOUGH", 1e-12)
+    data, h, at = settled_point(alpha=0.0, gamma=0.8)
+    known, x = data.labelled, data["x"].toarray()
+    given = [np.asarray(a) for a in (at.U[known], at.V, at.Z)]
+    alive = np.concatenate([np.ones(given[0].size), *((a != 0).ravel() for a in given[1:])]) > 0
+    assert not alive.all()
+    flat = np.concatenate([a.ravel() for a in given])
+
+    def cost(entries):
+        U, V, Z = np.split(
+            jnp.asarray(flat).at[alive].set(entries), np.cumsum([a.size for a in given[:2]])
+        )
+        U, V, Z = (a.reshape(b.shape) for a, b in zip((U, V, Z), given, strict=True))
+        U = jnp.asarray(x @ Z).at[known].set(U)  # rows without labels follow Z
+        return METHOD.objective(Params(U, V, {"x": Z}), data, h)
+
+    slope, bend = jax.grad(cost)(flat[alive]), jax.jacrev(jax.grad(cost))(flat[alive])
+    expected = np.zeros_like(flat)
+    expected[alive] = -np.linalg.solve(bend, slope)
+    new = joint(at, data, h)
+    found = [np.ravel(b - a) for a, b in zip(given, (new.U[known], new.V, new.Z), strict=True)]
+    size = np.abs(expected).max()
+    assert 1e-6 < size < 1e-2
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=10 * size**2)
+
+
+def test_the_joint_step_lowers_j_from_anywhere():
+    """With zeros crossed, R that changes with U, and curvature of either sign."""
+    for seed in range(6):
+        data, h, p = begun(seed, shaken=1.0, alpha=4.0 * (seed % 2))
+        at = steps.Point(p.U, p.V, p.Z["x"], steps.forth(data, p.V), data["x"] @ p.Z["x"])
+        new = joint(at, data, h)
+        q = Params(new.U, new.V, {"x": new.Z})
+        assert METHOD.objective(q, data, h) < METHOD.objective(p, data, h)
+        assert not np.any(np.asarray(new.Z) * np.asarray(at.Z) < 0)
 
 
 def test_the_slope_of_u_goes_through_the_correlations():
@@ -149,7 +179,7 @@ def test_the_slope_of_u_goes_through_the_correlations():
 
 
 def test_a_step_that_would_climb_is_shortened_and_told():
-    data, h, p = begun(alpha=400.0, gamma=400.0, shaken=1.0)
+    data, h, p = begun(alpha=4e4, gamma=4e4, shaken=1.0)
     with events.listen() as heard:
         new = METHOD.update(p, data, h)
     assert heard["the step of (6.3) was shortened"] == 1

@@ -58,17 +58,6 @@ def test_at_zero_norms_have_a_slope_of_zero():
     assert (np.asarray(slope) == 0).all()
 
 
-def test_the_accelerated_steps_never_climb_also_where_the_slope_misleads():
-    Q = jnp.asarray(np.diag([-3.0, 1.0, 2.0]))  # not convex: no bound holds, and steps are too long
-    cost = lambda x, Ax: jnp.sum(x * Ax) + jnp.sum(jnp.abs(x))  # noqa: E731
-    x, ahead = jnp.asarray([0.5, 1.0, -1.0]), lambda x, g: soft(x - g, 1.0)
-    trace = [cost(x, Q @ x)]
-    for number in range(1, 8):
-        z = steps.accelerated(x, lambda x: Q @ x, cost, lambda x, Ax: 2 * Ax, ahead, number)
-        trace.append(cost(z, Q @ z))
-    assert (np.diff(trace) <= 1e-12).all() and trace[-1] < trace[0]
-
-
 # -- groups ------------------------------------------------------------------------------------
 def test_planted_groups_of_labels_are_found():
     """Labels of a group follow the same direction, up to noise; they stand in any order."""
