@@ -1,8 +1,9 @@
 r"""Weighted matrix factorization of implicit feedback, by alternating least squares.
 
-Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 3-5. The method
+Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008, eq. 3-6. The method
 recommends items from counts, such as clicks. A pair with a count is preferred, p_ui = 1, with the confidence
-c_ui = 1 + alpha r_ui. Any other pair is not preferred, p_ui = 0, with the confidence 1.
+c_ui = 1 + alpha epsilon log(1 + r_ui / epsilon), which is 1 + alpha r_ui for an infinite epsilon (eq. 6 calls
+alpha what is alpha epsilon here). Any other pair is not preferred, p_ui = 0, with the confidence 1.
 
     J(U, V) = 1/(2 s^2) sum_ui c_ui (p_ui - u_u.v_i)^2 + 1/2 (|U|^2/s_u^2 + |V|^2/s_v^2)
 
@@ -10,7 +11,7 @@ c_ui = 1 + alpha r_ui. Any other pair is not preferred, p_ui = 0, with the confi
     x_u, y_i   U, V        users x K, items x K
     p, c       data.y, data.weight   listed pairs
     r          -           the counts: `ready` computes p and c from them
-    alpha      alpha       one number
+    alpha      alpha       one number; epsilon likewise
     lambda     (noise / scale_user)^2, (noise / scale_item)^2
 
 The sum runs over all pairs, but zeros are not listed. As sum_ui (u_u.v_i)^2 = trace(U'U V'V), the normal
@@ -20,15 +21,18 @@ are zeros and ones, so intervals of single cells say little. Every zero is an ob
 a user with few pairs is no wider than that of others (in `hpf` it is, relative to the rates). The paper has
 only lambda, which determines the point estimate; s determines the width of the posterior.
 
-Defaults: let d be the share of the pairs that are listed. alpha times the mean count is sqrt((1 - d) / d).
-This is the geometric mean of two choices: equal confidence of all pairs, and equal total confidence of listed
-and other pairs. s is the standard deviation of p, weighted by c. A table of independent c p with this density
-has a largest singular value of about e = sqrt(d mean(c^2)) (sqrt(users) + sqrt(items)). lambda is near e / 2,
-because the ridge subtracts lambda from every singular value. `bf.fit` compares multiples of e / 2 by ranks of
-held-out pairs: pairs that only show how popular items are need a larger lambda. With fewer than 500 pairs
-lambda is e / 2. Both rules were checked by pairs held out of the training pairs of MovieLens-100K and -1M.
+Defaults: let d be the share of the pairs that are listed. c - 1 has the mean sqrt((1 - d) / d). This is the
+geometric mean of two choices: equal confidence of all pairs, and equal total confidence of listed and other
+pairs. epsilon is the median count, so that a few very large counts do not outweigh all other pairs. If you
+give alpha, epsilon is infinite, as in eq. 3. s is the standard deviation of p, weighted by c. A table of
+independent c p with this density has a largest singular value of about e = sqrt(d mean(c^2)) (sqrt(users) +
+sqrt(items)). lambda is near e / 2, because the ridge subtracts lambda from every singular value. `bf.fit`
+compares multiples of e / 2 by ranks of held-out pairs: pairs that only show how popular items are need a
+larger lambda. With fewer than 500 pairs lambda is e / 2. The rules for alpha and lambda were checked by pairs
+held out of the training pairs of MovieLens-100K and -1M.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -55,6 +59,7 @@ class Params(NamedTuple):
 class Hyper(NamedTuple):
     n_components: int = 50  # upper limit: lambda switches off components below the noise
     alpha: float | None = None  # None: from the share of pairs that are listed
+    epsilon: float | None = None  # larger counts enter as logarithms; None: the median count
     noise: float | None = None  # None: sd of preferences, weighted by confidence; at least .1
     scale_user: float | None = None  # None: chosen with scale_item by held-out pairs
     scale_item: float | None = None
@@ -63,7 +68,10 @@ class Hyper(NamedTuple):
 def prepare(data: Counts, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     total = float(data.n_users * data.n_items)
-    density, count = len(data) / total, np.maximum(data.value, 0)
+    usual = float(np.median(data.value)) or 1.0
+    hyper = checks.filled(hyper, epsilon=usual if hyper.alpha is None else np.inf)
+    checks.positive(hyper, "epsilon", infinite=True)
+    density, count = len(data) / total, dampened(np.maximum(data.value, 0), hyper)
     odds = max(1 - density, 0.5 / total) / density
     alpha = odds**0.5 / (count.mean() or 1.0) if hyper.alpha is None else hyper.alpha
     c = 1 + alpha * count
@@ -74,6 +82,14 @@ def prepare(data: Counts, hyper: Hyper) -> Hyper:
     hyper = checks.filled(hyper, scale_user=scale, scale_item=scale)
     checks.positive(hyper, "alpha", "noise", "scale_user", "scale_item")
     return hyper
+
+
+def dampened(count: Any, hyper: Hyper) -> Any:
+    """(c - 1) / alpha."""
+    if math.isinf(hyper.epsilon):
+        return count
+    log1p = jnp.log1p if isinstance(count, jax.Array) else np.log1p
+    return hyper.epsilon * log1p(count / hyper.epsilon)
 
 
 def choices(data: Counts, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -89,7 +105,7 @@ def ready(data: Counts, hyper: Hyper) -> Counts:
     """Preferences with their confidences, instead of counts."""
     if data.weight is not None:
         return data
-    return data.replaced(y=jnp.ones_like(data.y), weight=1 + hyper.alpha * data.y)
+    return data.replaced(y=jnp.ones_like(data.y), weight=1 + hyper.alpha * dampened(data.y, hyper))
 
 
 def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -179,3 +180,38 @@ def test_the_loss_of_ranks_is_that_of_brute_force(most, monkeypatch):
             above, equal = (score[i] > score[i, j]).sum(), (score[i] == score[i, j]).sum()
             gains.append(1 / np.log2(1 + above + (1 + equal) / 2))
     np.testing.assert_allclose(found, 1 - np.mean(gains), rtol=1e-5)
+
+
+def weights(table, **given):
+    data = bf.Counts(table)
+    method = REGISTRY["wrmf"]
+    hyper = method.prepare(data, method.Hyper(2, **given))
+    return np.asarray(method.ready(data, hyper).weight), hyper
+
+
+def test_confidence_grows_with_the_logarithm_of_counts_above_the_median():
+    table = np.array([[1.0, 2, 0], [4, 1e6, 2], [0, 0, 3]])
+    r = table[table > 0]
+    c, hyper = weights(table)
+    assert hyper.epsilon == 2.5
+    np.testing.assert_allclose(c, 1 + hyper.alpha * 2.5 * np.log1p(r / 2.5), rtol=1e-6)
+    assert c.max() < 20 * c.min()
+    c, hyper = weights(table, epsilon=np.inf)
+    np.testing.assert_allclose(c, 1 + hyper.alpha * r, rtol=1e-6)  # eq. 3
+    c, hyper = weights(table, alpha=40.0)
+    assert hyper.epsilon == np.inf and c.max() == pytest.approx(4e7, rel=1e-3)
+    for epsilon in (0.1, 7.0, np.inf):  # equal counts have equal confidence
+        c, _ = weights((table > 0) * 3.0, epsilon=epsilon)
+        np.testing.assert_allclose(c, 1 + (3 / 6) ** 0.5, rtol=1e-6)
+
+
+def test_a_few_huge_counts_do_not_hide_what_users_choose():
+    rng = np.random.default_rng(0)
+    table = np.kron(np.eye(2), rng.random((20, 15)) < 0.4)
+    held = (table > 0) & (rng.random(table.shape) < 0.2)
+    table *= np.where(rng.random(table.shape) < 0.03, 1e4, 1) * (1 - held)
+    fit = bf.fit("wrmf", bf.Counts(table), n_components=4, progress=False)
+    every = pd.DataFrame([(u, i) for u in range(40) for i in range(30)], columns=["user", "item"])
+    score = fit.predict(every).mean.reshape(40, 30)
+    other = np.kron(1 - np.eye(2), np.ones((20, 15))) > 0
+    assert np.mean(score[held][:, None] > score[other][None, :]) > 0.95
