@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 import bayesfac as bf
@@ -203,15 +202,3 @@ def test_confidence_grows_with_the_logarithm_of_counts_above_the_median():
     for epsilon in (0.1, 7.0, np.inf):  # equal counts have equal confidence
         c, _ = weights((table > 0) * 3.0, epsilon=epsilon)
         np.testing.assert_allclose(c, 1 + (3 / 6) ** 0.5, rtol=1e-6)
-
-
-def test_a_few_huge_counts_do_not_hide_what_users_choose():
-    rng = np.random.default_rng(0)
-    table = np.kron(np.eye(2), rng.random((20, 15)) < 0.4)
-    held = (table > 0) & (rng.random(table.shape) < 0.2)
-    table *= np.where(rng.random(table.shape) < 0.03, 1e4, 1) * (1 - held)
-    fit = bf.fit("wrmf", bf.Counts(table), n_components=4, progress=False)
-    every = pd.DataFrame([(u, i) for u in range(40) for i in range(30)], columns=["user", "item"])
-    score = fit.predict(every).mean.reshape(40, 30)
-    other = np.kron(1 - np.eye(2), np.ones((20, 15))) > 0
-    assert np.mean(score[held][:, None] > score[other][None, :]) > 0.95
