@@ -250,16 +250,14 @@ class Tasks(Container):
 
     def unlabelled(self) -> list[str]:
         """Sentences about tasks without a labelled row and labels that no row has."""
-        notes = []
-        if self.bare:
-            named = ", ".join(map(str, self.bare))
-            notes.append(f"no row of {named} has labels: its predictions use the other tasks only")
-        if LABELS in self.cells:
-            scale = self.host.scales.get(LABELS)
-            zero = ~self.had if scale is None else ~self.had & (scale.centre == 0)
-            if never := list(map(str, self.labels[zero])):
-                named = ", ".join(never[:5]) + ", ..." * (len(never) > 5)
-                notes.append(f"no row has the label {named}: it is never predicted")
+        notes, bare = [], ", ".join(map(str, self.bare))
+        if bare:
+            notes.append(f"no row of {bare} has labels: its predictions use the other tasks only")
+        known = self.host.scales.get(LABELS)  # numbers less their mean may all be 0
+        zero = known is None or known.centre == 0
+        if LABELS in self.cells and len(never := self.labels[~self.had & zero]):
+            named = ", ".join(map(str, never[:5])) + ", ..." * (len(never) > 5)
+            notes.append(f"no row has the label {named}: it is never predicted")
         return notes
 
     @property

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -91,3 +92,18 @@ def test_more_new_users_than_training_had_with_the_pattern_of_ratings():
     few = ratings.of_users(10, 14)
     alone, together = (fit.fold_in(new).predict(few) for new in (few, ratings.of_users(10, 300)))
     np.testing.assert_allclose(together.mean, alone.mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("levels", [10, 21])
+def test_many_levels_start_near_their_mode(levels):
+    """Thresholds and scores that moved at once overshot: 21 levels ended in NaN."""
+    rng = np.random.default_rng(0)
+    user, item = np.nonzero(rng.random((120, 80)) < 0.2)
+    z = rng.normal(size=120)[user] + rng.normal(size=80)[item]
+    z += (rng.normal(size=(120, 2))[user] * rng.normal(size=(80, 2))[item]).sum(1)
+    z += 0.5 * rng.normal(size=len(z))
+    rating = np.searchsorted(np.quantile(z, np.linspace(0, 1, levels + 1)[1:-1]), z)
+    table = pd.DataFrame({"user": user, "item": item, "rating": rating})
+    with jax.enable_x64(False):  # as users have it
+        fit = bf.fit("ordinal_fm", bf.Ratings(table, levels=range(levels)), progress=False)
+    assert fit.converged and fit.trace[0] - fit.trace[-1] < 0.05 * len(table)

@@ -167,10 +167,9 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
     weight = jnp.full_like(data.y, usual)
 
     def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
-        q = p._replace(**known)
+        q = stepped(p._replace(**known), x, data, hyper)
         total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
         fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
-        q = stepped(q, x, data, hyper)
         new = {site: getattr(q, site) for site in known}
         return Seen(new, x + slope / weight, weight, fit, -log_likelihood(q, x, data, hyper))
 
