@@ -87,6 +87,13 @@ def test_ratings_with_a_long_tail_are_said_for_points_and_draws():
             notes = bf.fit("bpmf", data, engine, n_components=2, progress=False).notes
             told[what, engine is None] = [n for n in notes if "the logarithms of all ratings" in n]
     assert [len(each) for each in told.values()] == [0, 0, 1, 1]
+    rating = np.where(np.arange(len(table)) % 20 == 0, 1, 5)
+    (note,) = bf.fit(
+        "bpmf", bf.Ratings(table.assign(rating=rating)), n_components=2, progress=False
+    ).notes
+    assert note.startswith(
+        "the lowest rating, 1, is 19 times as far from the mean as the highest, 5"
+    )
     table = bf.datasets.make_ratings(40, 30, 2, density=0.4, seed=0, levels=5).frame()
     table.loc[0, "rating"] = 300  # a mistake
     (note,) = bf.fit("bpmf", bf.Ratings(table), n_components=2, progress=False).notes[-1:]

@@ -92,12 +92,20 @@ class Card:
                 f"every value is {lowest:g}: such data do not rank items; if they only record what users "
                 "chose (implicit feedback), see bf.Counts"
             ]
-        times = (highest - mean) / (mean - lowest) if mean > lowest else 0.0
-        if self.kind == "Ratings" and self.levels is None and lowest > 0 and times > TAIL:
+        if self.kind != "Ratings" or self.levels is not None:
+            return []
+        above, below = highest - mean, mean - lowest
+        if 0 < TAIL * below < above and lowest > 0:
             return [
-                f"the highest rating, {highest:g}, is {times:.0f} times as far from the mean as the lowest, "
-                f"{lowest:g}: fits with normal noise depend on few such ratings. If they are right, a fit "
-                "to the logarithms of all ratings often predicts better (docs/faq.md)"
+                f"the highest rating, {highest:g}, is {above / below:.0f} times as far from the mean as the "
+                f"lowest, {lowest:g}: fits with normal noise depend on few such ratings. If they are right, "
+                "a fit to the logarithms of all ratings often predicts better (docs/faq.md)"
+            ]
+        if 0 < TAIL * above < below:
+            return [
+                f"the lowest rating, {lowest:g}, is {below / above:.0f} times as far from the mean as the "
+                f"highest, {highest:g}: fits with normal noise depend on few such ratings. If ratings are "
+                "levels, ordinal_mf and ordinal_fm often predict better"
             ]
         return []
 
