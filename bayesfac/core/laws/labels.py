@@ -16,9 +16,7 @@ from bayesfac.core.laws.ordinal import Levels
 HALF = 0.5  # the cut if none was chosen by training rows
 CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
 FEWEST = 6  # rows that `sds_around` needs
-LEAST = (
-    1e-3  # share of a label's size that its sd has at least, so that exact labels have a density
-)
+LEAST = 1e-3  # smallest sd, as a share of a label's spread: exact labels need a density too
 TRAITS = {
     "no_minibatch": "the law of its labels sums over a whole table, not over a sample of cells"
 }
