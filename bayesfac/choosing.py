@@ -105,6 +105,8 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     sds are those of all scores: one third of few rows has too few labels to place them well.
     """
     settled = settle(method, data, found.hyper)
+    if method.choices is None:
+        keep(method, settled, found)
     binary = getattr(settled, "binary", False)
     left_open = hasattr(settled, "binary") and unread(settled)
     given = method.Hyper(**found.hyper)
@@ -152,6 +154,23 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
         f"{quality[best]:.3f}, lowest {min(quality):.3f} in {len(seen) + len(told) - 1} short fits"
     )
     return found
+
+
+def keep(method: Method, settled: Any, found: Chosen) -> None:
+    """Add what `prepare` chose by rows left out, so that it is said and not computed again."""
+    usual = method.Hyper._field_defaults
+    values = {
+        name: value
+        for name, value in settled._asdict().items()
+        if value is not None and usual.get(name, 0) is None and name not in found.hyper
+    }
+    if not getattr(settled, "binary", True):
+        values.pop("cut", None)  # numbers have none
+    if values:
+        named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+        found.hyper |= values
+        found.values |= values
+        found.how.append(f"chosen: {named}, by the training rows")
 
 
 def best_f1(truth: np.ndarray, score: np.ndarray) -> float:

@@ -1,5 +1,7 @@
 """Rows left out in closed form are rows left out; cuts and penalties come from them alone."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,20 @@ def test_faie_has_as_many_codes_as_there_are_different_labels(copies, d):
 def test_a_cut_outside_of_probabilities_is_refused(name, cut):
     with pytest.raises(ValueError, match="Expected cut between"):
         bf.fit(name, bf.Tasks(*made()), cut=cut)
+
+
+@pytest.mark.parametrize("name", ["cplst", "faie", "leml", "lsml"])
+def test_what_was_chosen_is_said_and_chosen_once(name, monkeypatch):
+    x, y = made(80, 6, 3, 0.5)
+    method, calls = lookup(name), []
+    chosen = sys.modules[method.prepare.__module__].settled
+    monkeypatch.setattr(
+        sys.modules[method.prepare.__module__], "settled", lambda *a: calls.append(1) or chosen(*a)
+    )
+    fit = bf.fit(name, bf.Tasks(x, y), progress=False)
+    (note,) = [note for note in fit.notes if note.startswith("chosen: ")]
+    assert f"cut={fit.cut:.4g}" in note and note.endswith(", by the training rows")
+    assert len(calls) == 1
+    numbers = bf.fit(name, bf.Tasks(x, y + x[:, :3]), progress=False)
+    (note,) = [note for note in numbers.notes if note.startswith("chosen: ")]
+    assert "label_sd=(" in note and "cut" not in note
