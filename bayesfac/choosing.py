@@ -23,7 +23,7 @@ from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import FEWEST, best_cut, sds_around, unread
+from bayesfac.core.laws.labels import FEWEST, best_cut, reading, unread
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -43,6 +43,7 @@ BLOCK, STILL = 10, 1e-4  # the sweeps end when a block lowers the objective by l
 ITERATIONS = 60  # of L-BFGS for each candidate
 # the scores of two settings that leave no factors differ by such a share, or by those of so many cells
 ALIKE, CELLS = 1e-5, 3
+Pair = tuple[np.ndarray, np.ndarray]  # labels and their scores, rows x labels
 
 
 @dataclass
@@ -52,6 +53,12 @@ class Chosen:
     hyper: dict[str, Any]
     values: dict[str, Any] = field(default_factory=dict)
     how: list[str] = field(default_factory=list)
+
+    def add(self, values: Mapping[str, Any], why: str) -> None:
+        """Keep chosen values, and the sentence that names them."""
+        self.hyper |= values
+        self.values |= values
+        self.how.append(f"chosen: {named(values)}, {why}")
 
 
 def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Chosen:
@@ -78,10 +85,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
         parts = parts or holdout(data, SHARE, seed=seed)
         search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
         best = climb(len(candidates), search.score, CELLS / size(parts[1]))
-        values = search.refined(best)
-        found.hyper |= values
-        found.values |= values
-        found.how.append(search.told(values))
+        found.add(search.refined(best), search.told())
     return found
 
 
@@ -105,8 +109,8 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     sds are those of all scores: one third of few rows has too few labels to place them well.
     """
     settled = settle(method, data, found.hyper)
-    if method.choices is None:
-        keep(method, settled, found)
+    if method.choices is None and (done := filled(method, settled, found.hyper)):
+        found.add(done, "by the training rows")  # so `prepare` need not choose it again
     binary = getattr(settled, "binary", False)
     left_open = hasattr(settled, "binary") and unread(settled)
     given = method.Hyper(**found.hyper)
@@ -118,59 +122,38 @@ def by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Chosen:
     if not some or not (left_open or len(candidates) > 1):
         return found
 
-    def tried(
-        part: tuple[Tasks, Tasks], several: Sequence[Mapping[str, Any]]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        settings = Settings(method, part[0], found.hyper, several)
-        key, truth = jax.random.key(seed), part[1][LABELS].toarray()
-        programs = [settings.program(number) for number in range(len(several))]
-        return [
-            (truth, scores_of_rows(method, *part, hyper, program, key))
-            for hyper, program in zip(settings.settled, programs, strict=True)
-        ]
+    def tried(number: int, several: Sequence[Mapping[str, Any]]) -> list[Pair]:
+        part = holdout(data, ROWS, seed=seed + number)
+        return scores_of_candidates(method, part, found.hyper, several, jax.random.key(seed))
 
-    part = holdout(data, ROWS, seed=seed)
-    seen = tried(part, candidates)
+    seen = tried(0, candidates)
     judge = best_f1 if binary else explained
     quality = [judge(*each) for each in seen]
     best = int(np.argmax(quality))
     values, told = dict(candidates[best]), [seen[best]]
     if left_open:
         for k in range(1, TIMES):
-            told += tried(holdout(data, ROWS, seed=seed + k), [values])
+            told += tried(k, [values])
         truth, score = map(np.vstack, zip(*told, strict=True))
-        if binary:
-            values["cut"] = best_cut(truth, score)
-        elif (sds := sds_around(truth, score)) is not None:
-            values["label_sd"] = tuple(sds.tolist())
-    if not values:
-        return found
-    found.hyper |= values
-    found.values |= values
-    named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
-    what = "the micro-F1 of" if binary else "the share of variance explained in"
-    found.how.append(
-        f"chosen: {named}, by {what} {part[1].n_rows} rows whose labels were held out: "
-        f"{quality[best]:.3f}, lowest {min(quality):.3f} in {len(seen) + len(told) - 1} short fits"
-    )
+        values |= reading(truth, score, binary)
+    if values:
+        what = "the micro-F1 of" if binary else "the share of variance explained in"
+        short, rows = len(seen) + len(told) - 1, len(seen[0][0])
+        found.add(
+            values,
+            f"by {what} {rows} rows whose labels were held out: {quality[best]:.3f}, lowest "
+            f"{min(quality):.3f} in {short} short fits",
+        )
     return found
 
 
-def keep(method: Method, settled: Any, found: Chosen) -> None:
-    """Add what `prepare` chose by rows left out, so that it is said and not computed again."""
-    usual = method.Hyper._field_defaults
-    values = {
-        name: value
-        for name, value in settled._asdict().items()
-        if value is not None and usual.get(name, 0) is None and name not in found.hyper
-    }
+def filled(method: Method, settled: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were left open and that `prepare` chose."""
+    usual, own = method.Hyper._field_defaults, settled._asdict()
     if not getattr(settled, "binary", True):
-        values.pop("cut", None)  # numbers have none
-    if values:
-        named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
-        found.hyper |= values
-        found.values |= values
-        found.how.append(f"chosen: {named}, by the training rows")
+        own.pop("cut", None)  # numbers have none
+    left = [name for name in own if name not in given and usual.get(name, 0) is None]
+    return {name: own[name] for name in left if own[name] is not None}
 
 
 def best_f1(truth: np.ndarray, score: np.ndarray) -> float:
@@ -210,6 +193,18 @@ class Settings:
         if not self.numbers:
             return self.settled[number], {}
         return self.settled[0], {name: getattr(self.settled[number], name) for name in self.open}
+
+
+def scores_of_candidates(
+    method: Method, part: tuple[Tasks, Tasks], hyper: Mapping[str, Any],
+    candidates: Sequence[Mapping[str, Any]], key: jax.Array,
+) -> list[Pair]:  # fmt: skip
+    """The labels of the held-out rows, and their scores after a short fit under each candidate."""
+    settings, truth = Settings(method, part[0], hyper, candidates), part[1][LABELS].toarray()
+    return [
+        (truth, scores_of_rows(method, *part, settled, settings.program(number), key))
+        for number, settled in enumerate(settings.settled)
+    ]
 
 
 def scores_of_rows(
@@ -328,9 +323,8 @@ class Search:
         toward = self.candidates[best + (1 if step > 0 else -1)]
         return jax.tree.map(lambda a, b: float(a * (b / a) ** abs(step)), values, dict(toward))
 
-    def told(self, values: Mapping[str, Any]) -> str:
-        """A sentence: what was chosen, from what, and by what."""
-        chosen = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+    def told(self) -> str:
+        """The end of a sentence: from what was chosen, and by what."""
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
         unit = "counts" if isinstance(self.held, Views) else "cells"
@@ -338,7 +332,7 @@ class Search:
         if self.method.choice_by == "ranks":
             judge = "the ranks of held-out pairs"
         return (
-            f"chosen: {chosen}, from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
+            f"from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
             f"{judge}: {least:.4g}, largest {most:.4g} in "
             f"{len(self.scores)} short fits"
         )
@@ -347,6 +341,11 @@ class Search:
 def size(data: Any) -> int:
     """How many cells there are; of views, how many counts."""
     return int(sum(y.sum() for y in data.y.values())) if isinstance(data, Views) else len(data)
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """Settings in few digits, with their names."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items())
 
 
 def shown(value: Any) -> str:

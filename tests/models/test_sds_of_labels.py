@@ -8,19 +8,8 @@ import bayesfac as bf
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.laws.labels import in_models_unit, sds_around
 from bayesfac.core.method import lookup
+from tests.models.numeric_labels import METHODS
 
-SMALL = {"layers": ((4, 3),), "pretraining": 3}
-METHODS = {
-    "heres": {"n_components": 6},
-    "lsa_mml": {"n_components": 6},
-    "himls": SMALL,
-    "himlsd": SMALL,
-    "cplst": {},
-    "faie": {},
-    "grople": {},
-    "leml": {},
-    "lsml": {},
-}
 NOISE = np.array([0.1, 1.0, 5.0])
 
 

@@ -10,19 +10,8 @@ from sklearn.linear_model import RidgeCV
 import bayesfac as bf
 from bayesfac.core.data.scaling import in_users_unit
 from bayesfac.core.method import log_joint, lookup
+from tests.models.numeric_labels import METHODS
 
-SMALL = {"layers": ((4, 3),), "pretraining": 3}
-METHODS = {
-    "heres": {"n_components": 4},
-    "lsa_mml": {"n_components": 4},
-    "himls": SMALL,
-    "himlsd": SMALL,
-    "cplst": {},
-    "faie": {},
-    "grople": {},
-    "leml": {},
-    "lsml": {},
-}
 POSITIVE = ("himls", "himlsd")  # these take no negative labels: their zero stays
 UNIT = np.array([1e-3, 20.0, 1e3])  # of each label
 STEPS = bf.FixedPoint(12)

@@ -98,13 +98,13 @@ class Card:
         if 0 < TAIL * below < above and lowest > 0:
             return [
                 f"the highest rating, {highest:g}, is {above / below:.0f} times as far from the mean as the "
-                f"lowest, {lowest:g}: fits with normal noise depend on few such ratings. If they are right, "
-                "a fit to the logarithms of all ratings often predicts better (docs/faq.md)"
+                f"lowest, {lowest:g}: a few such ratings decide a fit with normal noise. If they are right, "
+                "a fit to the logarithms of all ratings often predicts better (see the FAQ)"
             ]
         if 0 < TAIL * above < below:
             return [
                 f"the lowest rating, {lowest:g}, is {below / above:.0f} times as far from the mean as the "
-                f"highest, {highest:g}: fits with normal noise depend on few such ratings. If ratings are "
+                f"highest, {highest:g}: a few such ratings decide a fit with normal noise. If ratings are "
                 "levels, ordinal_mf and ordinal_fm often predict better"
             ]
         return []

@@ -83,8 +83,8 @@ def unit_of(hyper: Any, query: Query | Grid) -> tuple[Any, Any]:
 
 def in_models_unit(hyper: Any) -> Any:
     """Settings with which `predict` has the unit and the variance of the model."""
-    there = {"units": (), "label_sd": None}
-    return hyper._replace(**{name: there[name] for name in there if name in hyper._fields})
+    own = {"units": (), "label_sd": None}
+    return hyper._replace(**{name: own[name] for name in own if name in hyper._fields})
 
 
 def read(data: Tasks, hyper: Any, centred: bool = True) -> Any:
@@ -116,17 +116,24 @@ def unread(hyper: Any) -> bool:
 
 
 def settled(hyper: Any, truth: np.ndarray, score: np.ndarray) -> Any:
-    """Hyper with a cut, and with the sds of labels that are numbers, as chosen by scores of rows left out.
+    """Hyper with a cut, or with the sds of labels that are numbers, unless they were given.
 
-    Labels and scores, rows x labels, are in the unit of the model.
+    Labels and scores of rows left out, rows x labels, are in the unit of the model.
     """
-    if unread(hyper) and hyper.binary:
-        known = ~np.isnan(truth)
-        hyper = hyper._replace(cut=best_cut(truth[known], score[known]))
-    elif unread(hyper) and (sds := sds_around(truth, score)) is not None:
+    if unread(hyper):
         unit = np.array(hyper.units)[:, 1] if hyper.units else 1.0
-        hyper = hyper._replace(label_sd=tuple((unit * sds).tolist()))
+        hyper = hyper._replace(**reading(unit * truth, unit * score, hyper.binary))
     return hyper._replace(cut=checked_cut(hyper.cut))
+
+
+def reading(truth: np.ndarray, score: np.ndarray, binary: bool) -> dict[str, Any]:
+    """The setting by which scores are read, chosen by rows left out: `cut`, or `label_sd` unless there are
+    too few rows."""
+    if binary:
+        known = ~np.isnan(truth)
+        return {"cut": best_cut(truth[known], score[known])}
+    sds = sds_around(truth, score)
+    return {} if sds is None else {"label_sd": tuple(sds.tolist())}
 
 
 def sds_around(truth: np.ndarray, score: np.ndarray) -> np.ndarray | None:

@@ -94,16 +94,15 @@ def test_more_new_users_than_training_had_with_the_pattern_of_ratings():
     np.testing.assert_allclose(together.mean, alone.mean, atol=1e-3)
 
 
-@pytest.mark.parametrize("levels", [10, 21])
-def test_many_levels_start_near_their_mode(levels):
+def test_many_levels_start_near_their_mode():
     """Thresholds and scores that moved at once overshot: 21 levels ended in NaN."""
     rng = np.random.default_rng(0)
     user, item = np.nonzero(rng.random((120, 80)) < 0.2)
     z = rng.normal(size=120)[user] + rng.normal(size=80)[item]
     z += (rng.normal(size=(120, 2))[user] * rng.normal(size=(80, 2))[item]).sum(1)
     z += 0.5 * rng.normal(size=len(z))
-    rating = np.searchsorted(np.quantile(z, np.linspace(0, 1, levels + 1)[1:-1]), z)
+    rating = np.searchsorted(np.quantile(z, np.linspace(0, 1, 22)[1:-1]), z)
     table = pd.DataFrame({"user": user, "item": item, "rating": rating})
     with jax.enable_x64(False):  # as users have it
-        fit = bf.fit("ordinal_fm", bf.Ratings(table, levels=range(levels)), progress=False)
+        fit = bf.fit("ordinal_fm", bf.Ratings(table, levels=range(21)), progress=False)
     assert fit.converged and fit.trace[0] - fit.trace[-1] < 0.05 * len(table)
