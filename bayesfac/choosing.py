@@ -23,7 +23,7 @@ from bayesfac.core.data.scaling import rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import FEWEST, best_cut, reading, unread
+from bayesfac.core.laws.labels import FEWEST, best_cut, in_models_unit, reading, unread
 from bayesfac.core.method import Method, settle
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -218,7 +218,10 @@ def scores_of_rows(
     data = method.ready(train, hyper)
     p = (method.start or method.init)(key, data, hyper)
     if "starts_solved" not in method.traits:
-        p = swept_by_blocks(method, *program, p, data)
+        settings, numbers = (
+            program  # without the unit of these labels, one program serves all thirds
+        )
+        p = swept_by_blocks(method, in_models_unit(settings), numbers, p, data)
     p = p._replace(**method.derive(p, data, hyper)) if method.derive else p
     if (fold_in := method.fold_in) is not None:  # as rows that come after the fit
         none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))

@@ -75,6 +75,11 @@ class Hyper(NamedTuple):
     units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
+def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, Any]]:
+    """Candidates for labels of 0 and 1; with numbers, short fits rank them otherwise than whole fits."""
+    return layers.choices(data, hyper, chosen, WEIGHTS) if data.binary else []
+
+
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     return pretraining.pretrain(key, data, hyper, DIVERGENCE)
 
@@ -185,7 +190,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=partial(sweeps.derive, error=DIVERGENCE),
     fold_in=partial(sweeps.fold_in, error=DIVERGENCE), prepare=layers.check,
-    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
+    choices=choices, ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on
