@@ -26,6 +26,7 @@ COLOURS = {"MMMF": "#8c510a", "HMF": "#01665e"}
 def run(name: str, train: Any, d: int, penalty: float, seed: int = 0) -> Any:
     engine = bf.LBFGS(150, tol=1e-5)
     options = {"n_components": d, "penalty": penalty, "seed": seed, "progress": False}
+    options |= {"biases": False} | ({"scale_theta": 10.0} if name == "MMMF" else {})
     return bf.fit(METHODS[name][0], train, engine, **options)
 
 

@@ -155,11 +155,12 @@ PAIRS = {
     ),
     "mmmf-smooth": Pair(
         "mmmf", "10 x 7 made ratings on 3 levels, 80 %", lambda: ratings(10, 7, 1, 10, 0.8, 0.6, 3),
-        {"n_components": 1, "penalty": 1.0, "scale_theta": 1.0}, gibbs=False,
+        {"n_components": 1, "penalty": 1.0, "scale_theta": 1.0, "centres": (-0.5, 0.5), "biases": False},
+        gibbs=False,
     ),
     "bmmmf-logistic": Pair(
         "bmmmf", "12 x 8 made likes and dislikes, 80 %", lambda: ratings(12, 8, 2, 11, 0.8, 0.4, 2),
-        {"n_components": 2, "penalty": 1.0, "loss": "logistic"}, gibbs=False,
+        {"n_components": 2, "penalty": 1.0, "loss": "logistic", "biases": False}, gibbs=False,
     ),
     "urp": Pair(
         "urp", "12 x 8 made ratings on 3 levels, 90 %", lambda: ratings(12, 8, 1, 12, 0.9, 0.3, 3),

@@ -74,10 +74,16 @@ def als(train: Ratings, penalty: float, d: int, seed: int, init: Any) -> Any:
     return fit("pmf", train, bf.FixedPoint(60, tol=1e-5), seed, n_components=d, **options)
 
 
+def as_printed(method: str) -> Numbers:
+    """The papers have no biases, and thresholds with hardly any prior."""
+    return {"biases": False} | ({"scale_theta": 10.0} if method in ("mmmf", "emmmf") else {})
+
+
 def margin(method: str) -> Callable[..., Any]:
     def run(train: Ratings, penalty: float, d: int, seed: int, init: Any) -> Any:
         engine = bf.LBFGS(400, tol=1e-5)
-        return fit(method, train, engine, seed, n_components=d, penalty=penalty, init=init)
+        options = {"n_components": d, "penalty": penalty, "init": init, **as_printed(method)}
+        return fit(method, train, engine, seed, **options)
 
     return run
 
@@ -182,7 +188,8 @@ def choose(cells: Cells, train: Ratings, args: Any) -> dict[str, tuple[int, floa
     given = {"repeats": args.repeats, "seed": 100, "progress": False}
 
     def table(method: str, d: int) -> Numbers:
-        found = bf.path(method, train, grid, engine, n_components=d, **given).table["MAE"]
+        options = {"n_components": d, **given, **as_printed(method)}
+        found = bf.path(method, train, grid, engine, **options).table["MAE"]
         return {str(round(penalty, 2)): round(error, 4) for penalty, error in found.items()}
 
     best = {}
@@ -202,9 +209,10 @@ def methods_3_19(args: Any, chosen: dict[str, tuple[int, float]]) -> Numbers:
     engine, sweeps = bf.LBFGS(args.iterations, tol=1e-5), args.sweeps
     small = min(20, args.d)
     mmmf, hmf = (
-        {"n_components": d, "penalty": penalty}
-        for d, penalty in (chosen["mmmf"], chosen["hmf"])
-    )  # fmt: skip
+        {"n_components": d, "penalty": penalty, **as_printed(name)}
+        for name in ("mmmf", "hmf")
+        for d, penalty in (chosen[name],)
+    )
     gibbs = bf.Gibbs(sweeps, sweeps, 1)
     return {
         "PMF": ("pmf", bf.FixedPoint(30, tol=1e-4), {"n_components": args.d}, nearest),

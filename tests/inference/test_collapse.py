@@ -73,9 +73,10 @@ def test_a_collapse_by_a_penalty_says_to_take_a_smaller_one():
     rng = np.random.default_rng(0)
     value = np.where(rng.normal(size=(20, 2)) @ rng.normal(size=(2, 12)) > 0, 2, 1)
     data = bf.Ratings(value, levels=2)
-    (note,) = bf.fit("bmmmf", data, penalty=30.0, progress=False).notes
+    options = {"biases": False, "progress": False}
+    (note,) = bf.fit("bmmmf", data, penalty=30.0, **options).notes
     assert note.startswith("collapsed: ") and "take a smaller penalty" in note
-    assert not bf.fit("bmmmf", data, penalty=3.0, progress=False).notes
+    assert not bf.fit("bmmmf", data, penalty=3.0, **options).notes
 
 
 def test_ratings_with_a_long_tail_are_said_for_points_and_draws():

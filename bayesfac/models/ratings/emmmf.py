@@ -3,12 +3,13 @@ r"""An ensemble of maximum margin factorizations, from several starts or random 
 DeCoste, "Collaborative Prediction using Ensembles of Maximum Margin Matrix Factorizations", ICML 2006, with
 the objective of Rennie & Srebro, ICML 2005 (thesis eq. 3.12).
 
-    J = sum_{e=1}^{E} [ sum_ij w_ij^e loss(y_ij, u_i^e.v_j^e, theta_i^e) + lambda/2 (|U^e|^2 + |V^e|^2)
-                        + 1/(2 s^2) |theta_i^e - c|^2 ]
+    J = sum_{e=1}^{E} [ sum_ij w_ij^e loss(y_ij, x_ij^e, theta_i^e) + lambda/2 (|U^e|^2 + |V^e|^2)
+                        + 1/(2 s^2) |theta_i^e - c|^2 + 1/(2 s_b^2) |b^e|^2 ]
 
     paper       here                shape
     U, V        U, V                members x users x K, members x items x K
-    theta       theta               members x users x R - 1
+    theta, c    theta, centres      members x users x R - 1, and their means in the prior
+    -           bias_item           members x items: b^e; as in `mmmf`, x_ij = u_i.v_j + b_j
     -           members, bagging    w^e is 1, or how often rating ij is in bag e: Poisson(1) draws
 
 The mean over several factorizations predicts better than one of them. Each factorization is a member of the
@@ -38,6 +39,7 @@ class Params(NamedTuple):
     U: jax.Array
     V: jax.Array
     theta: jax.Array
+    bias_item: jax.Array | None = None
 
 
 class Hyper(NamedTuple):
@@ -47,23 +49,28 @@ class Hyper(NamedTuple):
     bagging: bool = False
     bag_seed: int = 0
     loss: str = "smooth_hinge"
-    scale_theta: float = 10.0
+    scale_theta: float = 1.0
+    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
+    biases: bool = True  # of items, as in `mmmf`
+    scale_bias: float = 0.5
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = margins.penalised(data, levelled(data, hyper, "emmmf"))
     checks.count(hyper, "members", 1000, "the most that emmmf allows")
-    checks.positive(hyper, "penalty")
+    checks.positive(hyper, "penalty", "scale_bias")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
-    return hyper
+    return margins.centred(data, hyper)
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Every member starts from its own random factors."""
     U, V = margins.start_factors(key, data.shape, hyper.n_components, (hyper.members,))
-    return Params(U, V, margins.start_thresholds(len(hyper.levels), hyper.members, data.n_users))
+    biases = margins.start_biases(key, data.shape, hyper, ("item",), hyper.members)
+    theta = margins.start_thresholds(hyper.centres, hyper.members, data.n_users)
+    return Params(U, V, theta, **biases)
 
 
 def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
@@ -82,10 +89,12 @@ def bags(data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array | None:
 
 def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
     """J of the members in `which`."""
-    x, weight = inner(p.U, p.V, data.cells), bags(data, hyper, which)
+    x = inner(*margins.joined(p.U, p.V, p.bias_item), data.cells)
+    weight = bags(data, hyper, which)
     fit = margins.total_ordinal(x, p.theta, codes(data), data.cells.by_row, weight, hyper.loss)
-    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
-    return fit + ridge + jax.vmap(lambda t: margins.threshold_energy(t, hyper.scale_theta))(p.theta)
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty) + margins.bias_energy(hyper, p.bias_item)
+    prior = hyper.centres, hyper.scale_theta
+    return fit + ridge + jax.vmap(lambda theta: margins.threshold_energy(theta, *prior))(p.theta)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -96,8 +105,9 @@ def model(data: Ratings, hyper: Hyper) -> None:
     stack = ("member", hyper.members)
     U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5, stack)
     with numpyro.plate(*stack, dim=-2), numpyro.plate("user", data.n_users):
-        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
-    x, own = inner(U, V, data.cells), theta[:, data.cells.row]
+        theta = margins.sample_thresholds(hyper.centres, hyper.scale_theta)
+    biases = margins.sample_biases(data.shape, hyper, ("item",), stack)
+    x, own = inner(*margins.joined(U, V, **biases), data.cells), theta[:, data.cells.row]
     each = margins.Margins(hyper.levels, x, own, hyper.loss)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         weight = bags(data, hyper, jnp.arange(hyper.members))
@@ -108,15 +118,16 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The mean of the members' levels; rows of new users and items are drawn from their priors."""
 
     def member(p: Params) -> tuple[jax.Array, jax.Array]:
-        K = hyper.n_components
+        U, V = margins.joined(p.U, p.V, p.bias_item)
 
         def x(cells: Query | Grid) -> tuple:
-            return margins.products(p.U, p.V, cells, hyper.penalty)
+            return margins.products(U, V, cells, hyper.penalty, hyper)
 
         def known(x: jax.Array, theta: jax.Array) -> Levels:
             return margins.Margins(hyper.levels, x, theta, hyper.loss).levels()
 
-        levels = margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
+        prior = hyper.centres, hyper.scale_theta
+        levels = margins.predicted(known, x, U.shape[1], p.theta, query, *prior)
         return levels.probs, levels.choice
 
     # lax.map runs one member at a time; vmap would compute both branches of the condition in `averaged`
@@ -144,7 +155,7 @@ METHOD = register(Method(
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     dims={
         "U": ("member", "user", "component"), "V": ("member", "item", "component"),
-        "theta": ("member", "user", "threshold"),
+        "theta": ("member", "user", "threshold"), "bias_item": ("member", "item"),
     },
 ))
 # fmt: on

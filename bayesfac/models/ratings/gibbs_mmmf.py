@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -102,6 +103,11 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     return hyper
 
 
+def prior_of_theta(hyper: Hyper) -> tuple[np.ndarray, float]:
+    """Means and standard deviation of the thresholds."""
+    return centres(len(hyper.levels)), hyper.scale_theta
+
+
 @jax.jit
 def extent(data: Ratings) -> tuple[jax.Array, jax.Array]:
     """The variance of the level codes about biases of users and items, and their standard deviation."""
@@ -117,7 +123,7 @@ def width(noise: jax.Array | float) -> jax.Array:
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Draw factors whose products have half the standard deviation of u.v; thresholds are one apart."""
-    theta = margins.start_thresholds(len(hyper.levels), data.n_users)
+    theta = margins.start_thresholds(centres(len(hyper.levels)), data.n_users)
     return Params(**wishart.start(key, data, hyper.n_components, hyper.rate / 2), theta=theta)
 
 
@@ -153,7 +159,7 @@ def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]
     first = 1 / variance, jnp.zeros_like(variance)
     sides, (alpha, _) = bayes.estimated(begin, data, hyper, first, normal(y, 1, variance))
     sides |= {site: sides[site] * hyper.cost / alpha for site in ("Lambda_U", "Lambda_V")}
-    theta = apart * margins.start_thresholds(R, data.n_users)
+    theta = apart * margins.start_thresholds(centres(R), data.n_users)
     return sharpened(Params(**sides, theta=theta), data, hyper)
 
 
@@ -174,7 +180,7 @@ def held(hyper: Hyper) -> tuple[str, ...]:
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
     fit = 2 * hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, "hinge")
-    fit += margins.threshold_energy(p.theta, hyper.scale_theta)
+    fit += margins.threshold_energy(p.theta, *prior_of_theta(hyper))
     return fit + wishart.energy(p, data, hyper)
 
 
@@ -227,7 +233,9 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     def rest(t: jax.Array) -> jax.Array:
         c = jnp.exp(t)
         fit = 2 * hyper.cost * margins.total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
-        return p.theta.size * t - fit - margins.threshold_energy(c * p.theta, hyper.scale_theta)
+        return (
+            p.theta.size * t - fit - margins.threshold_energy(c * p.theta, *prior_of_theta(hyper))
+        )
 
     t, p = wishart.swell(key, p, hyper, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)
@@ -298,7 +306,7 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
     """A bound on minus the expected objective: 2 max(0, z) = z + |z|, and E|z| is at most sqrt(E z^2)."""
     z, root = squared(q, x, variance, data, hyper)
     wide = 0.5 * jnp.sum(q.theta["var"]) / hyper.scale_theta**2
-    prior = margins.threshold_energy(q.theta["mean"], hyper.scale_theta) + wide
+    prior = margins.threshold_energy(q.theta["mean"], *prior_of_theta(hyper)) + wide
     return -jnp.sum(z + root) - prior - bound.wishart_energy(q, data, hyper)
 
 
@@ -313,7 +321,7 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = wishart.sample_sides(data, hyper)
     with numpyro.plate("user", data.n_users):
-        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
+        theta = margins.sample_thresholds(*prior_of_theta(hyper))
     x = inner(U, V, data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
@@ -329,7 +337,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()
 
-    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
+    return margins.predicted(known, x, K, p.theta, query, *prior_of_theta(hyper))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

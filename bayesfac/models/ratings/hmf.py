@@ -3,11 +3,16 @@ r"""Hierarchical matrix factorization: one bi-level margin factorization for eac
 Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Collaborative Filtering Using Multiple Binary Maximum Margin
 Matrix Factorizations", Information Sciences 2017; Kumar's thesis, Hyderabad 2018, algorithms 3 and 4.
 
-    J = sum_{q=1}^{R-1} [ sum_ij h(y_ij^q u_i^q.v_j^q) + lambda_q/2 (|U^q|^2 + |V^q|^2) ]
+    J = sum_{q=1}^{R-1} [ sum_ij h(y_ij^q x_ij^q) + lambda_q/2 (|U^q|^2 + |V^q|^2)
+                          + 1/(2 s_b^2) (|b^q|^2 + |c^q|^2) ]
     y_ij^q = -1 if y_ij <= q else +1                                                     (eq. 3.17)
+    x_ij^q = m^q + b_i^q + c_j^q + u_i^q.v_j^q
 
     paper        here       shape
     U^q, V^q     U, V       stages x users x K, stages x items x K
+    -            bias_user, bias_item   stages x users, stages x items: b and c   (None without biases)
+    -            offset     m, a number for each stage
+    -            scale_bias s_b
     lambda_q     penalty    a number, or one for each stage
     theta        cut        stage q predicts "at most q" where x < cut
 
@@ -37,6 +42,8 @@ from bayesfac.models.ratings._shared import margins
 class Params(NamedTuple):
     U: jax.Array
     V: jax.Array
+    bias_user: jax.Array | None = None
+    bias_item: jax.Array | None = None
 
 
 class Hyper(NamedTuple):
@@ -44,6 +51,9 @@ class Hyper(NamedTuple):
     penalty: Any = None  # a number, or one for each stage; None: one for all, by held-out ratings
     loss: str = "smooth_hinge"
     cut: float = 0.0
+    biases: bool = True  # of users and items; the paper has none
+    scale_bias: float = 0.5
+    offset: tuple[float, ...] | None = None  # None: the best x if all users and items are alike
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
@@ -55,21 +65,33 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     if len(hyper.penalty) != stages or not all(0 < number < jnp.inf for number in hyper.penalty):
         raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {each!r}")
     checks.smooth_loss(hyper)
-    return hyper
+    if hyper.offset is None:
+        usual = margins.alike(data, hyper.loss) if hyper.biases else (0.0,) * stages
+        hyper = hyper._replace(offset=tuple(-threshold for threshold in usual))
+    if len(hyper.offset) != stages:
+        raise ValueError(f"Expected {stages} offsets, one for each stage, got {hyper.offset!r}")
+    return hyper._replace(offset=tuple(map(float, hyper.offset)))
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    return Params(
-        *margins.start_factors(key, data.shape, hyper.n_components, (len(hyper.levels) - 1,))
-    )
+    stages = len(hyper.levels) - 1
+    biases = margins.start_biases(key, data.shape, hyper, ("user", "item"), stages)
+    return Params(*margins.start_factors(key, data.shape, hyper.n_components, (stages,)), **biases)
+
+
+def joined(p: Params, hyper: Hyper, which: Any = slice(None)) -> tuple[jax.Array, jax.Array]:
+    """Tables of users and items whose products are x, for the stages of p; `which` says which these are."""
+    offset = jnp.asarray(hyper.offset, p.U.dtype)[which]
+    return margins.joined(p.U, p.V, p.bias_item, p.bias_user, offset)
 
 
 def terms(p: Params, data: Ratings, hyper: Hyper, which: jax.Array) -> jax.Array:
     """J of the stages in `which`; stage q is a bmmmf of y > q (algorithm 4)."""
-    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
+    x, rows = inner(*joined(p, hyper, which), data.cells), data.cells.by_row
     likes = (codes(data) > which[:, None]).astype(jnp.int32)
     zero = jnp.zeros((len(x), data.n_users, 1), x.dtype)
     ridge = margins.factor_energy(p.U, p.V, jnp.asarray(hyper.penalty, x.dtype)[which])
+    ridge += margins.bias_energy(hyper, p.bias_user, p.bias_item)
     return margins.total_ordinal(x, zero, likes, rows, None, hyper.loss) + ridge
 
 
@@ -86,7 +108,8 @@ def model(data: Ratings, hyper: Hyper) -> None:
     scale = jnp.asarray(hyper.penalty)[:, None, None] ** -0.5
     stack = ("stage", len(hyper.levels) - 1)
     U, V = margins.sample_factors(data.shape, hyper.n_components, scale, stack)
-    x = jnp.moveaxis(inner(U, V, data.cells), 0, -1)
+    p = Params(U, V, **margins.sample_biases(data.shape, hyper, ("user", "item"), stack))
+    x = jnp.moveaxis(inner(*joined(p, hyper), data.cells), 0, -1)
     with numpyro.plate("cell", x.shape[0]):
         numpyro.sample("rating", likelihood(x, hyper), obs=data.y)
 
@@ -99,10 +122,11 @@ def cascade(x: jax.Array, cut: float) -> jax.Array:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels, chosen by the first stage below its cut; rows of new users and items are prior draws."""
+    U, V = joined(p, hyper)
 
     def stages(cells: Query | Grid) -> list:
-        each = zip(p.U, p.V, hyper.penalty, strict=True)
-        return [margins.products(U, V, cells, penalty) for U, V, penalty in each]
+        each = zip(U, V, hyper.penalty, hyper.offset, strict=True)
+        return [margins.products(u, v, cells, penalty, hyper, m) for u, v, penalty, m in each]
 
     def levels(x: list) -> Levels:
         return likelihood(jnp.stack(x, -1), hyper).levels()
@@ -117,7 +141,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
         return levels([mean for mean, _ in every]), at
 
     mean, dim = jnp.stack([mean for mean, _ in stages(query)], -1), len(hyper.penalty)
-    return averaged(law, dim * (1 + hyper.n_components), query, cascade(mean, hyper.cut))
+    return averaged(law, dim * (1 + U.shape[-1]), query, cascade(mean, hyper.cut))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -132,6 +156,6 @@ METHOD = register(Method(
     prepare=prepare, choices=margins.choices,
     terms=terms,
     gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
-    dims={"U": ("stage", "user", "component"), "V": ("stage", "item", "component")},
+    dims={site: ("stage", *axes) for site, axes in margins.DIMS.items()},
 ))
 # fmt: on

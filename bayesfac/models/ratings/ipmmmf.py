@@ -45,7 +45,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.losses import BINARY
-from bayesfac.core.laws.ordinal import Levels, centres, codes, levelled
+from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import margins
@@ -133,7 +133,8 @@ class Hyper(NamedTuple):
     cost: float = 0.5
     alpha: float = 3.0
     scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 if nothing is held out
-    scale_theta: float = 10.0
+    scale_theta: float = 1.0
+    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
     loss: str = "smooth_hinge"
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
@@ -145,7 +146,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "cost", "scale_item", "scale_theta")
     checks.at_least_one(hyper, "alpha")
     checks.smooth_loss(hyper)
-    return hyper
+    return margins.centred(data, hyper)
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -161,7 +162,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     nu = jnp.full(K, hyper.alpha / (hyper.alpha + 1))
     logit = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
     V = hyper.scale_item * jax.random.normal(kv, (data.n_items, K)) / K**0.5
-    theta = margins.start_thresholds(len(hyper.levels), data.n_users)
+    theta = margins.start_thresholds(hyper.centres, data.n_users)
     return Params(jax.nn.sigmoid(logit), V, theta, nu)
 
 
@@ -170,7 +171,7 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     cost = hyper.cost * margins.total_ordinal(x, p.theta, codes(data), rows, None, hyper.loss)
     cost += jnp.sum(kl_bernoulli(p.Z, jnp.cumprod(p.nu)))
     cost += 0.5 * jnp.sum(p.V**2) / hyper.scale_item**2
-    cost += margins.threshold_energy(p.theta, hyper.scale_theta)
+    cost += margins.threshold_energy(p.theta, hyper.centres, hyper.scale_theta)
     return cost - (hyper.alpha - 1) * jnp.sum(jnp.log(p.nu))
 
 
@@ -221,7 +222,7 @@ def users(p: Params, data: Ratings, hyper: Hyper) -> Params:
     pull = sparse.spread(rows, jnp.sum(slope, 1), p.V)
     between = jnp.stack([sparse.spread(rows, b, p.V) for b in bend.T], 1)  # users x (R - 1) x K
     own = row_sums(rows, bend) + hyper.scale_theta**-2
-    away = p.theta - jnp.asarray(centres(len(hyper.levels)), p.theta.dtype)
+    away = p.theta - jnp.asarray(hyper.centres, p.theta.dtype)
     force = (row_sums(rows, slope) + away / hyper.scale_theta**2) / own
     gram -= jnp.einsum("irk,irl->ikl", between / own[..., None], between)
     pull += jnp.einsum("ikl,il->ik", gram, p.Z) - jnp.einsum("ir,irk->ik", force, between)
@@ -273,7 +274,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
     nu = numpyro.sample("nu", dist.Beta(hyper.alpha * one, 1).to_event(1))
     with numpyro.plate("user", n):
         Z = numpyro.sample("Z", Membership(jnp.cumprod(nu)).to_event(1))
-        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
+        theta = margins.sample_thresholds(hyper.centres, hyper.scale_theta)
     with numpyro.plate("item", m):
         V = numpyro.sample("V", dist.Normal(0, hyper.scale_item * one).to_event(1))
     x = inner(Z, V, data.cells)
@@ -303,7 +304,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()
 
-    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
+    return margins.predicted(known, x, K, p.theta, query, hyper.centres, hyper.scale_theta)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

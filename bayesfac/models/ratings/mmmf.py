@@ -4,23 +4,28 @@ Rennie & Srebro, "Fast Maximum Margin Matrix Factorization for Collaborative Pre
 Kumar's thesis, "Collaborative Filtering and Multi-Label Classification with Matrix Factorization",
 Hyderabad 2018, eq. 3.12-3.16.
 
-    J(U, V, theta) = sum_ij sum_{r=1}^{R-1} h(T_ij^r (theta_ir - u_i.v_j)) + lambda/2 (|U|^2 + |V|^2)
-                   + 1/(2 s^2) sum_ir (theta_ir - c_r)^2,      T_ij^r = +1 if r >= y_ij else -1
+    J(U, V, theta, b) = sum_ij sum_{r=1}^{R-1} h(T_ij^r (theta_ir - x_ij)) + lambda/2 (|U|^2 + |V|^2)
+                      + 1/(2 s^2) sum_ir (theta_ir - c_r)^2 + 1/(2 s_b^2) |b|^2
+    x_ij = u_i.v_j + b_j,      T_ij^r = +1 if r >= y_ij else -1
 
     paper      here        shape
     U, V       U, V        users x K, items x K
     theta      theta       users x R - 1
+    -          bias_item   items: b   (None without biases)
     lambda     penalty
     h          loss        smooth_hinge (the paper), logistic, modified_square
-    s, c       scale_theta, and thresholds one apart about zero
+    s, c       scale_theta, centres
+    s_b        scale_bias
 
 The method predicts ratings with ordered levels. Each user has R - 1 thresholds, and the loss asks that each
-threshold lies on the right side of u_i.v_j, with a margin. scale_theta=inf drops the last line of J, as in
-the paper. But then a threshold beyond all levels that a user gave may lie anywhere past the margin, and the
-posterior is improper. The printed rule for predictions is off by one: the level is 1 + the number of
-thresholds below x. exp(-loss) does not sum to one over the levels, so the posterior is a *generalised* one,
-that is exp(-J), normalised over the parameters only. `ordinal_mf` has a proper likelihood on the same
-thresholds.
+threshold lies on the right side of x, with a margin. The paper has no b and no prior of thresholds: these are
+`biases=False` and `scale_theta=inf`. Without b, most fits to few ratings a user are worse than biases of
+users and items. Without the prior, a threshold beyond all levels that a user gave may lie anywhere past the
+margin, and the posterior is improper. The centres c are the thresholds that fit best if all users and items
+are alike, so a user with few ratings is close to the average user. The printed rule for predictions is off
+by one: the level is 1 + the number of thresholds below x. exp(-loss) does not sum to one over the levels, so
+the posterior is a *generalised* one, that is exp(-J), normalised over the parameters only. `ordinal_mf` has
+a proper likelihood on the same thresholds.
 """
 
 from typing import NamedTuple
@@ -42,6 +47,7 @@ class Params(NamedTuple):
     U: jax.Array
     V: jax.Array
     theta: jax.Array
+    bias_item: jax.Array | None = None
 
 
 class Hyper(NamedTuple):
@@ -49,32 +55,37 @@ class Hyper(NamedTuple):
     penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
-    scale_theta: float = 10.0
+    scale_theta: float = 1.0
+    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
+    biases: bool = True  # of items; the paper has none
+    scale_bias: float = 0.5
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = margins.penalised(data, levelled(data, hyper, "mmmf"))
-    checks.positive(hyper, "penalty")
+    checks.positive(hyper, "penalty", "scale_bias")
     checks.positive(hyper, "scale_theta", infinite=True)
     checks.smooth_loss(hyper)
     checks.one_of(hyper, "construction", ("all", "immediate"))
-    return hyper
+    return margins.centred(data, hyper)
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Draw factors whose products are small compared with the margin; thresholds are one apart."""
     U, V = margins.start_factors(key, data.shape, hyper.n_components)
-    return Params(U, V, margins.start_thresholds(len(hyper.levels), data.n_users))
+    theta = margins.start_thresholds(hyper.centres, data.n_users)
+    return Params(U, V, theta, **margins.start_biases(key, data.shape, hyper, ("item",)))
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    x, cells = inner(p.U, p.V, data.cells), data.cells
+    x, cells = inner(*margins.joined(p.U, p.V, p.bias_item), data.cells), data.cells
     immediate = hyper.construction == "immediate"
     losses = x, p.theta, codes(data), cells.by_row, real_cells(cells), hyper.loss, immediate
     fit = total(margins.total_ordinal(*losses), cells)
     ridge = 0.5 * hyper.penalty * (total_of_rows(p.U**2, cells) + jnp.sum(p.V**2))
-    return fit + ridge + margins.threshold_energy(p.theta, hyper.scale_theta, cells)
+    ridge += margins.bias_energy(hyper, p.bias_item)
+    return fit + ridge + margins.threshold_energy(p.theta, hyper.centres, hyper.scale_theta, cells)
 
 
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
@@ -84,23 +95,25 @@ def likelihood(x: jax.Array, theta: jax.Array, hyper: Hyper) -> margins.Margins:
 def model(data: Ratings, hyper: Hyper) -> None:
     U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
     with numpyro.plate("user", data.n_users):
-        theta = margins.sample_thresholds(len(hyper.levels), hyper.scale_theta)
-    x = inner(U, V, data.cells)
+        theta = margins.sample_thresholds(hyper.centres, hyper.scale_theta)
+    biases = margins.sample_biases(data.shape, hyper, ("item",))
+    x = inner(*margins.joined(U, V, **biases), data.cells)
     with numpyro.plate("cell", data.cells.row.shape[0]):
         numpyro.sample("rating", likelihood(x, theta[data.cells.row], hyper), obs=data.y)
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; rows of new users and items are drawn from their priors."""
-    K = hyper.n_components
+    U, V = margins.joined(p.U, p.V, p.bias_item)
 
     def x(cells: Query | Grid) -> tuple:
-        return margins.products(p.U, p.V, cells, hyper.penalty)
+        return margins.products(U, V, cells, hyper.penalty, hyper)
 
     def known(x: jax.Array, theta: jax.Array) -> Levels:
         return likelihood(x, theta, hyper).levels()
 
-    return margins.predicted(known, x, K, p.theta, query, hyper.scale_theta)
+    prior = hyper.centres, hyper.scale_theta
+    return margins.predicted(known, x, U.shape[1], p.theta, query, *prior)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -114,6 +127,6 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, choices=margins.choices, own_rows=("U", "theta"),
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
-    dims={"U": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold")},
+    dims=margins.DIMS | {"theta": ("user", "threshold")},
 ))
 # fmt: on

@@ -4,11 +4,13 @@ Kumar, Pujari, Sahu, Kagita & Padmanabhan, "Proximal Maximum Margin Matrix Facto
 Filtering", Pattern Recognition Letters 2017; Kumar's thesis, Hyderabad 2018, eq. 4.1-4.7.
 
     J(U, V) = sum_ij [ (x_ij - theta*_{i,y_ij})^2 + sum_{r != y_ij} h(T_ij^r (x_ij - theta*_ir)) ]
-            + lambda/2 (|U|^2 + |V|^2),      x_ij = u_i.v_j,   T_ij^r = +1 if r < y_ij else -1
+            + lambda/2 (|U|^2 + |V|^2) + 1/(2 s_b^2) |b|^2
+    x_ij = u_i.v_j + b_j,   T_ij^r = +1 if r < y_ij else -1
     theta*_ir = the mean of x_ij over the items that i gave r
 
     paper      here      shape
     U, V       U, V      users x K, items x K
+    -          bias_item, scale_bias   items: b, and s_b   (None with biases=False, as in the paper)
     lambda     penalty
     theta*     theta     users x R            derived: a function of U, V and the ratings
     -          cut       users x R - 1        derived: x below cut_r predicts at most level r
@@ -36,51 +38,66 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
-from bayesfac.core.math import edge, inner
+from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import margins
 
 TIMES = 1.5  # penalty in units of `edge`; large, since centres pull more than margins do
 
 
+SCALES = (2.0, 0.5, 0.125, 0.03)  # candidates for scale_bias; the last is nearly none
+
+
 class Params(NamedTuple):
     U: jax.Array
     V: jax.Array
+    bias_item: jax.Array | None = None
     theta: jax.Array | None = None
     cut: jax.Array | None = None
 
 
 class Hyper(NamedTuple):
-    n_components: int | None = None  # None: 50, or fewer users or items
+    n_components: int | None = (
+        None  # None: 50, or fewer users or items; with few, no penalty is good
+    )
     penalty: float | None = None  # None: chosen by held-out ratings, or by the size of the data
+    biases: bool = True  # of items, as in `mmmf`
+    scale_bias: float | None = None  # None: chosen by held-out ratings, or nearly none
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     if hyper.n_components is None:
         hyper = hyper._replace(n_components=min(50, *data.shape))
-    hyper = levelled(data, hyper, "pmmmf")
-    if hyper.penalty is None:
-        hyper = hyper._replace(penalty=TIMES * edge(data))
-    checks.positive(hyper, "penalty")
+    hyper = margins.penalised(data, levelled(data, hyper, "pmmmf"), TIMES)
+    hyper = checks.filled(hyper, scale_bias=SCALES[-1])
+    checks.positive(hyper, "penalty", "scale_bias")
     return hyper
 
 
 def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates for the penalty. With few components none is good, as the pull to the centres is too
-    strong."""
-    if hyper.penalty is not None or "penalty" in chosen:
+    """Candidates for the penalty, then for the scale of biases. With many ratings of each user, biases keep
+    scores from the centres, and do harm; with few they help."""
+    if hyper.penalty is None and "penalty" not in chosen:
+        return margins.choices(data, hyper, chosen, TIMES)
+    if not hyper.biases or hyper.scale_bias is not None or "scale_bias" in chosen:
         return []
-    return margins.candidates(TIMES * edge(data))
+    return [{"scale_bias": scale} for scale in SCALES]
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    return Params(*margins.start_factors(key, data.shape, hyper.n_components))
+    biases = margins.start_biases(key, data.shape, hyper, ("item",))
+    return Params(*margins.start_factors(key, data.shape, hyper.n_components), **biases)
+
+
+def scores(p: Params, data: Ratings) -> jax.Array:
+    """x of every cell."""
+    return inner(*margins.joined(p.U, p.V, p.bias_item), data.cells)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    x, rows = inner(p.U, p.V, data.cells), data.cells.by_row
-    ridge = margins.factor_energy(p.U, p.V, hyper.penalty)
+    x, rows = scores(p, data), data.cells.by_row
+    ridge = margins.factor_energy(p.U, p.V, hyper.penalty) + margins.bias_energy(hyper, p.bias_item)
     return margins.total_proximal(x, codes(data), rows, len(hyper.levels)) + ridge
 
 
@@ -90,13 +107,14 @@ def model(data: Ratings, hyper: Hyper) -> None:
             "pmmmf cannot use minibatches: theta* is a mean over all ratings of a user"
         )
     U, V = margins.sample_factors(data.shape, hyper.n_components, hyper.penalty**-0.5)
-    x = inner(U, V, data.cells)
+    biases = margins.sample_biases(data.shape, hyper, ("item",))
+    x = inner(*margins.joined(U, V, **biases), data.cells)
     numpyro.sample("rating", margins.Proximal(hyper.levels, x, data.cells), obs=data.y)
 
 
 def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
     """theta* of every user and level, interpolated for levels that the user never gave, and the cuts."""
-    R, x = len(hyper.levels), inner(p.U, p.V, data.cells)
+    R, x = len(hyper.levels), scores(p, data)
     theta, count = proximal_centres(x, codes(data), data.cells.row, (data.n_users, R))
     r, used = jnp.arange(R), count > 0
     left = jax.lax.cummax(jnp.where(used, r, -1), axis=1)  # the nearest used level at or below r
@@ -118,10 +136,10 @@ def derive(p: Params, data: Ratings, hyper: Hyper) -> dict[str, jax.Array]:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     """The levels; the chosen level has x between its cuts. Rows of new users and items are prior draws."""
-    R = len(hyper.levels)
+    R, (U, V) = len(hyper.levels), margins.joined(p.U, p.V, p.bias_item)
 
     def law(cells: Query | Grid) -> tuple:
-        mean, at = margins.products(p.U, p.V, cells, hyper.penalty)
+        mean, at = margins.products(U, V, cells, hyper.penalty, hyper)
         theta = thresholds_at(p.theta, cells, jnp.arange(R) - (R - 1) / 2)
 
         def levels(x: jax.Array) -> Levels:
@@ -130,9 +148,9 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
         return levels(mean), lambda point: levels(at(point))
 
-    mean, _ = margins.products(p.U, p.V, query, hyper.penalty)
+    mean, _ = margins.products(U, V, query, hyper.penalty, hyper)
     chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
-    return averaged(law, 1 + hyper.n_components, query, chosen)
+    return averaged(law, 1 + U.shape[1], query, chosen)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -146,10 +164,7 @@ METHOD = register(Method(
     init=init, objective=objective, model=model, predict=predict, example=example,
     prepare=prepare, choices=choices, derive=derive,
     gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
-    dims={
-        "U": ("user", "component"), "V": ("item", "component"),
-        "theta": ("user", "level"), "cut": ("user", "threshold"),
-    },
+    dims=margins.DIMS | {"theta": ("user", "level"), "cut": ("user", "threshold")},
     waived={"observed": "theta* is made of all ratings of a user, so no single rating has a law"},
     traits={
         "no_prior_predictive": "theta* is a function of the ratings, so ratings have no law given factors",

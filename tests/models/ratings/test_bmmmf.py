@@ -36,7 +36,7 @@ ratings = bf.Ratings(np.where(Y == 0, np.nan, Y), levels=(-1, 1))
 
 def golden(method):
     """J at the printed factors: the losses of Table 3.5 and the ridge, summed by hand."""
-    h = BMMMF.prepare(ratings, BMMMF.Hyper(2, penalty=0.5))
+    h = BMMMF.prepare(ratings, BMMMF.Hyper(2, penalty=0.5, biases=False))
     z = (Y * (U @ V.T))[Y != 0]
     loss = sum(0.0 if m >= 1 else (0.5 * (1 - m) ** 2 if m > 0 else 0.5 - m) for m in z)
     expected = loss + 0.25 * ((U**2).sum() + (V**2).sum())
@@ -62,7 +62,7 @@ def test_tables_3_4_and_3_5(name, table):
 def test_the_cut_decides_what_is_liked():
     """Eq. 3.4; with threshold 0.1, y_34 is predicted as +1 (Figure 3.1)."""
     p = BMMMF.Params(jnp.asarray(U), jnp.asarray(V))
-    h = BMMMF.prepare(ratings, BMMMF.Hyper(2, cut=0.1))
+    h = BMMMF.prepare(ratings, BMMMF.Hyper(2, cut=0.1, biases=False))
     from bayesfac.core.data.cells import Grid
 
     said = BMMMF.predict(p, Grid(np.arange(7), np.arange(7)), h)
@@ -71,7 +71,8 @@ def test_the_cut_decides_what_is_liked():
 
 
 def test_a_fit_to_the_example_separates_it():
-    fit = bf.fit("bmmmf", ratings, n_components=3, penalty=0.05, progress=False)
+    options = {"n_components": 3, "penalty": 0.05, "biases": False, "progress": False}
+    fit = bf.fit("bmmmf", ratings, **options)
     x = np.asarray(fit.params.U @ fit.params.V.T)
     assert (x * Y)[Y != 0].min() > 0
     assert fit.converged

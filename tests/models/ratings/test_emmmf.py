@@ -17,11 +17,18 @@ from bayesfac.testing import CHECKS
 EMMMF, MMMF = REGISTRY["emmmf"], REGISTRY["mmmf"]
 
 
+def alone(h):
+    """The settings of a member."""
+    return MMMF.Hyper(
+        **{name: getattr(h, name) for name in set(MMMF.Hyper._fields) & set(h._fields)}
+    )
+
+
 def golden(method):
     """J is the sum of the members' MMMF objectives."""
     data, h = EMMMF.example(jax.random.key(3))
     p = EMMMF.init(jax.random.key(4), data, h)
-    single = MMMF.Hyper(2, penalty=h.penalty, scale_theta=h.scale_theta, levels=h.levels)
+    single = alone(h)
     parts = [MMMF.objective(MMMF.Params(*(x[e] for x in p)), data, single) for e in range(2)]
     np.testing.assert_allclose(method.objective(p, data, h), sum(parts), rtol=1e-12)
 
@@ -51,7 +58,7 @@ def test_a_bag_is_the_data_with_ratings_repeated():
     h = EMMMF.prepare(data, EMMMF.Hyper(2, members=1, bagging=True))
     p = EMMMF.init(jax.random.key(0), data, h)
     weight = np.asarray(bags(data, h, jnp.arange(1)))[0]
-    single = MMMF.Hyper(2, penalty=h.penalty, scale_theta=h.scale_theta, levels=h.levels)
+    single = alone(h)
     q = MMMF.Params(*(x[0] for x in p))
     order = np.lexsort((data.item, data.user))  # bags count cells row-major
     least = MMMF.objective(q, data.take(order[weight > 0]), single)
@@ -64,9 +71,8 @@ def test_a_bag_is_the_data_with_ratings_repeated():
 
 def rest(q, h):
     ridge = 0.5 * h.penalty * (jnp.sum(q.U**2) + jnp.sum(q.V**2))
-    return ridge + 0.5 * jnp.sum(
-        ((q.theta - jnp.array([-1.5, -0.5, 0.5, 1.5])) / h.scale_theta) ** 2
-    )
+    ridge += 0.5 * jnp.sum((q.bias_item / h.scale_bias) ** 2)
+    return ridge + 0.5 * jnp.sum(((q.theta - jnp.array(h.centres)) / h.scale_theta) ** 2)
 
 
 def test_the_ensemble_says_the_mean_of_its_members():
@@ -74,7 +80,7 @@ def test_the_ensemble_says_the_mean_of_its_members():
     fit = bf.fit("emmmf", data, n_components=2, members=3, penalty=1.0, progress=False)
     assert fit.converged
     grid = Grid(np.arange(40), np.arange(30))
-    single = MMMF.Hyper(2, penalty=1.0, levels=data.levels)
+    single = alone(fit.hyper)
     each = [MMMF.predict(MMMF.Params(*(x[e] for x in fit.params)), grid, single) for e in range(3)]
     said = EMMMF.predict(fit.params, grid, fit.hyper)
     np.testing.assert_allclose(said.probs, np.mean([m.probs for m in each], 0), atol=1e-6)
@@ -89,7 +95,14 @@ def test_the_mean_of_uneven_levels_is_that_of_their_values():
     p = EMMMF.Params(
         jnp.ones((2, 1, 1)), x[:, None, None], jnp.tile(jnp.arange(4.0) - 1.5, (2, 1, 1))
     )
-    h = EMMMF.Hyper(1, penalty=1.0, members=2, levels=(0.0, 1.0, 2.0, 60.0, 100.0))
+    h = EMMMF.Hyper(
+        1,
+        penalty=1.0,
+        members=2,
+        levels=(0.0, 1.0, 2.0, 60.0, 100.0),
+        centres=(0.0,) * 4,
+        scale_bias=1.0,
+    )
     assert EMMMF.predict(p, Grid(np.array([0]), np.array([0])), h).choice.tolist() == [[3]]
 
 
@@ -102,9 +115,9 @@ def test_bagging_has_no_minibatches():
 def test_one_member_predicts_by_the_law_of_its_ratings():
     """With several members the joint has their product, and predictions have their mean."""
 
-    def alone(key):
+    def one_member(key):
         data, h = EMMMF.example(key)
         return data, h._replace(members=1)
 
-    one = replace(EMMMF, example=alone, waived={})
+    one = replace(EMMMF, example=one_member, waived={})
     assert CHECKS["observed"](one, jax.random.key(0)) is None

@@ -74,6 +74,34 @@ def test_points_of_sparse_ratings_find_factors_beside_biases(users, items, ratin
     assert error < 0.93 * biases
 
 
+def shop(seed):
+    """Seven ratings a user, six in ten at the highest level; users and items differ, and three factors."""
+    rng = np.random.default_rng(seed)
+    shares = [(1.0 + np.arange(n)) ** -tail for n, tail in ((1500, 0.5), (400, 0.7))]
+    user, item = (rng.choice(len(p), 12_000, p=p / p.sum()) for p in shares)
+    cells = np.unique(user * 400 + item)
+    user, item = cells // 400, cells % 400
+    U, V = rng.normal(size=(1500, 3)), rng.normal(size=(400, 3))
+    score = 0.5 * rng.normal(size=1500)[user] + 0.6 * rng.normal(size=400)[item]
+    score += 0.25 * np.sum(U[user] * V[item], 1) + 0.8 * rng.normal(size=len(user))
+    value = 1 + np.searchsorted(np.quantile(score, [0.07, 0.12, 0.2, 0.4]), score)
+    return bf.Ratings(user, item, value, levels=5)
+
+
+@pytest.mark.parametrize("name", ["mmmf", "hmf", "ipmmmf", "bmmmf"])
+def test_margins_of_few_skewed_ratings_are_better_than_biases(name):
+    """Without biases of items and centres from the data, the error of the levels was 1.02 to 1.11 times."""
+    data = shop(0).above(3) if name == "bmmmf" else shop(0)
+    train, test = bf.split.holdout(data, 0.1, seed=0)
+    fit = bf.fit(name, train, progress=False)
+    nearest = np.clip(
+        np.rint(ridge_of_biases(train, test)), *train.levels[:: len(train.levels) - 1]
+    )
+    error, biases = (np.abs(x - test.value).mean() for x in (fit.predict(test).level, nearest))
+    assert fit.converged
+    assert error < 0.99 * biases
+
+
 def test_a_point_of_margins_has_biases_too():
     """`gibbs_mmmf` has thresholds for every user, whose errors differ more: two draws of the data."""
     gain = 0.0

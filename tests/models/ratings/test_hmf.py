@@ -63,10 +63,12 @@ def golden(method):
     data, h = HMF.example(jax.random.key(3))
     p = HMF.init(jax.random.key(4), data, h)
     J = 0.0
-    for q, (u, v, penalty) in enumerate(zip(*map(np.asarray, p), h.penalty, strict=True), 1):
+    each = zip(*map(np.asarray, p), h.penalty, h.offset, strict=True)
+    for q, (u, v, b, c, penalty, m) in enumerate(each, 1):
         J += 0.5 * penalty * ((u**2).sum() + (v**2).sum())
+        J += 0.5 * ((b**2).sum() + (c**2).sum()) / h.scale_bias**2
         for i, j, y in zip(data.user, data.item, data.value, strict=True):
-            z = (-1 if y <= q else 1) * (u[i] @ v[j])
+            z = (-1 if y <= q else 1) * (m + b[i] + c[j] + u[i] @ v[j])
             J += 0 if z >= 1 else (0.5 * (1 - z) ** 2 if z > 0 else 0.5 - z)
     np.testing.assert_allclose(method.objective(p, data, h), J, rtol=1e-12)
 
@@ -86,7 +88,7 @@ def test_each_stage_is_a_bmmmf():
     penalty = (0.5, 1.0, 1.5, 2.0)
     ratings, parallel = fits(penalty=penalty)
     for q, level in enumerate(ratings.levels[:-1]):
-        init = {"U": parallel.params.U[q], "V": parallel.params.V[q]}
+        init = {name: value[q] for name, value in parallel.params._asdict().items()}
         alone = bf.fit(
             "bmmmf", ratings.above(level), n_components=2, penalty=penalty[q], init=init, progress=False
         )  # fmt: skip
@@ -118,6 +120,7 @@ def test_a_new_user_is_given_the_middle_of_what_is_likely():
     [
         ({"penalty": (1.0, 2.0)}, r"a penalty above 0, or 4 of them"),
         ({"penalty": -1.0}, r"a penalty above 0"),
+        ({"offset": (0.0, 1.0)}, r"4 offsets, one for each stage"),
     ],
 )
 def test_bad_options(options, message):

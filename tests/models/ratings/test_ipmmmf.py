@@ -20,7 +20,7 @@ def golden(method):
     p = IP.init(jax.random.key(4), data, h)
     Z, V, theta, nu = (np.asarray(x) for x in p)
     J = 0.5 * (V**2).sum() / h.scale_item**2 - (h.alpha - 1) * np.log(nu).sum()
-    J += 0.5 * (((theta - [-1, 0, 1]) / h.scale_theta) ** 2).sum()
+    J += 0.5 * (((theta - np.array(h.centres)) / h.scale_theta) ** 2).sum()
     for k in range(3):
         pi = np.prod(nu[: k + 1])
         for z in Z[:, k]:

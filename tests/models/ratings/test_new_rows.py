@@ -35,6 +35,23 @@ def normal(mean, cov):
     return lambda rng: rng.multivariate_normal(mean, cov, N)
 
 
+def with_one(row, scale, one):
+    """Rows of a prior with a bias, N(0, scale^2), and a column of ones, the first if `one` is 0."""
+
+    def draw(rng):
+        bias, ones = scale * rng.normal(size=(N, 1)), np.ones((N, 1))
+        return np.hstack([row(rng), *((ones, bias) if one == 0 else (bias, ones))])
+
+    return draw
+
+
+def joined(p, q=...):
+    """Factors of users with 1 and their biases, and of items with their biases and 1."""
+    U, V, b, c = (np.asarray(x)[q] for x in (p.U, p.V, p.bias_user, p.bias_item))
+    one = np.ones_like
+    return np.c_[U, one(b), b], np.c_[V, c, one(c)]
+
+
 def test_the_points_have_the_normals_moments():
     found = points(12)
     assert found.shape == (POINTS, 12)
@@ -46,12 +63,14 @@ def test_the_points_have_the_normals_moments():
 @pytest.mark.parametrize("sd", [1.0, 10.0])
 def test_mmmf_draws_products_and_thresholds(sd):
     """New rows of sd sd^(1/2) in two components, and thresholds of a new user as wide as ten."""
-    mmmf, h, p = case("mmmf", penalty=1 / sd, scale_theta=10.0)
+    mmmf, h, p = case("mmmf", penalty=1 / sd, scale_theta=10.0, scale_bias=2.0)
     found = np.asarray(mmmf.predict(p, CASES, h).probs)
     rng = np.random.default_rng(0)
     row = normal(np.zeros(2), sd * np.eye(2))
-    centre = np.array([-1.0, 0.0, 1.0])
+    centre = np.array(h.centres)
+    bias = iter((np.asarray(p.bias_item)[1], *(h.scale_bias * rng.normal(size=N) for _ in "ab")))
     for (user, x), mine in zip(products(rng, row, row, p.U, p.V), found, strict=True):
+        x = x + next(bias)
         shape = (N, 3) if user < 0 else (1, 3)
         theta = centre + 10 * rng.normal(size=shape) if user < 0 else np.asarray(p.theta[user])
         loss = np.empty((N, 4))
@@ -69,9 +88,10 @@ def test_the_stages_of_hmf_are_independent():
     found = np.asarray(hmf.predict(p, CASES, h).probs)
     rng = np.random.default_rng(0)
     row = normal(np.zeros(2), 5 * np.eye(2))
-    stages = [list(products(rng, row, row, p.U[q], p.V[q])) for q in range(3)]
+    sides = with_one(row, h.scale_bias, 0), with_one(row, h.scale_bias, 1)
+    stages = [list(products(rng, *sides, *joined(p, q))) for q in range(3)]
     for number, mine in enumerate(found):
-        x = jnp.asarray(np.stack([stage[number][1] for stage in stages], -1))
+        x = jnp.asarray(np.stack([stage[number][1] for stage in stages], -1)) + np.array(h.offset)
         expected = np.asarray(likelihood(x, h).levels().probs).mean(0)
         np.testing.assert_allclose(mine, expected, atol=0.02)
 

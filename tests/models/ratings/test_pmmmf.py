@@ -22,11 +22,11 @@ def golden(method):
     """J of the example by plain loops (eq. 4.2), theta* the means of x by user and level."""
     data, h = PMMMF.example(jax.random.key(3))
     p = PMMMF.init(jax.random.key(4), data, h)
-    U, V = np.asarray(p.U), np.asarray(p.V)
-    J = 0.5 * h.penalty * ((U**2).sum() + (V**2).sum())
+    U, V, bias = np.asarray(p.U), np.asarray(p.V), np.asarray(p.bias_item)
+    J = 0.5 * h.penalty * ((U**2).sum() + (V**2).sum()) + 0.5 * ((bias / h.scale_bias) ** 2).sum()
     for i in range(data.n_users):
         mine = data.user == i
-        x, y = V[data.item[mine]] @ U[i], data.value[mine]
+        x, y = V[data.item[mine]] @ U[i] + bias[data.item[mine]], data.value[mine]
         theta = {r: x[y == r].mean() for r in set(y)}
         for a, b in zip(x, y, strict=True):
             J += (a - theta[b]) ** 2
@@ -58,7 +58,7 @@ def derived(y, x, levels=5):
     """theta and cut of one user whose items have these ratings and scores."""
     ratings = bf.Ratings(np.zeros(len(y), int), np.arange(len(y)), y, levels=levels)
     p = PMMMF.Params(jnp.ones((1, 1)), jnp.asarray(x, float)[:, None])
-    made = PMMMF.derive(p, ratings, PMMMF.Hyper(1, levels=ratings.levels))
+    made = PMMMF.derive(p, ratings, PMMMF.Hyper(1, levels=ratings.levels, biases=False))
     return np.asarray(made["theta"][0]), np.asarray(made["cut"][0])
 
 
@@ -72,9 +72,9 @@ def test_centres_and_cuts_by_hand():
 
 def test_levels_never_used_are_never_said_but_have_a_probability():
     theta, cut = derived([2, 2, 2, 3, 5, 5], [-1.0, -2, 0, 1, 4, 6])
-    h = PMMMF.Hyper(1, penalty=10.0, levels=(1.0, 2.0, 3.0, 4.0, 5.0))
+    h = PMMMF.Hyper(1, penalty=10.0, levels=(1.0, 2.0, 3.0, 4.0, 5.0), scale_bias=1.0)
     x = np.linspace(-9, 9, 181)
-    p = PMMMF.Params(jnp.ones((1, 1)), jnp.asarray(x)[:, None], theta[None], cut[None])
+    p = PMMMF.Params(jnp.ones((1, 1)), jnp.asarray(x)[:, None], theta=theta[None], cut=cut[None])
     said = PMMMF.predict(p, Query(np.zeros(181, int), np.arange(181)), h)
     assert set(np.unique(said.choice)) == {1, 2, 4}
     assert (said.probs > 0).all()
@@ -104,7 +104,7 @@ def test_a_posterior_has_centres_for_every_draw():
         "pmmmf", ratings, bf.NUTS(20, 10, 1, max_tree_depth=4), n_components=2, progress=False
     )
     assert fit.draws["theta"].shape == (1, 10, 10, 5)
-    x = fit.draws["U"][0, 3] @ fit.draws["V"][0, 3].T
+    x = fit.draws["U"][0, 3] @ fit.draws["V"][0, 3].T + fit.draws["bias_item"][0, 3]
     value = np.full(ratings.shape, np.nan)
     value[ratings.user, ratings.item] = ratings.value
     i, r = 4, int(ratings.value[ratings.user == 4][0])

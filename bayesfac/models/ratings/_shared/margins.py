@@ -1,4 +1,8 @@
-"""Code that the margin factorizations share: summed losses, priors of factors and thresholds, and laws.
+"""Code that the margin factorizations share: summed losses, priors of factors, biases and thresholds, laws.
+
+The papers' x is u.v. Most methods here add biases of items (and of users where these have no thresholds):
+without them, items with few ratings are scored as if nothing were known of them. A bias is one more column
+of U or V, multiplied by a column of ones, so `inner`, new rows and the kernels need not know of it.
 
 J sums a margin loss over the observed cells. A law with density exp(-loss) does not sum to one over the
 levels, so its posterior is a *generalised* one; `log_mass` is the log of that sum.
@@ -21,8 +25,16 @@ from bayesfac.core.data.cells import Cells, Grid, Query, Rows
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, averaged, centres, level_codes, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, level_codes, thresholds_at
 from bayesfac.core.math import edge
+
+SIDES = ("user", "item")
+DIMS = {
+    "U": ("user", "component"),
+    "V": ("item", "component"),
+    "bias_user": ("user",),
+    "bias_item": ("item",),
+}
 
 
 # -- losses summed over the observed cells; the kernels return the slopes with the value ------------
@@ -74,26 +86,24 @@ total_proximal.defvjp(sparse.proximal_loss, _proximal_backward)
 HALF = 0.5  # default penalty in units of `edge`: about what held-out ratings choose
 
 
-def penalised(data: Any, hyper: Any) -> Any:
+def penalised(data: Any, hyper: Any, times: float = HALF) -> Any:
     """Hyper with a penalty. `bf.fit` chooses it by held-out ratings. If there are too few ratings, and for
     other callers, it is half of `edge`: about the largest singular value of the gradient at small factors if
     the data are noise. A penalty above this value leaves no factors."""
-    return hyper if hyper.penalty is not None else hyper._replace(penalty=HALF * edge(data))
+    return hyper if hyper.penalty is not None else hyper._replace(penalty=times * edge(data))
 
 
-def choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Candidates for the penalty, from weak to strong."""
+def choices(
+    data: Any, hyper: Any, chosen: Mapping[str, Any], times: float = HALF
+) -> list[dict[str, Any]]:
+    """Candidates for the penalty, from weak to strong, four in each decade."""
     if hyper.penalty is not None or "penalty" in chosen:
         return []
-    return candidates(HALF * edge(data))
-
-
-def candidates(middle: float) -> list[dict[str, Any]]:
-    """Penalties from weak to strong, four in each decade."""
+    middle = times * edge(data)
     return [{"penalty": middle * 10 ** (step / 4)} for step in range(-6, 7)]
 
 
-# -- factors: normal, u_ik and v_jk ~ N(0, 1/lambda) --------------------------------------------------
+# -- factors: normal, u_ik and v_jk ~ N(0, 1/lambda); biases: normal ------------------------------------
 def start_factors(
     key: jax.Array, shape: tuple[int, int], K: int, stack: tuple[int, ...] = ()
 ) -> tuple[jax.Array, jax.Array]:
@@ -107,6 +117,57 @@ def start_factors(
 def factor_energy(U: jax.Array, V: jax.Array, penalty: Any) -> jax.Array:
     """lambda/2 (|U|^2 + |V|^2) of every pair along leading axes: minus the log prior, without constants."""
     return 0.5 * penalty * (jnp.sum(U**2, (-2, -1)) + jnp.sum(V**2, (-2, -1)))
+
+
+def start_biases(
+    key: jax.Array, shape: tuple[int, int], h: Any, sides: tuple[str, ...], *stack: int
+) -> dict[str, Any]:
+    """Small normal biases of these sides ("user", "item"); None without biases."""
+    sizes = dict(zip(SIDES, shape, strict=True))
+
+    def draw(side: str) -> jax.Array:
+        own = jax.random.fold_in(key, SIDES.index(side))
+        return 0.25 * jax.random.normal(own, (*stack, sizes[side]))
+
+    return {f"bias_{side}": draw(side) if h.biases else None for side in sides}
+
+
+def sample_biases(
+    shape: tuple[int, int], h: Any, sides: tuple[str, ...], stack: tuple[str, int] | None = None
+) -> dict[str, Any]:
+    """Sample the sites bias_user and bias_item, N(0, scale_bias^2), as far as the method has them."""
+    sizes = dict(zip(SIDES, shape, strict=True))
+
+    def draw(side: str) -> jax.Array:
+        plate = numpyro.plate(side, sizes[side])
+        with numpyro.plate(*stack, dim=-2) if stack else nullcontext(), plate:
+            return numpyro.sample(f"bias_{side}", dist.Normal(0, h.scale_bias))
+
+    return {f"bias_{side}": draw(side) if h.biases else None for side in sides}
+
+
+def bias_energy(h: Any, *biases: jax.Array | None) -> jax.Array | float:
+    """Minus the log prior of biases, without constants; of each problem along a leading axis."""
+    return sum(0.5 * jnp.sum((b / h.scale_bias) ** 2, -1) for b in biases if b is not None)
+
+
+def joined(
+    U: jax.Array, V: jax.Array, bias_item: Any, bias_user: Any = None, offset: Any = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """[U, 1] and [V, c], whose products are u.v + c; with biases of users [U, 1, offset + b] and [V, c, 1].
+
+    >>> U, V = joined(jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.full(1, 2.0), jnp.full(1, 3.0), 10.0)
+    >>> (U @ V.T).tolist()
+    [[16.0]]
+    """
+    if bias_item is None:
+        return U, V
+    one = jnp.ones_like(U[..., :1])
+    left, right = [U, one], [V, bias_item[..., None]]
+    if bias_user is not None:
+        left.append(jnp.asarray(offset, U.dtype)[..., None, None] + bias_user[..., None])
+        right.append(jnp.ones_like(V[..., :1]))
+    return jnp.concatenate(left, -1), jnp.concatenate(right, -1)
 
 
 def sample_factors(
@@ -124,61 +185,107 @@ def sample_factors(
     return factors[0], factors[1]
 
 
-def products(U: jax.Array, V: jax.Array, query: Query | Grid, penalty: float) -> tuple:
-    """As `core.math.products`; rows of users and items without training data are drawn from their prior."""
-    K = U.shape[-1]
-    prior = jnp.zeros(K, U.dtype), jnp.eye(K, dtype=U.dtype) / penalty
-    return math.products(U, V, query, prior, prior)
+def products(
+    U: jax.Array, V: jax.Array, query: Query | Grid, penalty: Any, h: Any, offset: Any = 0.0
+) -> tuple:
+    """As `core.math.products`, of tables that `joined` made; rows of users and items without training data
+    are drawn from their priors."""
+    K, more, s2 = h.n_components, U.shape[-1] - h.n_components, h.scale_bias**2
+    wide = [1 / penalty] * K
+    tiny = jnp.finfo(U.dtype).tiny ** 0.5  # the variance of the ones: a Cholesky factor needs some
+
+    def prior(means: list, variances: list) -> tuple:
+        mean = jnp.asarray([0.0] * K + means[:more], U.dtype)
+        return mean, jnp.diag(jnp.asarray(wide + variances[:more], U.dtype))
+
+    return math.products(
+        U, V, query, prior([1.0, offset], [tiny, s2]), prior([0.0, 1.0], [s2, tiny])
+    )
 
 
-# -- thresholds: normal about `centres`; flat where `scale` is infinite -------------------------------
-def start_thresholds(n_levels: int, *shape: int) -> jax.Array:
+# -- thresholds: normal about centres; flat where `scale` is infinite -----------------------------------
+ALIKE = {  # the threshold t that minimises low h(t) + high h(-t)
+    "smooth_hinge": lambda low, high: np.where(low > high, 1 - high / low, low / high - 1),
+    "modified_square": lambda low, high: (low - high) / (low + high),
+    "logistic": lambda low, high: np.log(low / high),
+}
+
+
+def alike(data: Any, loss: str) -> tuple[float, ...]:
+    """The thresholds that fit the ratings best if all users and items are alike and x is 0.
+
+    Half a rating is added on both sides of each, so that a level without ratings has finite thresholds.
+    """
+    low = np.cumsum(np.bincount(np.asarray(codes(data)), minlength=len(data.levels)))[:-1]
+    high = len(data) - low
+    return tuple(ALIKE[loss](low + 0.5, high + 0.5).tolist())
+
+
+def centred(data: Any, hyper: Any) -> Any:
+    """Hyper with centres of thresholds."""
+    if hyper.centres is None:
+        return hyper._replace(centres=alike(data, hyper.loss))
+    found = tuple(map(float, hyper.centres))
+    if len(found) != len(hyper.levels) - 1 or not np.isfinite(found).all():
+        raise ValueError(
+            f"Expected centres={len(hyper.levels) - 1} finite numbers, one for each threshold, got "
+            f"{hyper.centres!r}"
+        )
+    return hyper._replace(centres=found)
+
+
+def start_thresholds(centres: Any, *shape: int) -> jax.Array:
     """All thresholds at their centres."""
-    return jnp.tile(jnp.asarray(centres(n_levels)), (*shape, 1))
+    return jnp.tile(jnp.asarray(centres), (*shape, 1))
 
 
-def sample_thresholds(n_levels: int, scale: float) -> jax.Array:
+def sample_thresholds(centres: Any, scale: float) -> jax.Array:
     """Sample the site theta, a row of thresholds; the prior is improper if `scale` is infinite."""
     if np.isinf(scale):
-        prior = dist.ImproperUniform(constraints.real_vector, (), (n_levels - 1,))
+        prior = dist.ImproperUniform(constraints.real_vector, (), (len(centres),))
     else:
-        prior = dist.Normal(centres(n_levels), scale).to_event(1)
+        prior = dist.Normal(jnp.asarray(centres), scale).to_event(1)
     return numpyro.sample("theta", prior)
 
 
-def drawn_thresholds(theta: jax.Array, query: Any, scale: float, point: jax.Array) -> jax.Array:
+def drawn_thresholds(
+    theta: jax.Array, query: Any, centres: Any, scale: float, point: jax.Array
+) -> jax.Array:
     """The thresholds of every cell; those of a new user are drawn from the prior (if flat: the centres)."""
     shift = jnp.zeros_like(point) if np.isinf(scale) else scale * point
-    return thresholds_at(theta, query, jnp.asarray(centres(theta.shape[-1] + 1)) + shift)
+    return thresholds_at(theta, query, jnp.asarray(centres) + shift)
 
 
 def predicted(
-    known: Any, x: Any, K: int, theta: jax.Array, query: Query | Grid, scale: float
+    known: Any, x: Any, K: int, theta: jax.Array, query: Query | Grid, centres: Any, scale: float
 ) -> Levels:
     """The levels `known(x, theta)`, averaged over the priors of new users and items.
 
-    `x(cells)` is what `products` returns, for K components; `scale` is the sd of thresholds about their
-    centres.
+    `x(cells)` is what `products` returns, for tables of K columns; `scale` is the sd of thresholds about
+    their centres.
     """
 
     def law(cells: Query | Grid) -> tuple:
         mean, at = x(cells)
 
         def levels(point: jax.Array) -> Levels:
-            return known(at(point[: K + 1]), drawn_thresholds(theta, cells, scale, point[K + 1 :]))
+            own = drawn_thresholds(theta, cells, centres, scale, point[K + 1 :])
+            return known(at(point[: K + 1]), own)
 
-        return known(mean, thresholds_at(theta, cells)), levels
+        return known(mean, thresholds_at(theta, cells, jnp.asarray(centres))), levels
 
     return averaged(law, 1 + K + theta.shape[-1], query)
 
 
-def threshold_energy(theta: jax.Array, scale: float, cells: Any = None) -> jax.Array | float:
+def threshold_energy(
+    theta: jax.Array, centres: Any, scale: float, cells: Any = None
+) -> jax.Array | float:
     """Minus the log prior of thresholds, without constants. With `cells`, the table has a row for each row of
     the cells, which may be divided among devices."""
     if np.isinf(scale):
         return 0.0
-    centre = jnp.asarray(centres(theta.shape[-1] + 1), theta.dtype)
-    return 0.5 * math.total_of_rows(((theta - centre) / scale) ** 2, cells)
+    away = (theta - jnp.asarray(centres, theta.dtype)) / scale
+    return 0.5 * math.total_of_rows(away**2, cells)
 
 
 # -- laws of ratings: exp(-loss) ----------------------------------------------------------------------
