@@ -59,7 +59,7 @@ from bayesfac.core.math import bilinear, inner, metropolis
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import variational as bound
-from bayesfac.models.ratings._shared.empirical_bayes import SMALL
+from bayesfac.models.ratings._shared.empirical_bayes import SMALL, noise_choices
 from bayesfac.models.ratings._shared.rank import above_noise
 
 SWEEPS = 60  # of the variational law whose means are the scales of a point fit
@@ -80,7 +80,7 @@ class Hyper(NamedTuple):
     tau_shape: float = 0.5
     tau_rate: float | None = None  # None: a quarter of the ratings' sd, over K^(1 / tau_shape)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings
+    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
     beta0: float = 0.01
     scales: str = "estimated"  # how a point fit sets mu, tau and alpha; the other choice is "joint"
     offset: float | None = None  # None: the mean rating
@@ -386,7 +386,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="ard_mf", cite="lim2007variational", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held,
+    update=update, prepare=prepare, start=start, held=held, choices=noise_choices,
     conditionals=CONDITIONALS, moves={"balance": balance, "swell": swell}, noncentred=("U", "V"),
     variational=VARIATIONAL, in_use=in_use,
     gauge=(Permutation({"U": 1, "V": 1, "mu_U": 0, "mu_V": 0, "tau": 0},

@@ -29,6 +29,10 @@ deviation of mu is ten times that of a row, and `rate` is set from the scale of 
 of this `rate`, point estimates on 250 ratings are better. But chains on 100,000 ratings then do not agree,
 because a component that has become very small hardly ever grows again.
 
+If rare ratings are far from biases of users and items (nearly all ratings are 5, for example), factors can
+explain these in training, and alpha becomes far too large. `bf.fit` then chooses the prior of alpha by
+held-out ratings (`noise_choices`).
+
 The joint mode is a poor estimate: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
 (`core/laws/empirical_bayes.py`), that is by mean-field sweeps that include the uncertainty of the rows. The
@@ -75,7 +79,7 @@ class Hyper(NamedTuple):
     n_components: int = 10
     alpha: float | None = None  # a number fixes the noise precision (the paper: 2)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings
+    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
     beta0: float = 0.01  # the paper: 2
     rate: float | None = None  # None: the standard deviation of the ratings (the paper: 1)
     scales: str = "estimated"  # or "joint": how a point fit sets mu, Lambda and alpha
@@ -231,7 +235,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="bpmf", cite="salakhutdinov2008bpmf", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held,
+    update=update, prepare=prepare, start=start, held=held, choices=bayes.noise_choices,
     conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
     variational=bound.record(begin, expected_observed, expected, laws),
     gauge=wishart.gauge, divisible=True,

@@ -53,6 +53,7 @@ from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
+from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 
 
 class Params(NamedTuple):
@@ -75,7 +76,7 @@ class Hyper(NamedTuple):
     n_components: int = 10
     implicit: bool = False  # which items a user rated, and which users an item, as features
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings
+    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
     tau_shape: float = 1.0  # tau ~ Gamma(shape, tau_rate), tau_bias ~ Gamma(shape, bias_rate)
     tau_rate: float | None = None  # None: a quarter of the ratings' standard deviation / sqrt(K)
     bias_rate: float | None = None  # None: a tenth of the ratings' variance
@@ -186,7 +187,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="fm", cite="freudenthaler2011bayesian", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held, ready=machine.ready,
+    update=update, prepare=prepare, start=start, held=held, choices=noise_choices, ready=machine.ready,
     conditionals=CONDITIONALS, moves=machine_moves.moves(observed), noncentred=("U", "V"),
     gauge=machine.gauge, dims=machine.DIMS | {"alpha": ()},
     waived={"moves": "one draws new rows; Geweke's test checks its law"},

@@ -59,6 +59,7 @@ from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
 from bayesfac.core.math import bilinear, inner, pick
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
+from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 from bayesfac.models.ratings._shared.gplvm_features import (
     anywhere,
     features,
@@ -88,7 +89,7 @@ class Hyper(NamedTuple):
     n_frequencies: int = 20  # 0: a linear kernel
     length: float | None = None  # of the RBF kernel
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings
+    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
     shape: float = 1.0  # precision ~ Gamma(shape, rate)
     rate: float | None = None  # None: a tenth of the variance of the ratings
     scales: str = "estimated"  # how a point fit sets all sites but W; the other choice is "joint"
@@ -382,7 +383,7 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(Method(
     name="gplvm", cite="lawrence2009gplvm", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held,
+    update=update, prepare=prepare, start=start, held=held, choices=noise_choices,
     conditionals=CONDITIONALS, moves={"positions": positions}, noncentred=("W",),
     dims={
         "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),

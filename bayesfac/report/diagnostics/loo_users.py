@@ -58,13 +58,13 @@ def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
             f"{start} the conditional of {' and '.join(own)} is known given auxiliary variables only, one "
             "for each rating, and auxiliary variables cannot be integrated out"
         )
+    if not set(own) & set(method.conditionals):
+        raise BayesfacError(f"{start} it declares no conditional of {' and '.join(own)}")
     if len(own) != 1:
         raise BayesfacError(
             f"{start} a user has {len(own)} blocks ({', '.join(own)}), and the method declares no joint "
             "conditional" + (" (without biases there is one)" if "bias_user" in own else "")
         )
-    if own[0] not in method.conditionals:
-        raise BayesfacError(f"{start} it declares no conditional of {own[0]}")
     return own[0]
 
 

@@ -244,7 +244,7 @@ def largest(jaxpr):
 
 def sparse_example(method):
     """2000 rows by 15,000 columns, of a tensor by two labels of a third mode; three cells in a row. A
-    table would be ten times what ten members are."""
+    table would be six times what five members are."""
     n, m = 2000, 15_000
     rng = np.random.default_rng(0)
     cells = np.repeat(np.arange(n), 3), np.concatenate([rng.choice(m, 3, False) for _ in range(n)])
@@ -262,6 +262,7 @@ def sparse_example(method):
     else:
         data = method.data(x, levels=levels) if levels else method.data(x)
     sizes = {"n_components": 2, "n_frequencies": 1, "layers": ((3, 2), (2, 2)), "pretraining": 1}
+    sizes |= {"members": 5}
     if method.data is bf.Views:
         sizes |= {"start": "random", "penalty": 1.0}  # nothing is to be chosen by fits
     small = {name: size for name, size in sizes.items() if name in method.Hyper._fields}

@@ -6,6 +6,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 import bayesfac as bf
+from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 
 
 def few(seed, low=1.0, high=5.0):
@@ -74,8 +76,8 @@ def test_points_of_sparse_ratings_find_factors_beside_biases(users, items, ratin
     assert error < 0.93 * biases
 
 
-def shop(seed):
-    """Seven ratings a user, six in ten at the highest level; users and items differ, and three factors."""
+def shop(seed, highest=0.6):
+    """Seven ratings a user, of which this share is 5; users and items differ, and there are three factors."""
     rng = np.random.default_rng(seed)
     shares = [(1.0 + np.arange(n)) ** -tail for n, tail in ((1500, 0.5), (400, 0.7))]
     user, item = (rng.choice(len(p), 12_000, p=p / p.sum()) for p in shares)
@@ -84,8 +86,8 @@ def shop(seed):
     U, V = rng.normal(size=(1500, 3)), rng.normal(size=(400, 3))
     score = 0.5 * rng.normal(size=1500)[user] + 0.6 * rng.normal(size=400)[item]
     score += 0.25 * np.sum(U[user] * V[item], 1) + 0.8 * rng.normal(size=len(user))
-    value = 1 + np.searchsorted(np.quantile(score, [0.07, 0.12, 0.2, 0.4]), score)
-    return bf.Ratings(user, item, value, levels=5)
+    lower = np.quantile(score, (1 - highest) * np.array([0.18, 0.3, 0.5, 1.0]))
+    return bf.Ratings(user, item, 1 + np.searchsorted(lower, score), levels=5)
 
 
 @pytest.mark.parametrize("name", ["mmmf", "hmf", "ipmmmf", "bmmmf"])
@@ -100,6 +102,31 @@ def test_margins_of_few_skewed_ratings_are_better_than_biases(name):
     error, biases = (np.abs(x - test.value).mean() for x in (fit.predict(test).level, nearest))
     assert fit.converged
     assert error < 0.99 * biases
+
+
+@pytest.mark.parametrize("name", ["bpmf", "fm"])
+def test_rare_low_ratings_do_not_make_the_noise_vanish(name):
+    """With its usual prior the noise of a fit to ratings of which 96 % are 5 is far too small."""
+    data = shop(1, highest=0.96)
+    train, test = bf.split.holdout(data, 0.1, seed=0)
+    fit = bf.fit(name, train, progress=False)
+    assert any("alpha_shape=" in note for note in fit.notes)
+    usual = bf.fit(name, train, progress=False, alpha_rate=train.spread**2)
+    error, before = (bf.metrics.rmse(f.predict(test).mean, test.value) for f in (fit, usual))
+    biases = bf.metrics.rmse(ridge_of_biases(train, test), test.value)
+    assert error < 1.12 * biases
+    assert error < 0.92 * before
+
+
+def test_the_noise_is_chosen_for_rare_values_alone():
+    method, data = REGISTRY["bpmf"], shop(0)
+    assert noise_choices(data, method.Hyper(), {}) == []
+    rare = shop(0, highest=0.96)
+    found = noise_choices(rare, method.Hyper(), {})
+    assert len(found) == 4
+    for given in ({"alpha": 2.0}, {"alpha_rate": 1.0}, {"alpha_shape": 2.0}):
+        assert noise_choices(rare, method.Hyper(**given), {}) == []
+    assert noise_choices(rare, method.Hyper(), found[0]) == []
 
 
 def test_a_point_of_margins_has_biases_too():

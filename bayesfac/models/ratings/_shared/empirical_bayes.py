@@ -4,18 +4,21 @@ The sweeps start twice: from random factors, and from regularised biases of user
 are best for few ratings. For ordinal laws, they also start from the result of a normal law (`as_normal`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Cells
+from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.empirical_bayes import DRAWS, RIDGE, SWEEPS, Observe, Problem, Side, biases
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
+RARE = 9.0  # kurtosis about biases above which the noise is chosen; of exponential values 9, of normal ones 3
+SHARES = (0.25, 0.5, 1.0)
 SMALL = 0.1  # size of the start's random factors besides the biases
 SITES = ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
 HELD = (*SITES, *links.SITES)
@@ -71,6 +74,33 @@ def noise(cells: Cells, y: jax.Array) -> jax.Array:
     counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])
     free = len(y) - jnp.sum(counts / (counts + RIDGE))
     return jnp.sum((y - b[cells.row] - c[cells.col]) ** 2) / free
+
+
+def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Candidates for the prior of the noise, for ratings with rare values far from biases of users and items.
+
+    Normal noise is then wrong. With its usual prior, factors explain the rare ratings in training, and the
+    noise becomes far too small. The other candidates hold the noise near shares of the variance about the
+    biases, by a prior that counts twice as much as the ratings.
+    """
+    free = hyper.alpha_rate is None and hyper.alpha_shape == 1.0 and not chosen
+    if not free or getattr(hyper, "alpha", None) is not None or isinstance(data, LargeRatings):
+        return []
+    variance, kurtosis = map(float, _about_biases(data.cells, data.y))
+    if not kurtosis > RARE:
+        return []
+    usual, n = {"alpha_shape": 1.0, "alpha_rate": data.spread**2}, float(len(data))
+    return [usual, *({"alpha_shape": n, "alpha_rate": n * variance * share} for share in SHARES)]
+
+
+@jax.jit
+def _about_biases(cells: Cells, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Variance and kurtosis of the ratings about regularised biases."""
+    y = y - jnp.mean(y)
+    b, c = biases(cells, y)
+    rest = y - b[cells.row] - c[cells.col]
+    variance = jnp.mean(rest**2)
+    return variance, jnp.mean(rest**4) / jnp.maximum(variance**2, jnp.finfo(y.dtype).tiny)
 
 
 def _problem(data: Any, h: Any, observe: Observe) -> Problem:
