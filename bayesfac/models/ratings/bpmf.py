@@ -29,9 +29,8 @@ deviation of mu is ten times that of a row, and `rate` is set from the scale of 
 of this `rate`, point estimates on 250 ratings are better. But chains on 100,000 ratings then do not agree,
 because a component that has become very small hardly ever grows again.
 
-If rare ratings are far from biases of users and items (nearly all ratings are 5, for example), factors can
-explain these in training, and alpha becomes far too large. `bf.fit` then chooses the prior of alpha by
-held-out ratings (`noise_choices`).
+If nearly all ratings are the same, as 95 % fives, factors explain the others in training, and alpha becomes
+far too large. `bf.fit` then chooses the prior of alpha by held-out ratings (`noise_choices`).
 
 The joint mode is a poor estimate: the density is high where U is small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
