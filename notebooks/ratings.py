@@ -140,12 +140,12 @@ print("largest distance from the line, by the probability given", gaps, sep="\n"
 # The same question for both: how much do the predicted *levels* differ between the members of the ensemble,
 # or between the draws? The prediction of a posterior counts levels over draws (`votes`). An ensemble is a
 # single point of its method, so the code below computes the level of each member: the number of thresholds
-# below u.v.
+# below u.v and the bias of the item.
 
 # %%
 stars = np.asarray(train.levels)
-U, V, theta = ensemble.params
-x = np.einsum("mnk,mnk->mn", U[:, test.user], V[:, test.item])
+U, V, theta, bias = ensemble.params
+x = np.einsum("mnk,mnk->mn", U[:, test.user], V[:, test.item]) + bias[:, test.item]
 level = (x[..., None] > theta[:, test.user]).sum(-1)  # member, held-out rating
 votes = {"E-MMMF": (level[..., None] == np.arange(len(stars))).mean(0)}
 votes |= {name: fits[name].predict(test).votes for name in ("Gibbs MMMF", "ordinal Gibbs")}

@@ -47,7 +47,7 @@ class LBFGS:
         same up to rounding. See "When one machine is not enough".
     """
 
-    max_iter: int = 1000
+    max_iter: int = 4000
     tol: float = 1e-9
     memory: int = 10
     folder: str | None = None
