@@ -80,7 +80,9 @@ class Hyper(NamedTuple):
     tau_shape: float = 0.5
     tau_rate: float | None = None  # None: a quarter of the ratings' sd, over K^(1 / tau_shape)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
+    alpha_rate: float | None = (
+        None  # None: the variance of the ratings, or chosen (`noise_choices`)
+    )
     beta0: float = 0.01
     scales: str = "estimated"  # how a point fit sets mu, tau and alpha; the other choice is "joint"
     offset: float | None = None  # None: the mean rating

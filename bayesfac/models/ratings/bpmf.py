@@ -78,7 +78,9 @@ class Hyper(NamedTuple):
     n_components: int = 10
     alpha: float | None = None  # a number fixes the noise precision (the paper: 2)
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
+    alpha_rate: float | None = (
+        None  # None: the variance of the ratings, or chosen (`noise_choices`)
+    )
     beta0: float = 0.01  # the paper: 2
     rate: float | None = None  # None: the standard deviation of the ratings (the paper: 1)
     scales: str = "estimated"  # or "joint": how a point fit sets mu, Lambda and alpha

@@ -50,7 +50,7 @@ class Hyper(NamedTuple):
     bag_seed: int = 0
     loss: str = "smooth_hinge"
     scale_theta: float = 1.0
-    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
+    centres: tuple[float, ...] | None = None  # None: best if all users are alike
     biases: bool = True  # of items, as in `mmmf`
     scale_bias: float = 0.5
     levels: tuple[float, ...] | None = None  # None: the levels in the data

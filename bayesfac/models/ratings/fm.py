@@ -76,7 +76,9 @@ class Hyper(NamedTuple):
     n_components: int = 10
     implicit: bool = False  # which items a user rated, and which users an item, as features
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
+    alpha_rate: float | None = (
+        None  # None: the variance of the ratings, or chosen (`noise_choices`)
+    )
     tau_shape: float = 1.0  # tau ~ Gamma(shape, tau_rate), tau_bias ~ Gamma(shape, bias_rate)
     tau_rate: float | None = None  # None: a quarter of the ratings' standard deviation / sqrt(K)
     bias_rate: float | None = None  # None: a tenth of the ratings' variance

@@ -233,9 +233,8 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     def rest(t: jax.Array) -> jax.Array:
         c = jnp.exp(t)
         fit = 2 * hyper.cost * margins.total_ordinal(c * x, c * p.theta, code, rows, None, "hinge")
-        return (
-            p.theta.size * t - fit - margins.threshold_energy(c * p.theta, *prior_of_theta(hyper))
-        )
+        prior = margins.threshold_energy(c * p.theta, *prior_of_theta(hyper))
+        return p.theta.size * t - fit - prior
 
     t, p = wishart.swell(key, p, hyper, len(x), rest)
     return p._replace(theta=jnp.exp(t) * p.theta)

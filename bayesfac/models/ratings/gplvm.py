@@ -89,7 +89,9 @@ class Hyper(NamedTuple):
     n_frequencies: int = 20  # 0: a linear kernel
     length: float | None = None  # of the RBF kernel
     alpha_shape: float = 1.0  # alpha ~ Gamma(shape, rate)
-    alpha_rate: float | None = None  # None: the variance of the ratings, or see `noise_choices`
+    alpha_rate: float | None = (
+        None  # None: the variance of the ratings, or chosen (`noise_choices`)
+    )
     shape: float = 1.0  # precision ~ Gamma(shape, rate)
     rate: float | None = None  # None: a tenth of the variance of the ratings
     scales: str = "estimated"  # how a point fit sets all sites but W; the other choice is "joint"

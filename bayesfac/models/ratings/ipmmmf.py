@@ -134,7 +134,7 @@ class Hyper(NamedTuple):
     alpha: float = 3.0
     scale_item: float | None = None  # None: chosen by held-out ratings; 0.3 if nothing is held out
     scale_theta: float = 1.0
-    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
+    centres: tuple[float, ...] | None = None  # None: best if all users are alike
     loss: str = "smooth_hinge"
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 

@@ -56,7 +56,7 @@ class Hyper(NamedTuple):
     loss: str = "smooth_hinge"
     construction: str = "all"  # or "immediate": only the thresholds next to a rating's level
     scale_theta: float = 1.0
-    centres: tuple[float, ...] | None = None  # None: see `margins.alike`
+    centres: tuple[float, ...] | None = None  # None: best if all users are alike
     biases: bool = True  # of items; the paper has none
     scale_bias: float = 0.5
     levels: tuple[float, ...] | None = None  # None: the levels in the data

@@ -18,8 +18,9 @@ from bayesfac.core.laws.empirical_bayes import DRAWS, RIDGE, SWEEPS, Observe, Pr
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
-RARE = 9.0  # kurtosis about biases above which the noise is chosen; of exponential values 9, of normal ones 3
-SHARES = (0.25, 0.5, 1.0)
+# kurtosis about biases above which the noise is chosen (of exponential values 9, of normal ones 3), and the
+# candidates, as shares of the variance about biases
+RARE, SHARES = 9.0, (0.25, 0.5, 1.0)
 SMALL = 0.1  # size of the start's random factors besides the biases
 SITES = ("mu_U", "Lambda_U", "mu_V", "Lambda_V")
 HELD = (*SITES, *links.SITES)
@@ -87,9 +88,10 @@ def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict
     free = hyper.alpha_rate is None and hyper.alpha_shape == 1.0 and not chosen
     if not free or getattr(hyper, "alpha", None) is not None or isinstance(data, LargeRatings):
         return []
+    if 2 * np.unique(data.value, return_counts=True)[1].max() <= len(data):
+        return []
     variance, kurtosis = map(float, _about_biases(data.cells, data.y))
-    most = np.unique(data.value, return_counts=True)[1].max()
-    if not (kurtosis > RARE and 2 * most > len(data)):
+    if not kurtosis > RARE:
         return []
     usual, n = {"alpha_shape": 1.0, "alpha_rate": data.spread**2}, float(len(data))
     return [usual, *({"alpha_shape": n, "alpha_rate": n * variance * share} for share in SHARES)]
