@@ -34,7 +34,7 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 HYPER: dict[str, dict[str, Any]] = {
     "bpmf": {"alpha_shape": 3.0, "alpha_rate": 3.0},
     "cp": {"rate": 0.1},
-    "emmmf": {"penalty": 3.0, "scale_theta": 0.5},
+    "emmmf": {"penalty": 5.0, "scale_theta": 0.3, "scale_bias": 0.1},
     "faie": {"penalty": 20.0},
     "gibbs_mmmf": {"cost": 0.1},
     "grople": {"beta": 4.0, "ridge": 0.1},
