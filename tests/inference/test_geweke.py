@@ -66,7 +66,7 @@ def z_scores(method, changes, key=0, chains=CHAINS):
         p = prior_draw(method, data, hyper, key)
         return statistics(p), log_weight(method, p, data, hyper)
 
-    many, weight = jax.jit(jax.vmap(look))(jax.random.split(jax.random.key(2), 40_000))
+    many, weight = jax.jit(jax.vmap(look))(jax.random.split(jax.random.key(2), 60_000))
     want, got, share = np.asarray(many), np.asarray(walked), np.asarray(jax.nn.softmax(weight))
     mean = share @ want
     error = np.sqrt(share**2 @ (want - mean) ** 2 + got.var(0, ddof=1) / chains)
