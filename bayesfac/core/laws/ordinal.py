@@ -65,11 +65,10 @@ def centres(n_levels: int) -> np.ndarray:
     return np.arange(1, n_levels) - n_levels / 2
 
 
-def thresholds_at(theta: jax.Array, query: Query | Grid, new: Any = None) -> jax.Array:
-    """The thresholds of every cell in `query`; a user without training data has `new` (the centres)."""
+def thresholds_at(theta: jax.Array, query: Query | Grid, new: Any) -> jax.Array:
+    """The thresholds of every cell in `query`; a user without training data has `new`."""
     if isinstance(query, Grid):
         return theta[query.row, None, :]
-    new = centres(theta.shape[-1] + 1) if new is None else new
     known = jnp.asarray(query.row)[:, None] >= 0
     return jnp.where(known, jnp.asarray(theta)[query.row], jnp.asarray(new, theta.dtype))
 

@@ -24,6 +24,7 @@ and a *generalised* one. As a distribution over levels, P(y_ij = c) is proportio
 of y_ij.
 """
 
+from math import isfinite
 from typing import Any, NamedTuple
 
 import jax
@@ -68,9 +69,12 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     if hyper.offset is None:
         usual = margins.alike(data, hyper.loss) if hyper.biases else (0.0,) * stages
         hyper = hyper._replace(offset=tuple(-threshold for threshold in usual))
-    if len(hyper.offset) != stages:
-        raise ValueError(f"Expected {stages} offsets, one for each stage, got {hyper.offset!r}")
-    return hyper._replace(offset=tuple(map(float, hyper.offset)))
+    offset = tuple(map(float, hyper.offset))
+    if len(offset) != stages or not all(map(isfinite, offset)):
+        raise ValueError(
+            f"Expected {stages} finite offsets, one for each stage, got {hyper.offset!r}"
+        )
+    return hyper._replace(offset=offset)
 
 
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:

@@ -120,7 +120,8 @@ def test_a_new_user_is_given_the_middle_of_what_is_likely():
     [
         ({"penalty": (1.0, 2.0)}, r"a penalty above 0, or 4 of them"),
         ({"penalty": -1.0}, r"a penalty above 0"),
-        ({"offset": (0.0, 1.0)}, r"4 offsets, one for each stage"),
+        ({"offset": (0.0, 1.0)}, r"4 finite offsets, one for each stage"),
+        ({"offset": (0.0, 1.0, np.nan, 2.0)}, r"4 finite offsets"),
     ],
 )
 def test_bad_options(options, message):

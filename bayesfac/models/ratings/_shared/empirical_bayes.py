@@ -71,11 +71,10 @@ def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[st
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:
     """The variance about regularised biases; the number of ratings is reduced by the cost of the biases."""
-    y = y - jnp.mean(y)
-    b, c = biases(cells, y)
+    rest = _about_biases(cells, y)
     counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])
     free = len(y) - jnp.sum(counts / (counts + RIDGE))
-    return jnp.sum((y - b[cells.row] - c[cells.col]) ** 2) / free
+    return jnp.sum(rest**2) / free
 
 
 def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -90,21 +89,23 @@ def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict
         return []
     if 2 * np.unique(data.value, return_counts=True)[1].max() <= len(data):
         return []
-    variance, kurtosis = map(float, _about_biases(data.cells, data.y))
-    if not kurtosis > RARE:
+    rest = np.asarray(_about_biases(data.cells, data.y), np.float64)
+    variance = (rest**2).mean()
+    if not (rest**4).mean() > RARE * variance**2:
         return []
     usual, n = {"alpha_shape": 1.0, "alpha_rate": data.spread**2}, float(len(data))
-    return [usual, *({"alpha_shape": n, "alpha_rate": n * variance * share} for share in SHARES)]
+    return [
+        usual,
+        *({"alpha_shape": n, "alpha_rate": n * float(variance) * share} for share in SHARES),
+    ]
 
 
 @jax.jit
-def _about_biases(cells: Cells, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Variance and kurtosis of the ratings about regularised biases."""
+def _about_biases(cells: Cells, y: jax.Array) -> jax.Array:
+    """The ratings less their mean and regularised biases."""
     y = y - jnp.mean(y)
     b, c = biases(cells, y)
-    rest = y - b[cells.row] - c[cells.col]
-    variance = jnp.mean(rest**2)
-    return variance, jnp.mean(rest**4) / jnp.maximum(variance**2, jnp.finfo(y.dtype).tiny)
+    return y - b[cells.row] - c[cells.col]
 
 
 def _problem(data: Any, h: Any, observe: Observe) -> Problem:
