@@ -97,7 +97,7 @@ def baseline(name: str, x: sp.csr_matrix, y: np.ndarray, new: sp.csr_matrix) -> 
         rest = DummyClassifier().fit(x, y[:, ~np.array(several)]) if not all(several) else None
         known = OneVsRestClassifier(model).fit(x, y[:, several].astype(int)).predict(new)
     answer = np.zeros((new.shape[0], y.shape[1]), int)
-    answer[:, several] = known
+    answer[:, several] = known.reshape(len(known), -1)  # with a single label it is a vector
     if rest is not None:
         answer[:, ~np.array(several)] = np.reshape(rest.predict(new), (new.shape[0], -1))
     return answer

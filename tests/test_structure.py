@@ -117,7 +117,7 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     **{name: {"core", name} for name in SIDE},
     "report": SIDE | {"core", "report"},
     "testing": SIDE | {"core", "testing"},
-    "choosing": SIDE | {"core"},
+    "choosing": SIDE | {"core", "choosing"},
     **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
     **{name: BELOW | FACADE | {name} for name in ("automatic", "references")},
     "cli": BELOW | FACADE | {"automatic", "cli"},

@@ -14,6 +14,7 @@ from bayesfac.core import events
 from bayesfac.core.data.divided import own_rows
 from bayesfac.core.method import Method
 from bayesfac.core.precision import cast
+from bayesfac.core.programs import compiled_for
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
@@ -294,6 +295,13 @@ def _single(params: Any) -> bool:
     return any(x.dtype == np.float32 for x in jax.tree.leaves(params))
 
 
+@compiled_for(0, 1)
+def _after_a_sweep(method: Method, hyper: Any, p: Any, data: Any) -> jax.Array:
+    """The objective after one more sweep."""
+    assert method.update is not None  # the sweeps before were its own
+    return method.objective(method.update(p, data, hyper), data, hyper)
+
+
 def _lost_digits(job: Job, p: Any, value: float) -> str | None:
     """A note if single precision changed the objective of a regression on features, which may have any scale.
 
@@ -301,10 +309,9 @@ def _lost_digits(job: Job, p: Any, value: float) -> str | None:
     """
     if "views_given" not in job.method.traits or not _single(p):
         return None
-    update: Any = job.method.update
     with jax.enable_x64(True):
-        once_more = jax.jit(lambda p, data: job.objective(update(p, data, job.hyper), data))
-        exact = float(once_more(cast(p, np.float64), cast(job.data, np.float64)))
+        wide = cast(p, np.float64), cast(job.data, np.float64)
+        exact = float(_after_a_sweep(job.method, job.hyper, *wide))
     if abs(value - exact) <= LOST * (1 + abs(exact)):
         return None
     return (

@@ -245,8 +245,8 @@ class Tasks(Container):
     @property
     def had(self) -> np.ndarray:
         """Which labels at least one row has."""
-        col = np.asarray(self.cells[LABELS].col)[self.known]
-        return np.bincount(col, minlength=len(self.labels)) > 0
+        has = self.known & (np.asarray(self.y[LABELS]) != 0)
+        return np.bincount(np.asarray(self.cells[LABELS].col)[has], minlength=len(self.labels)) > 0
 
     def unlabelled(self) -> list[str]:
         """Sentences about tasks without a labelled row and labels that no row has."""

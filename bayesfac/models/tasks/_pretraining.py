@@ -29,8 +29,8 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
         key, sub = jax.random.split(key)
         first = hyper.start if number == 1 or hyper.start != "labels" else "plsa"
         shared = hyper.shared and number == depth(hyper)
-        own = hyper._replace(layers=(sizes,), start=first, shared=shared)
-        p = trained(sub, data, own, error)
+        own = hyper._replace(layers=(sizes,), start=first, shared=shared, weight=1.0)
+        p = trained(sub, data, hyper.weight, own, error)
         if number < depth(hyper):
             p = unit_columns(p, error)
         M, common = p.M, p.common
@@ -44,9 +44,10 @@ def pretrain(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
     return Params(R, S, C, D, M, common)
 
 
-@compiled_for(2, 3)
-def trained(key: jax.Array, data: Tasks, hyper: Any, error: Error) -> Params:
-    """One layer after its sweeps."""
+@compiled_for(3, 4)
+def trained(key: jax.Array, data: Tasks, weight: float, hyper: Any, error: Error) -> Params:
+    """One layer after its sweeps; one program serves all weights of the labels."""
+    hyper = hyper._replace(weight=weight)
     step = partial(sweep, data=data, hyper=hyper, error=error)
     return repeat(step, start(key, data, hyper), hyper.pretraining)
 

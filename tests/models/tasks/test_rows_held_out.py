@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac import choosing
+from bayesfac.choosing import by_rows, choose
+from bayesfac.choosing.settings import Settings
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.laws.labels import best_cut
 from bayesfac.core.method import lookup
@@ -21,7 +22,7 @@ def made(n=90, shift=0.0):
 
 
 def test_the_cut_is_chosen_said_and_reproduces(monkeypatch):
-    monkeypatch.setattr(choosing, "TIMES", 1)  # quick; the next test has all three thirds
+    monkeypatch.setattr(by_rows, "TIMES", 1)  # quick; the next test has all three thirds
     x, y = made()
     data, engine = bf.Tasks({"x": x[:60]}, y[:60]), bf.FixedPoint(40, tol=1e-3)
     fit = bf.fit("heres", data, engine, n_components=5, sparsity=0.1, progress=False)
@@ -43,14 +44,15 @@ def test_the_best_candidate_is_chosen_and_the_cut_is_that_of_three_thirds(monkey
     x, y = made()
     data, seen = bf.Tasks({"x": x}, y), []
 
-    def scores(method, train, held, hyper, *others):
-        seen.append((hyper.sparsity, held[LABELS].toarray(), held.rows))
+    def scores(method, whole, train, held, settings, number, key):
+        sparsity = settings.settled[number].sparsity
+        seen.append((sparsity, held[LABELS].toarray(), held.rows))
         noise = np.random.default_rng(len(seen)).normal(size=(held.n_rows, 3))
-        seen[-1] += (held[LABELS].toarray() + {1.0: 0.4}.get(hyper.sparsity, 2.0) * noise,)
+        seen[-1] += (held[LABELS].toarray() + {1.0: 0.4}.get(sparsity, 2.0) * noise,)
         return seen[-1][3]
 
-    monkeypatch.setattr(choosing, "scores_of_rows", scores)
-    found = choosing.choose(lookup("heres"), data, {}, 0)
+    monkeypatch.setattr(by_rows, "scores_of_rows", scores)
+    found = choose(lookup("heres"), data, {}, 0)
     assert found.values["sparsity"] == 1.0
     truth, score = (np.vstack([part[k] for part in seen if part[0] == 1.0]) for k in (1, 3))
     assert len(truth) == 90 and len(seen) == 5
@@ -59,24 +61,59 @@ def test_the_best_candidate_is_chosen_and_the_cut_is_that_of_three_thirds(monkey
     assert "in 5 short fits" in found.how[0]
 
 
-@pytest.mark.parametrize("name", ["heres", "grople", "lsa_mml"])
-def test_one_program_serves_all_numbers_and_gives_what_each_alone_gives(name):
+@pytest.mark.parametrize("name", ["heres", "grople", "lsa_mml", "himls", "himlsd"])
+def test_one_program_serves_all_numbers_and_thirds_and_gives_what_each_alone_gives(name):
+    """The thirds hide other numbers of labels; without `alike` each would need a program of its own."""
+    data = bf.Tasks(*made())
+    method, key = lookup(name), jax.random.key(0)
+    size = {"layers": ((3, 3),)} if name[:5] == "himls" else {"n_components": 3}
+    candidates = method.choices(data, method.Hyper(**size), {})
+    thirds = [bf.split.holdout(data, 1 / 3, seed=seed) for seed in (0, 1)]
+    assert len({int(train[LABELS].sum()) for train, _ in thirds}) == 2
+
+    def scores(third, settings, number):
+        return by_rows.scores_of_rows(method, data, *third, settings, number, key)
+
+    for program in (by_rows.swept_by_blocks, by_rows.scored):
+        program.clear_cache()
+    first = Settings(method, thirds[0][0], size, candidates, ("start",))
+    assert first.numbers and len(candidates) > 1
+    together = [scores(thirds[0], first, i) for i in range(len(candidates))]
+    last = candidates[-1:]
+    other = Settings(method, thirds[1][0], size, last, ("start",), first)
+    again = scores(thirds[1], other, 0)
+    assert by_rows.swept_by_blocks._cache_size() == by_rows.scored._cache_size() == 1
+    for candidate, score in zip(candidates, together, strict=True):
+        alone = Settings(method, thirds[0][0], size, [candidate])
+        np.testing.assert_allclose(scores(thirds[0], alone, 0), score, rtol=1e-6, atol=1e-8)
+    alone = scores(thirds[1], Settings(method, thirds[1][0], size, last), 0)
+    np.testing.assert_allclose(alone, again, rtol=1e-6, atol=1e-8)
+
+
+def test_rows_without_labels_are_scored_alike_with_and_without_stored_zeros():
     x, y = made()
-    train, held = bf.split.holdout(bf.Tasks({"x": x}, y), 1 / 3, seed=0)
-    method, size = lookup(name), {"n_components": 3}
-    candidates = [one for one in method.choices(train, method.Hyper(**size), {})]
-    settings = choosing.Settings(method, train, size, candidates)
-    assert settings.numbers and len(candidates) > 1
-    choosing.swept_by_blocks.clear_cache()
+    data, method = bf.Tasks({"x": x}, y), lookup("heres")
+    train, _ = bf.split.holdout(data, 1 / 3, seed=0)
+    padded = by_rows.alike(train, data)
+    assert padded.cells[LABELS].row.shape == data.cells[LABELS].row.shape
+    np.testing.assert_array_equal(padded[LABELS].toarray(), train[LABELS].toarray())
+    np.testing.assert_array_equal(padded.had, train.had)
+    hyper = method.prepare(train, method.Hyper(n_components=3))
+    p = method.init(jax.random.key(0), train, hyper)
+    assert float(method.objective(p, padded, hyper)) == pytest.approx(
+        float(method.objective(p, train, hyper)), rel=1e-6
+    )
 
-    def scores(hyper, program):
-        key = jax.random.key(0)
-        return choosing.scores_of_rows(method, train, held, hyper, program, key)
 
-    together = [scores(one, settings.program(i)) for i, one in enumerate(settings.settled)]
-    assert choosing.swept_by_blocks._cache_size() == 1
-    for one, score in zip(settings.settled[1:], together[1:], strict=True):
-        np.testing.assert_allclose(score, scores(one, (one, {})), rtol=1e-6, atol=1e-8)
+@pytest.mark.parametrize("name", ["heres", "grople"])
+def test_numbers_far_from_zero_are_scored_in_their_own_unit(name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 4))
+    y = 1000 + 50 * x @ rng.normal(size=(4, 2)) + 20 * rng.normal(size=(90, 2))
+    found = choose(lookup(name), bf.Tasks({"x": x}, y), {}, 0)
+    assert all(15 < sd < 27 for sd in found.values["label_sd"])
+    explained = float(found.how[0].split("held out: ")[1].split(",")[0])
+    assert explained > 0.8
 
 
 def test_few_rows_cut_at_one_half():
@@ -117,7 +154,7 @@ def test_a_setting_left_open_has_candidates_and_a_given_one_has_none(name, setti
     assert len(candidates) > 1 and all(list(one) == [setting] for one in candidates)
     assert method.choices(data, method.Hyper(), candidates[0]) == []
     assert method.choices(data, method.Hyper(**candidates[1]), {}) == []
-    assert choosing.choose(method, data, {}, 0).hyper == {}  # too few rows to choose by
+    assert choose(method, data, {}, 0).hyper == {}  # too few rows to choose by
     for given, one in (({}, candidates[0]), (candidates[1], candidates[1])):
         settled = method.prepare(data, method.Hyper(**given))
         assert getattr(settled, setting) == one[setting]

@@ -1,0 +1,63 @@
+"""Settings that the user left open are chosen from the training data, by cells or rows that are held out.
+
+A method names candidates in `Method.choices`. `choose` holds out a tenth of the training data, fits some
+of the candidates to the rest by few steps, and takes the candidate that predicts the held-out part best. Of
+data with labels, a third of the labelled rows is held out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from bayesfac.choosing.by_cells import CELLS, Search, climb
+from bayesfac.choosing.by_rows import choose_by_rows
+from bayesfac.choosing.settings import Chosen, size
+from bayesfac.core.data.divided.large import LargeRatings
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.views import Views
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import Method, settle
+from bayesfac.split import holdout
+
+SHARE = 0.1  # of the training data, held out
+LEAST = 500  # ratings or counts; a tenth of fewer chooses by chance
+
+
+def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Chosen:
+    """Choose what the user left open; a method without candidates costs nothing.
+
+    `hyper` has the settings that the user gave. The seed decides which cells are held out.
+    """
+    found = Chosen({name: value for name, value in hyper.items() if value is not None})
+    if isinstance(data, Tasks):
+        return choose_by_rows(method, data, found, seed)
+    if method.choices is None:
+        return found
+    settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
+    if isinstance(data, Ratings | Views) and size(data) < LEAST:
+        return found
+    given, parts = method.Hyper(**found.hyper), None
+    while candidates := method.choices(data, given, found.values):
+        if isinstance(data, LargeRatings):
+            names = ", ".join(sorted({name for one in candidates for name in one}))
+            raise BayesfacError(
+                f"Expected values for {names}: ratings that were read in shares leave none to choose them "
+                "by. fit.hyper of a fit to fewer of the ratings has values"
+            )
+        parts = parts or holdout(data, SHARE, seed=seed)
+        search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
+        best = climb(len(candidates), search.score, CELLS / size(parts[1]))
+        found.add(search.refined(best), search.told())
+    return found
+
+
+def reduced(method: Method, given: Mapping[str, Any], settled: Any) -> list[str]:
+    """A sentence for every default number, as of components, that `settle` reduced to what the data allow."""
+    numbers = {k: v for k, v in method.Hyper._field_defaults.items() if type(v) is int}
+    return [
+        f"chosen: {name}={getattr(settled, name)}, the largest value that the data allow"
+        for name, default in numbers.items()
+        if name not in given and getattr(settled, name) < default
+    ]

@@ -1,0 +1,151 @@
+"""Candidates compared on held-out cells by short fits.
+
+The search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it
+has, or towards weaker settings from a fresh start, and stops when the score gets worse.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.choosing.settings import Settings, shown, size
+from bayesfac.core.data.views import Views
+from bayesfac.core.method import Method
+from bayesfac.inference.gradient import as_rows
+from bayesfac.inference.lbfgs import advance, begin
+from bayesfac.inference.predictions.held_out import loss
+from bayesfac.inference.result import Job, check_number
+from bayesfac.inference.unconstrained import constrain, supports, unconstrain
+
+ITERATIONS = 60  # of L-BFGS for each candidate
+# the scores of two settings that leave no factors differ by such a share, or by those of so many cells
+ALIKE, CELLS = 1e-5, 3
+
+
+def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0) -> int:
+    """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
+
+    `further` says that the number before was scored just now: the search goes on in the same direction.
+    Settings so strong that they leave no factors have equal scores, or scores that differ by `same` at most:
+    downwards, the search crosses them.
+
+    >>> climb(7, lambda number, further: (number - 5) ** 2)
+    5
+    >>> climb(7, lambda number, further: min(1, abs(number - 1)))
+    1
+    """
+    middle = n // 2
+    scores = {middle: score(middle, False)}
+    for step in (1, -1):
+        at = middle
+        while 0 <= at + step < n:
+            scores[at + step] = score(at + step, step > 0)
+            gain = scores[at] - scores[at + step]
+            alike = step < 0 and abs(gain) <= max(same, ALIKE * abs(scores[at]))
+            if not (gain > 0 or alike):
+                break
+            at += step
+        if scores[middle] - scores[at] > same:
+            break
+    return min(scores, key=lambda number: (scores[number], -number))
+
+
+class Search:
+    """Short fits under one list of candidates, each scored on the held-out part."""
+
+    def __init__(
+        self, method: Method, train: Any, held: Any, hyper: Mapping[str, Any],
+        candidates: Sequence[Mapping[str, Any]], key: jax.Array,
+    ) -> None:  # fmt: skip
+        self.method, self.held, self.candidates, self.key = method, held, candidates, key
+        self.train, self.scores = train, dict[int, float]()
+        self.settings = Settings(method, train, hyper, candidates)
+        self.programs: dict[int, Callable[..., Any]] = {}
+        self.last: Any = None
+
+    def score(self, number: int, further: bool) -> float:
+        """The mean loss of the candidate on the held-out part, after few steps."""
+        hyper, numbers = self.settings.settled[number], self.settings.numbers
+        data = self.method.ready(self.train, hyper)
+        job = Job(self.method, data, hyper, self.key)
+        own = self.method.start  # which may depend on the candidate
+        warm = further and numbers and own is None
+        start = self.last if warm else job.start_point(self.key, own)
+        settled, values = self.settings.program(number)
+        if self.method.update is not None:
+            p = swept(self.method, settled, start, data, values)
+        else:
+            key = 0 if numbers else number
+            p = descended(job, start, list(values), tuple(values.values()), self.programs, key)
+        self.last = p
+        if self.method.derive:
+            p = p._replace(**self.method.derive(p, data, hyper))
+        self.scores[number] = loss(self.method, p, self.train, self.held, settled, values)
+        check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
+        return self.scores[number]
+
+    def refined(self, best: int) -> dict[str, Any]:
+        """The best candidate; of numbers above 0, the minimum of the parabola through three scores."""
+        before, here, after = (self.scores.get(best + step) for step in (-1, 0, 1))
+        values = dict(self.candidates[best])
+        if not self.settings.numbers or before is None or after is None or here is None:
+            return values
+        bend = before - 2 * here + after
+        step = (before - after) / (2 * bend) if bend > 0 else 0.0
+        toward = self.candidates[best + (1 if step > 0 else -1)]
+        return jax.tree.map(lambda a, b: float(a * (b / a) ** abs(step)), values, dict(toward))
+
+    def told(self) -> str:
+        """The end of a sentence: from what was chosen, and by what."""
+        ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
+        least, most = min(self.scores.values()), max(self.scores.values())
+        unit = "counts" if isinstance(self.held, Views) else "cells"
+        judge = f"the loss of {size(self.held)} held-out {unit}"
+        if self.method.choice_by == "ranks":
+            judge = "the ranks of held-out pairs"
+        return (
+            f"from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
+            f"{judge}: {least:.4g}, largest {most:.4g} in "
+            f"{len(self.scores)} short fits"
+        )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any]) -> Any:
+    """Params after a few sweeps of the method's own update, with `values` in the place of settings."""
+    update, hyper = method.update, hyper._replace(**values)
+    assert update is not None  # `Search` looked
+    return jax.lax.fori_loop(0, method.choice_sweeps, lambda _, p: update(p, data, hyper), p)
+
+
+def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:
+    """Params after a few iterations of L-BFGS on the objective."""
+    method, data = job.method, job.data
+    transforms = supports(method, data, job.hyper, p)
+    z, restore = as_rows(unconstrain(transforms, p), several=False)
+
+    def params(z: jax.Array) -> Any:
+        return constrain(method, transforms, restore(z))
+
+    if key not in programs:
+
+        def objective(z: jax.Array, data: Any, values: tuple) -> jax.Array:
+            hyper = job.hyper._replace(**dict(zip(names, values, strict=True)))
+            return method.objective(params(z), data, hyper)
+
+        programs[key] = jax.jit(jax.value_and_grad(objective))
+
+    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, slope = programs[key](jnp.asarray(z[0])[None], data, values)
+        return np.array([float(value)]), np.array(slope)
+
+    at = begin(look, np.array(z))
+    for _ in range(ITERATIONS):
+        advance(look, at, memory=5, tol=1e-6, gtol=1e-8)
+        if not len(at.live):
+            break
+    return params(jnp.asarray(at.z))

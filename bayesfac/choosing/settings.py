@@ -1,0 +1,80 @@
+"""What was chosen, in words and numbers, and the compiled programs that candidates need."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from bayesfac.core.data.views import Views
+from bayesfac.core.method import Method, settle
+
+
+@dataclass
+class Chosen:
+    """The settings, those that were chosen, and a sentence for each list of candidates."""
+
+    hyper: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    how: list[str] = field(default_factory=list)
+
+    def add(self, values: Mapping[str, Any], why: str) -> None:
+        """Keep chosen values, and the sentence that names them."""
+        self.hyper |= values
+        self.values |= values
+        self.how.append(f"chosen: {named(values)}, {why}")
+
+
+class Settings:
+    """Candidates, and the compiled programs that they need.
+
+    If candidates differ only in numbers above 0, one program serves all and takes the numbers as arguments.
+    Otherwise each candidate has a program of its own. `aside` names settings that no program depends on.
+    With `like`, the settings of other data of the same shapes, the programs are those of `like`.
+    """
+
+    usual: dict[
+        str, Any
+    ]  # the settings that candidates differ in, as programs are compiled for them
+    open: list[str]  # of these, the settings that a program takes as arguments
+    numbers: bool  # whether all of them are numbers above 0
+
+    def __init__(
+        self, method: Method, data: Any, hyper: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]],
+        aside: tuple[str, ...] = (), like: "Settings | None" = None,
+    ) -> None:  # fmt: skip
+        self.settled = [settle(method, data, {**hyper, **one}) for one in candidates]
+        if like is not None:
+            self.usual, self.open, self.numbers = like.usual, like.open, like.numbers
+            return
+        fields = zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True)
+        differ = [name for name, values in fields if len(set(values)) > 1]
+        self.open = [name for name in differ if name not in aside]
+        self.usual = {name: getattr(self.settled[0], name) for name in differ}
+        found = jax.tree.leaves([getattr(one, name) for one in self.settled for name in self.open])
+        self.numbers = all(isinstance(x, float) and x > 0 for x in found)
+
+    def program(self, number: int) -> tuple[Any, dict[str, Any]]:
+        """The settings that a program is compiled for, and the numbers of a candidate to put in them."""
+        own = self.settled[number]
+        if not self.numbers:
+            return own, {}
+        return own._replace(**self.usual), {name: getattr(own, name) for name in self.open}
+
+
+def size(data: Any) -> int:
+    """How many cells there are; of views, how many counts."""
+    return int(sum(y.sum() for y in data.y.values())) if isinstance(data, Views) else len(data)
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """Settings in few digits, with their names."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+
+
+def shown(value: Any) -> str:
+    """A setting in few digits; of many numbers the first three."""
+    if isinstance(value, tuple):
+        rest = f", ... ({len(value)} in all)" * (len(value) > 3)
+        return f"({', '.join(map(shown, value[:3]))}{rest})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
