@@ -74,14 +74,27 @@ def choose_by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Cho
         truth, score = map(np.vstack, zip(*told, strict=True))
         values |= reading(truth, score, binary)
     if values:
-        what = "the micro-F1 of" if binary else "the share of variance explained in"
+        what, usual = "the share of variance explained in", ""
+        if binary:
+            what = "the micro-F1 of"
+            usual = f" (by frequencies alone {best_f1(*by_frequency(data, seen[0][0])):.3f})"
         short, rows = len(seen) + len(told) - 1, len(seen[0][0])
         found.add(
             values,
-            f"by {what} {rows} rows whose labels were held out: {quality[best]:.3f}, lowest "
-            f"{min(quality):.3f} in {short} short fits",
+            f"by {what} {rows} rows whose labels were held out: {quality[best]:.3f}"
+            f"{usual}, lowest {min(quality):.3f} in {short} short fits",
         )
     return found
+
+
+def by_frequency(data: Tasks, truth: np.ndarray) -> Pair:
+    """The labels of held-out rows, and the frequencies of the labels in all rows as the scores of each.
+
+    >>> data = Tasks([[1.0], [2], [3], [4]], [[1, 0], [1, 0], [1, 1], [0, 0]])
+    >>> by_frequency(data, np.array([[1, 1]]))[1].tolist()
+    [[0.75, 0.25]]
+    """
+    return truth, np.tile(data[LABELS][data.labelled].toarray().mean(0), (len(truth), 1))
 
 
 def filled(method: Method, settled: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Settings and the cut of a task method come from rows whose labels are held out, and reproduce."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +116,23 @@ def test_numbers_far_from_zero_are_scored_in_their_own_unit(name):
     assert all(15 < sd < 27 for sd in found.values["label_sd"])
     explained = float(found.how[0].split("held out: ")[1].split(",")[0])
     assert explained > 0.8
+
+
+def test_what_is_chosen_stands_beside_the_frequencies_of_the_labels():
+    """On labels that no feature explains, the note shows two numbers that are nearly the same."""
+    rng = np.random.default_rng(0)
+    y = (rng.random((90, 3)) < (0.2, 0.5, 0.7)).astype(float)
+    found = choose(lookup("heres"), bf.Tasks({"x": rng.normal(size=(90, 4))}, y), {}, 0)
+    own, usual = re.search(
+        r"held out: ([\d.]+) \(by frequencies alone ([\d.]+)\)", found.how[0]
+    ).groups()
+    assert float(own) == pytest.approx(float(usual), abs=0.06)
+    x, y = made()
+    found = choose(lookup("heres"), bf.Tasks({"x": x}, y), {}, 0)
+    own, usual = re.search(
+        r"held out: ([\d.]+) \(by frequencies alone ([\d.]+)\)", found.how[0]
+    ).groups()
+    assert float(own) > float(usual) + 0.1
 
 
 def test_few_rows_cut_at_one_half():
