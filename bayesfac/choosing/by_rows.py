@@ -51,33 +51,31 @@ def choose_by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Cho
     if not some or not (left_open or len(candidates) > 1):
         return found
 
-    settings: Settings | None = None
-
-    def tried(number: int, several: Sequence[Mapping[str, Any]]) -> list[Pair]:
-        nonlocal settings
+    def tried(
+        number: int, several: Sequence[Mapping[str, Any]], like: Settings | None = None
+    ) -> tuple[Settings, list[Pair]]:
         part = holdout(data, ROWS, seed=seed + number)
-        settings = Settings(method, part[0], found.hyper, several, ("start",), settings)
+        settings = Settings(method, part[0], found.hyper, several, ("start",), like)
         truth, key = part[1][LABELS].toarray(), jax.random.key(seed)
-        return [
-            (truth, scores_of_rows(method, data, *part, settings, i, key))
-            for i in range(len(several))
-        ]
+        places = range(len(several))
+        scores = [scores_of_rows(method, data, *part, settings, i, key) for i in places]
+        return settings, [(truth, score) for score in scores]
 
-    seen = tried(0, candidates)
+    settings, seen = tried(0, candidates)
     judge = best_f1 if binary else explained
     quality = [judge(*each) for each in seen]
     best = int(np.argmax(quality))
     values, told = dict(candidates[best]), [seen[best]]
     if left_open:
         for k in range(1, TIMES):
-            told += tried(k, [values])
+            told += tried(k, [values], settings)[1]
         truth, score = map(np.vstack, zip(*told, strict=True))
         values |= reading(truth, score, binary)
     if values:
         what, usual = "the share of variance explained in", ""
         if binary:
             what = "the micro-F1 of"
-            usual = f" (by frequencies alone {best_f1(*by_frequency(data, seen[0][0])):.3f})"
+            usual = f" (by frequencies alone {f1_of_frequencies(seen[0][0]):.3f})"
         short, rows = len(seen) + len(told) - 1, len(seen[0][0])
         found.add(
             values,
@@ -85,16 +83,6 @@ def choose_by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Cho
             f"{usual}, lowest {min(quality):.3f} in {short} short fits",
         )
     return found
-
-
-def by_frequency(data: Tasks, truth: np.ndarray) -> Pair:
-    """The labels of held-out rows, and the frequencies of the labels in all rows as the scores of each.
-
-    >>> data = Tasks([[1.0], [2], [3], [4]], [[1, 0], [1, 0], [1, 1], [0, 0]])
-    >>> by_frequency(data, np.array([[1, 1]]))[1].tolist()
-    [[0.75, 0.25]]
-    """
-    return truth, np.tile(data[LABELS][data.labelled].toarray().mean(0), (len(truth), 1))
 
 
 def filled(method: Method, settled: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +97,15 @@ def filled(method: Method, settled: Any, given: Mapping[str, Any]) -> dict[str, 
 def best_f1(truth: np.ndarray, score: np.ndarray) -> float:
     """The micro-F1 at the best cut of the scores."""
     return micro_f1(truth, score > best_cut(truth, score), empty=0.0)
+
+
+def f1_of_frequencies(truth: np.ndarray) -> float:
+    """The best micro-F1 if every row has the same scores, the frequencies of the labels in these rows.
+
+    >>> f1_of_frequencies(np.array([[1, 0], [1, 0], [1, 1], [0, 0]]))
+    0.75
+    """
+    return best_f1(truth, np.tile(truth.mean(0), (len(truth), 1)))
 
 
 def explained(truth: np.ndarray, score: np.ndarray) -> float:

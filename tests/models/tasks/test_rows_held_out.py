@@ -118,21 +118,23 @@ def test_numbers_far_from_zero_are_scored_in_their_own_unit(name):
     assert explained > 0.8
 
 
+def both(note):
+    """The micro-F1 of the fit and of the frequencies, as the note has them."""
+    found = re.search(r"held out: ([\d.]+) \(by frequencies alone ([\d.]+)\)", note)
+    return tuple(map(float, found.groups()))
+
+
 def test_what_is_chosen_stands_beside_the_frequencies_of_the_labels():
     """On labels that no feature explains, the note shows two numbers that are nearly the same."""
     rng = np.random.default_rng(0)
     y = (rng.random((90, 3)) < (0.2, 0.5, 0.7)).astype(float)
     found = choose(lookup("heres"), bf.Tasks({"x": rng.normal(size=(90, 4))}, y), {}, 0)
-    own, usual = re.search(
-        r"held out: ([\d.]+) \(by frequencies alone ([\d.]+)\)", found.how[0]
-    ).groups()
-    assert float(own) == pytest.approx(float(usual), abs=0.06)
+    own, usual = both(found.how[0])
+    assert own == pytest.approx(usual, abs=0.06)
     x, y = made()
     found = choose(lookup("heres"), bf.Tasks({"x": x}, y), {}, 0)
-    own, usual = re.search(
-        r"held out: ([\d.]+) \(by frequencies alone ([\d.]+)\)", found.how[0]
-    ).groups()
-    assert float(own) > float(usual) + 0.1
+    own, usual = both(found.how[0])
+    assert own > usual + 0.1
 
 
 def test_few_rows_cut_at_one_half():
@@ -140,6 +142,18 @@ def test_few_rows_cut_at_one_half():
     fit = bf.fit("heres", bf.Tasks({"x": x}, y), bf.FixedPoint(5, tol=0.9), n_components=3,
                  progress=False)  # fmt: skip
     assert fit.cut == 0.5 and not fit.info["chosen"]
+
+
+@pytest.mark.parametrize("name", ["himls", "himlsd"])
+def test_the_weight_of_labels_counts_in_the_sweeps_before_the_fit(name):
+    """One compiled program serves all weights, but each weight has a result of its own."""
+    x, y = made()
+    data, method = bf.Tasks({"x": x}, y), lookup(name)
+    starts = []
+    for weight in (0.3, 30.0):
+        hyper = method.prepare(data, method.Hyper(layers=((3, 3),), weight=weight))
+        starts.append(method.init(jax.random.key(0), method.ready(data, hyper), hyper).R)
+    assert float(jnp.max(jnp.abs(starts[0] - starts[1]))) > 0.01
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (2, 4)])  # more and fewer clusters than labels
