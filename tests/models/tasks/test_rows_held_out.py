@@ -94,9 +94,12 @@ def test_one_program_serves_all_numbers_and_thirds_and_gives_what_each_alone_giv
 
 def test_rows_without_labels_are_scored_alike_with_and_without_stored_zeros():
     x, y = made()
+    hidden = bf.split.holdout(bf.Tasks({"x": x}, y), 1 / 3, seed=0)[1].rows[0]
+    y[:, 2] = np.arange(90) == hidden  # no other row has this label
     data, method = bf.Tasks({"x": x}, y), lookup("heres")
     train, _ = bf.split.holdout(data, 1 / 3, seed=0)
     padded = by_rows.alike(train, data)
+    assert padded.had.tolist() == [True, True, False]
     assert padded.cells[LABELS].row.shape == data.cells[LABELS].row.shape
     np.testing.assert_array_equal(padded[LABELS].toarray(), train[LABELS].toarray())
     np.testing.assert_array_equal(padded.had, train.had)
