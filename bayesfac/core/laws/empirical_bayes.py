@@ -108,58 +108,88 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
     the others whose factors did not vanish, the end with the largest lower bound of the evidence is used:
     with few cells, the bound prefers no factors to biases that predict.
     """
-    away = jax.random.bernoulli(jax.random.key(1), AWAY, (len(problem.cells),))
-    draws = jnp.where(jnp.arange(len(starts)) == 0, DRAWS, 0)
+    n, cells = len(starts), len(problem.cells)
+    away = jax.random.bernoulli(jax.random.key(1), AWAY, (cells,))
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
+    first = unseen(problem, own)
 
-    def judged(start: tuple) -> jax.Array:
-        kept, (sides, draws) = jnp.where(away, 0.0, 1.0), start
-        return _losses(problem, swept(problem, own, sides, draws, draws + SWEEPS, kept), kept)
+    def stays(losses: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Whether each start is not clearly worse than the best one; and the best of `PARTS` of each."""
+        sums = jnp.sum(losses, -1, where=away)
+        share, least = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
+        each = losses[jnp.arange(n), share]
+        return ~_beaten(each, each[least], away), share
 
-    def ended(start: tuple) -> tuple[jax.Array, End]:
-        end = swept(problem, own, *start)
-        return _bound(problem, end), end
+    def turn(number: int, state: tuple) -> tuple:
+        """The sweeps of one start. All starts first leave out cells. Those that stay then use all cells."""
+        losses, best = state
+        at, trial = number % n, number < n
+        sides = jax.tree.map(lambda table: table[at], begun)
+        draws = jnp.where(at == 0, DRAWS, 0)
+        goes = trial | stays(losses)[0][at]
+        kept = jnp.where(trial & away, 0.0, 1.0)
+        end = swept(problem, first, sides, draws, jnp.where(goes, draws + SWEEPS, 0), kept)
 
-    losses = jax.lax.map(judged, (begun, draws))
-    sums = jnp.sum(losses, -1, where=away)
-    share, least = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
-    each = jnp.arange(len(starts))
-    stays = ~_beaten(losses[each, share], losses[least, share[least]], away)
-    sweeps = jnp.where(stays, draws + SWEEPS, 0)
-    bounds, ends = jax.lax.map(ended, (begun, draws, sweeps))
-    best = jnp.argmax(jnp.where(stays, jnp.maximum(bounds, jnp.finfo(bounds.dtype).min), -jnp.inf))
-    sides, seen = jax.tree.map(lambda table: table[best], ends)
-    usual = ~_beaten(losses[best, :1], losses[best, share[best]], away)[0]
-    scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share[best]])
+        def judged() -> tuple:
+            return losses.at[at].set(_losses(problem, end, kept)), best
+
+        def compared() -> tuple:
+            bound = jnp.maximum(_bound(problem, end), jnp.finfo(losses.dtype).min)
+            better = goes & (bound > best[0])
+            return losses, jax.tree.map(partial(jnp.where, better), (bound, end, at), best)
+
+        return jax.lax.cond(trial, judged, compared)
+
+    losses = jnp.zeros((n, len(PARTS), cells), first.loss.dtype)
+    best = jnp.asarray(-jnp.inf, losses.dtype), End(list(starts[0]), first), jnp.zeros((), int)
+    losses, (_, (sides, seen), at) = jax.lax.fori_loop(0, 2 * n, turn, (losses, best))
+    share = stays(losses)[1][at]
+    usual = ~_beaten(losses[at, :1], losses[at, share], away)[0]
+    scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share])
     return _stiffened(sides, seen.weight, problem.cells, scale), seen.own
 
 
 def swept(
     problem: Problem,
-    own: Any,
+    seen: Seen,
     sides: list[Side],
     draws: jax.Array | int,
     sweeps: jax.Array | int,
     kept: jax.Array | float = 1.0,
 ) -> End:
     """The end of this number of sweeps from these sides, of which the first `draws` draw the rows; weights of
-    cells are multiplied by `kept`."""
+    cells are multiplied by `kept`. `seen` holds the method's own parameters at the start.
+
+    The loop begins one step before the first sweep, with moments alone: each part of a sweep is then
+    compiled once.
+    """
     cells, x, h, observe = problem
 
-    def sweep(number: int, state: tuple) -> tuple:
+    def keep(_: jax.Array, sides: list[Side], *rest: Any, m: int) -> Side:
+        return sides[m]
+
+    def sweep(number: jax.Array, state: tuple) -> tuple:
         sides, seen = state
         key = jax.random.fold_in(jax.random.key(0), number)
+        drawn = (number >= 0) & (number < draws)
+        kind = jnp.where(number < 0, 0, jnp.where(drawn, 1, 2))
         for m in range(len(sides)):
             sides = [*sides[:m], _prior(sides[m], x[m], h, number), *sides[m + 1 :]]
             args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
-            draw, fit = (partial(each, m, x[m], cells) for each in (_drawn, _rows))
-            new = jax.lax.cond(number < draws, draw, fit, *args)
-            sides = [*sides[:m], new, *sides[m + 1 :]]
-        found = jax.lax.cond(number < draws, _certain_moments, moments, sides, cells)
+            ways = (partial(keep, m=m), *(partial(each, m, x[m], cells) for each in (_drawn, _rows)))
+            sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
+        found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
         return sides, observe(seen.own, *found)
 
-    first = list(sides), observe(own, *moments(sides, cells))
-    return End(*jax.lax.fori_loop(0, sweeps, sweep, first))
+    return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))
+
+
+def unseen(problem: Problem, own: Any) -> Seen:
+    """The method's own parameters at the start, before anything is computed from them."""
+    n = len(problem.cells)
+    like = jax.eval_shape(problem.observe, own, *2 * [jax.ShapeDtypeStruct((n,), float)])
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+    return zeros._replace(own=jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), own, like.own))
 
 
 def _bound(problem: Problem, end: End) -> jax.Array:
@@ -176,20 +206,21 @@ def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
     cells, x, _, observe = problem
     weight, (_, variance) = kept * end.seen.weight, moments(end.sides, cells)
 
-    def seen(sides: list[Side]) -> Seen:
-        return observe(end.seen.own, multiplied([s.mean for s in sides], cells), variance)
-
-    def sweep(_: int, sides: list[Side]) -> list[Side]:
-        target = seen(sides).target
+    def rows(sides: list[Side], seen: Seen) -> list[Side]:
         for m in range(len(sides)):
-            rows = _rows(m, x[m], cells, None, sides, target, weight)
-            sides = [*sides[:m], certain(rows.mean, *rows[2:]), *sides[m + 1 :]]
+            found = _rows(m, x[m], cells, None, sides, seen.target, weight)
+            sides = [*sides[:m], certain(found.mean, *found[2:]), *sides[m + 1 :]]
         return sides
+
+    def sweep(number: jax.Array, state: tuple) -> tuple:
+        sides = jax.lax.cond(number < 0, lambda sides, _: sides, rows, *state)
+        products = multiplied([s.mean for s in sides], cells)
+        return sides, observe(end.seen.own, products, variance)
 
     def lost(share: jax.Array) -> jax.Array:
         stiff = _stiffened(end.sides, weight, cells, share)
         begun = [certain(side.mean, *side[2:]) for side in stiff]
-        return seen(jax.lax.fori_loop(0, TRIAL, sweep, begun)).loss
+        return jax.lax.fori_loop(-1, TRIAL, sweep, (begun, end.seen))[1].loss
 
     return jax.lax.map(lost, jnp.asarray(PARTS))
 

@@ -52,6 +52,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 
@@ -106,6 +107,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sites, alpha=jnp.asarray(data.spread**-2))
 
 
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Start a point fit: priors and alpha by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)

@@ -34,6 +34,7 @@ from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import metropolis, products
 from bayesfac.core.method import Method, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.models.ratings._shared import thresholds as cuts
 
@@ -89,6 +90,7 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return Params(**sites, **cuts.quantiles(data, hyper))
 
 
+@compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Start a point fit: priors by empirical Bayes; the solver keeps them fixed."""
     p = init(key, data, hyper)
