@@ -9,10 +9,12 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 
 from bayesfac.core import events
-from bayesfac.core.data.cells import Cells, Grid, Query, Rows
+from bayesfac.core.data.cells import Cells, Grid, Known, Query, Rows
 from bayesfac.core.data.divided.own_rows import OwnRows, of_all
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
+
+LARGE = 2**24  # numbers from which the compilation of a program for one shape does not matter
 
 
 def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | OwnRows | Query | Grid) -> jax.Array:
@@ -83,11 +85,28 @@ def uniforms(key: jax.Array, shape: tuple[int, ...], dtype: Any = None) -> jax.A
     return _as_one_row(jax.random.uniform, key, shape, dtype)
 
 
+def dirichlets(key: jax.Array, concentration: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The numbers of `jax.random.dirichlet`, by one program for many sizes; see `_as_one_row`."""
+    if isinstance(key, jax.core.Tracer):
+        return jax.random.dirichlet(key, concentration, shape)
+    table = jax.random.dirichlet(key, concentration, (_padded(shape[0]), *shape[1:]))
+    return jnp.asarray(np.asarray(table)[: shape[0]])
+
+
 def _as_one_row(draw: Callable, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     # JAX numbers the entries of a table row by row, and XLA's loop runs along the last axis: a long one,
     # a multiple of the 16 numbers of a vector, gives the same numbers and leaves no remainder
     size = int(np.prod(shape))
-    return jnp.reshape(draw(key, (size + -size % 16,), dtype)[:size], shape)
+    if isinstance(key, jax.core.Tracer) or size > LARGE:
+        return jnp.reshape(draw(key, (size + -size % 16,), dtype)[:size], shape)
+    # outside of programs JAX would compile one for each shape, which takes longer than the fit of a small
+    # table: a few sizes serve all
+    return jnp.asarray(np.asarray(draw(key, (_padded(size),), dtype))[:size].reshape(shape))
+
+
+def _padded(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(size - 1, 15).bit_length()
 
 
 def pick(table: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
@@ -213,6 +232,8 @@ def bilinear(
         return inner(U, V, query), jnp.zeros((), U.dtype)
     row, col = jnp.asarray(query.row), jnp.asarray(query.col)
     mean = jnp.sum(jnp.asarray(U)[row] * jnp.asarray(V)[col], -1)
+    if isinstance(query, Known):
+        return mean, jnp.zeros_like(mean)
 
     def of_new(at: jax.Array) -> tuple[jax.Array, jax.Array]:
         i, j = row[at], col[at]
@@ -241,7 +262,7 @@ def products(
     draw from the prior: u . v is normal if the user or the item is new, and normal given u if both are new.
     """
     mean, variance = bilinear(U, V, query, user, item)
-    if isinstance(query, Grid):
+    if isinstance(query, Grid | Known):
         return mean, lambda point: mean
     new_user, new_item = jnp.asarray(query.row) < 0, jnp.asarray(query.col) < 0
 

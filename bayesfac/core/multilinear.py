@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.cells import Cells, Grid, LinkedCells, Query, TensorCells, codes_of
+from bayesfac.core.data.cells import Cells, Grid, Known, LinkedCells, Query, TensorCells, codes_of
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner, pick
@@ -95,4 +95,6 @@ def multilinear(
         return jnp.zeros(len(code), rows[0].dtype)
 
     mean = jnp.sum(jnp.stack(rows).prod(0), -1)
+    if isinstance(query, Known):
+        return mean, known(None)
     return mean, jax.lax.cond(jnp.any(new), variance, known, None)

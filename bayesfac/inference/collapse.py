@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bayesfac.core.data.cards import Card
-from bayesfac.core.data.cells import Query, codes_of, query_of
+from bayesfac.core.data.cells import Query, codes_of, narrowed, query_of
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
@@ -93,11 +93,12 @@ def _one_profile(
 def _predicted(
     method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray
 ) -> np.ndarray:
-    return np.asarray(program(_scores, None, method, hyper)(params, row, col), np.float64)
+    query = narrowed(Query(row, col))
+    return np.asarray(program(_scores, None, method, hyper)(params, query), np.float64)
 
 
-def _scores(method: Method, hyper: Any, params: Any, row: jax.Array, col: jax.Array) -> jax.Array:
-    outcome = method.predict(params, Query(row, col), hyper)
+def _scores(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
+    outcome = method.predict(params, query, hyper)
     return getattr(outcome, "score", outcome.mean)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cells import Query, query_of
+from bayesfac.core.data.cells import Query, narrowed, query_of
 from bayesfac.core.data.columns import find
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
@@ -127,7 +127,11 @@ class Card:
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
         if self.kind != "Ratings":
-            return Query(row, col), labels, ~((row >= 0) & (col >= 0) & (self.row_counts[row] > 0))
+            return (
+                narrowed(Query(row, col)),
+                labels,
+                ~((row >= 0) & (col >= 0) & (self.row_counts[row] > 0)),
+            )
         own = query.host.features if isinstance(query, Ratings) else {}
         codes, found, flagged = {}, {}, np.zeros(len(labels), bool)
         for side, code in (("user", row), ("item", col)):
@@ -137,7 +141,7 @@ class Card:
                 table = (tables or {}).get(side)
                 table = own.get(side) if table is None else table
                 codes[side], found[side] = self._described(side, code, labels[side], table)
-        return Query(codes["user"], codes["item"], **found), labels, flagged
+        return narrowed(Query(codes["user"], codes["item"], **found)), labels, flagged
 
     def cells(self, side: str) -> np.ndarray:
         """The number of cells of each user or item in all matrices."""
@@ -168,7 +172,7 @@ class Card:
         first = np.cumsum([0, *map(len, self.coords.values())])[:-1]
         counts = np.concatenate([self.row_counts, self.col_counts])
         code = np.where((code >= 0) & (counts[code + first] > 0), code, -1)
-        return query_of(code), labels, np.any(code < 0, 1)
+        return narrowed(query_of(code)), labels, np.any(code < 0, 1)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.kind == "Ratings":

@@ -26,6 +26,13 @@ class Query(NamedTuple):
     item: Any = None
 
 
+class Known(Query):
+    """Cells whose labels all have training data. Programs for them leave out the code for new labels, whose
+    compilation can take longer than that of all the rest."""
+
+    __slots__ = ()
+
+
 class Grid(NamedTuple):
     """All cells of some rows and some columns."""
 
@@ -150,6 +157,13 @@ class LinkedCells(TensorCells):
 def query_of(code: Any) -> Query:
     """The query of cells with these codes, cells x axes."""
     return Query(code[:, 0], code[:, 1] if code.shape[1] == 2 else code[:, 1:])
+
+
+def narrowed(query: Query) -> Query:
+    """The same query as `Known`, if no code is negative; the codes must be on the host."""
+    if np.min(query.row, initial=0) < 0 or np.min(query.col, initial=0) < 0:
+        return query
+    return Known(query.row, query.col)
 
 
 def codes_of(query: Query | Grid) -> Any:

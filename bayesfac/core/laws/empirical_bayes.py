@@ -176,7 +176,10 @@ def swept(
         for m in range(len(sides)):
             sides = [*sides[:m], _prior(sides[m], x[m], h, number), *sides[m + 1 :]]
             args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
-            ways = (partial(keep, m=m), *(partial(each, m, x[m], cells) for each in (_drawn, _rows)))
+            ways = (
+                partial(keep, m=m),
+                *(partial(each, m, x[m], cells) for each in (_drawn, _rows)),
+            )
             sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
         found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
         return sides, observe(seen.own, *found)

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from scipy.special import ndtri
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Grid, Known, Query
 from bayesfac.core.data.divided.large import Summary
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
@@ -214,7 +214,7 @@ def averaged(
     """
     exact, _ = law(query)
     choice = exact.choice if choice is None else choice
-    if isinstance(query, Grid):  # all users and items are known
+    if isinstance(query, Grid | Known):
         return Levels(exact.values, exact.log_p, choice)
     # Cells of training have no features.
     features = [getattr(query, side, None) for side in ("user", "item")]

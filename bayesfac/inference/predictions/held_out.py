@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Grid, Known
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.views import Views
 from bayesfac.core.math import safe_log
@@ -50,9 +50,9 @@ def _scores(
         row = jnp.concatenate([cells.row for cells in held.cells.values()])
         col = jnp.concatenate([cells.col + int(first[name]) for name, cells in held.cells.items()])
         y = jnp.concatenate(list(held.y.values()))
-        P = method.predict(p, Query(row, col), hyper).mean
+        P = method.predict(p, Known(row, col), hyper).mean
         return jnp.sum(y * safe_log(P)) / jnp.sum(y), None
-    outcome = method.predict(p, Query(held.cells.row, held.cells.col), hyper)
+    outcome = method.predict(p, Known(held.cells.row, held.cells.col), hyper)
     score = jnp.mean(outcome.log_prob(held.y))
     if getattr(outcome, "chosen", None) is None:
         return score, None

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.scaling import in_users_unit
 from bayesfac.core.data.tasks import LABELS, Tasks
@@ -46,7 +46,7 @@ class Told:
 
     def take(self, at: np.ndarray | slice) -> "Told":
         """These cells only."""
-        query = Query(self.query.row[at], self.query.col[at])
+        query = self.query._replace(row=self.query.row[at], col=self.query.col[at])
         return replace(self, query=query, value=self.value[at])
 
 
@@ -57,7 +57,7 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
             f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
             "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
-    cells = Query(np.asarray(query.row), np.asarray(query.col))
+    cells = narrowed(Query(np.asarray(query.row), np.asarray(query.col)))
     value = in_users_unit(data) if isinstance(data, Tasks) else data.value
     return Told(data, cells, np.asarray(value, float), levels)
 
@@ -141,14 +141,17 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
             np.pad(column[at], [pad, *[(0, 0)] * (column.ndim - 1)], mode="edge")
             for column in (cells.query.row, cells.query.col, cells.value, code)
         )
-        query, y = Query(jnp.asarray(row), jnp.asarray(col)), jnp.asarray(value)
+        query, y = (
+            cells.query._replace(row=jnp.asarray(row), col=jnp.asarray(col)),
+            jnp.asarray(value),
+        )
         yield at, (_restricted(cells.data, query, y), query, y, level)
 
 
 def only(cells: Told, at: slice) -> Any:
     """The data as if they had no other cells."""
     part = cells.take(at)
-    query = Query(jnp.asarray(part.query.row), jnp.asarray(part.query.col))
+    query = part.query._replace(row=jnp.asarray(part.query.row), col=jnp.asarray(part.query.col))
     return _restricted(cells.data, query, jnp.asarray(part.value))
 
 

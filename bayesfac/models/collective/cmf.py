@@ -60,7 +60,7 @@ from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.ordinal import Between, Levels, averaged
-from bayesfac.core.math import bilinear, products
+from bayesfac.core.math import bilinear, normals, products
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.collective._matrices import Matrix, coded, matrices, probits, seen, standard
@@ -122,7 +122,7 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     K, names = hyper.n_components, data.axes
     scale = 0.5**0.5 / K**0.25
     keys = zip(data.axes.items(), jax.random.split(key, len(names)), strict=True)
-    U = {kind: scale * jax.random.normal(k, (len(index), K)) for (kind, index), k in keys}
+    U = {kind: scale * normals(k, (len(index), K)) for (kind, index), k in keys}
     alpha = {m.name: jnp.ones(()) for m in matrices(hyper) if m.levels is None}
     own = [m for m in matrices(hyper) if m.levels is not None]
     begun = {m.name: cuts.begin(coded(data, m), len(m.levels or ())) for m in own}

@@ -45,7 +45,7 @@ from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.reading import plain
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.laws.counts import LogGamma, PoissonTable, Splitting, Sums, UnsurePoisson
-from bayesfac.core.math import inner, pick, safe_log
+from bayesfac.core.math import inner, normals, pick, safe_log
 from bayesfac.core.method import Method, Permutation, Variational, register
 
 SHAPES, SHAPE = ("shape_user", "shape_item"), 0.3  # the paper's value
@@ -100,8 +100,8 @@ def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:
     """Components near the prior modes, but different enough that they do not stay equal."""
     (n, m), K, h = data.shape, hyper.n_components, hyper
     a, b = jax.random.split(key)
-    theta = jnp.log(h.shape_user / h.rate_user) + 0.3 * jax.random.normal(a, (n, K))
-    beta = jnp.log(h.shape_item / h.rate_item) + 0.3 * jax.random.normal(b, (m, K))
+    theta = jnp.log(h.shape_user / h.rate_user) + 0.3 * normals(a, (n, K))
+    beta = jnp.log(h.shape_item / h.rate_item) + 0.3 * normals(b, (m, K))
     return Params(theta, beta, jnp.full(n, jnp.log(h.rate_user)), jnp.full(m, jnp.log(h.rate_item)))
 
 

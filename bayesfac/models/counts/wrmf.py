@@ -47,7 +47,7 @@ from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.math import bilinear, edge
+from bayesfac.core.math import bilinear, edge, normals
 from bayesfac.core.method import Method, Rotation, register
 
 
@@ -111,8 +111,8 @@ def ready(data: Counts, hyper: Hyper) -> Counts:
 def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:
     (n, m), K = data.shape, hyper.n_components
     a, b = jax.random.split(key)
-    U = hyper.scale_user * jax.random.normal(a, (n, K))
-    return Params(U, hyper.scale_item * jax.random.normal(b, (m, K)))
+    U = hyper.scale_user * normals(a, (n, K))
+    return Params(U, hyper.scale_item * normals(b, (m, K)))
 
 
 def objective(p: Params, data: Counts, hyper: Hyper) -> jax.Array:

@@ -45,7 +45,7 @@ from bayesfac.core.data.scaling import Units, scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
-from bayesfac.core.math import inner
+from bayesfac.core.math import inner, normals
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
@@ -105,7 +105,7 @@ def ready(data: Tasks, hyper: Hyper) -> Tasks:
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """V has uniform random orthonormal columns; W and b are fitted to it."""
-    V = frames.nearest(jax.random.normal(key, (len(data.labels), hyper.n_components)))
+    V = frames.nearest(normals(key, (len(data.labels), hyper.n_components)))
     return given_V(V, regression(data, hyper)[0], data, hyper)
 
 

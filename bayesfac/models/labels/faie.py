@@ -45,7 +45,7 @@ from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
-from bayesfac.core.math import inner
+from bayesfac.core.math import inner, normals
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
@@ -146,7 +146,7 @@ def without_own_row(rows: LeftOut, alpha: float, penalty: float, hyper: Hyper) -
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """C has uniform random orthonormal columns; D and W are fitted to it."""
-    C = frames.nearest(jax.random.normal(key, (data.n_rows, hyper.n_components)))
+    C = frames.nearest(normals(key, (data.n_rows, hyper.n_components)))
     return given_C(C, regression(C, data, hyper), data, hyper)
 
 

@@ -41,7 +41,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
-from bayesfac.core.math import inner
+from bayesfac.core.math import inner, normals
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
@@ -88,7 +88,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
 @doubled
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """H is random, and W is fitted to it."""
-    H = jax.random.normal(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
+    H = normals(key, (len(data.labels), hyper.n_components)) / len(data.labels) ** 0.5
     (view,) = data.names
     W = {view: jnp.zeros((data.n_features[view], hyper.n_components))}
     return update_W(Params(W, H), data, hyper)

@@ -54,7 +54,7 @@ from bayesfac.core.data.scaling import Units, varying
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
-from bayesfac.core.math import entries, shared_subspace
+from bayesfac.core.math import entries, normals, shared_subspace
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
@@ -125,7 +125,7 @@ def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
     """T has uniform random orthonormal columns, and U is a ridge regression."""
     (view,) = data.names
     U = regression(data, hyper)(hyper.alpha + hyper.beta)
-    T = frames.nearest(jax.random.normal(key, (len(U), hyper.n_components)))
+    T = frames.nearest(normals(key, (len(U), hyper.n_components)))
     return Params({view: U}, {view: T}, U.T @ T)
 
 

@@ -55,7 +55,7 @@ from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import DRAWS, FAINT, biases, left_out
 from bayesfac.core.laws.normal_wishart import drawn, normal_rows, normal_wishart_mean, settled
-from bayesfac.core.math import bilinear, inner, metropolis
+from bayesfac.core.math import bilinear, inner, metropolis, normals
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import variational as bound
@@ -105,8 +105,8 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """
     K, (ku, kv) = hyper.n_components, jax.random.split(key)
     size = data.spread / 2 / K**0.5
-    U = size**0.5 * jax.random.normal(ku, (data.n_users, K))
-    V = size**0.5 * jax.random.normal(kv, (data.n_items, K))
+    U = size**0.5 * normals(ku, (data.n_users, K))
+    V = size**0.5 * normals(kv, (data.n_items, K))
     tau, alpha = jnp.full(K, 1 / size), jnp.asarray(data.spread**-2)
     return Params(U, V, jnp.zeros(K), jnp.zeros(K), tau, alpha)
 

@@ -33,7 +33,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
-from bayesfac.core.math import inner
+from bayesfac.core.math import inner, normals
 from bayesfac.core.method import Method, Rotation, register
 
 SCALE = 0.2
@@ -72,8 +72,8 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Attitudes and preferences drawn from their priors; biases zero."""
     ka, kb = jax.random.split(key)
     (n, m), K, R = data.shape, hyper.n_components, len(hyper.levels)
-    B = hyper.scale * jax.random.normal(kb, (R, m, K))
-    return Params(jax.random.normal(ka, (n, K)), B, jnp.zeros((R, m)), jnp.zeros((R, n)))
+    B = hyper.scale * normals(kb, (R, m, K))
+    return Params(normals(ka, (n, K)), B, jnp.zeros((R, m)), jnp.zeros((R, n)))
 
 
 def scores(p: Params, query: Cells | Query | Grid) -> jax.Array:

@@ -53,7 +53,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
-from bayesfac.core.math import bilinear, inner, total
+from bayesfac.core.math import bilinear, inner, normals, total
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
@@ -104,8 +104,8 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Draw factors whose products have half the standard deviation of the ratings, and Lambda to match."""
     K, (ku, kv) = hyper.n_components, jax.random.split(key)
     scale = (data.spread / 2) ** 0.5 / K**0.25
-    U = scale * jax.random.normal(ku, (data.n_users, K))
-    V = scale * jax.random.normal(kv, (data.n_items, K))
+    U = scale * normals(ku, (data.n_users, K))
+    V = scale * normals(kv, (data.n_items, K))
     zero, precision = jnp.zeros(K), jnp.eye(K) / scale**2
     alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
     return Params(U, V, zero, precision, zero, precision, alpha, **links.start(data, K))

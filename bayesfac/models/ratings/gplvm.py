@@ -56,7 +56,7 @@ from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import biases
 from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
-from bayesfac.core.math import bilinear, inner, pick
+from bayesfac.core.math import bilinear, inner, normals, pick
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
@@ -110,8 +110,8 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     kw, kx = jax.random.split(key)
     (n, m), scale = data.shape, 0.3 * data.spread
-    W = scale * jax.random.normal(kw, (n, len(groups(hyper))))
-    X = jax.random.normal(kx, (m, hyper.n_components))
+    W = scale * normals(kw, (n, len(groups(hyper))))
+    X = normals(kx, (m, hyper.n_components))
     precision = jnp.full(n_groups(hyper), scale**-2)
     return Params(W, X, jnp.zeros(m), precision, jnp.asarray(data.spread**-2))
 

@@ -46,7 +46,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.losses import BINARY
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
-from bayesfac.core.math import inner, products, row_sums
+from bayesfac.core.math import inner, normals, products, row_sums
 from bayesfac.core.method import Method, register
 from bayesfac.models.ratings._shared import margins
 
@@ -160,8 +160,8 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Features near their prior probabilities, sticks at their prior means."""
     K, (kz, kv) = hyper.n_components, jax.random.split(key)
     nu = jnp.full(K, hyper.alpha / (hyper.alpha + 1))
-    logit = jax.scipy.special.logit(jnp.cumprod(nu)) + jax.random.normal(kz, (data.n_users, K))
-    V = hyper.scale_item * jax.random.normal(kv, (data.n_items, K)) / K**0.5
+    logit = jax.scipy.special.logit(jnp.cumprod(nu)) + normals(kz, (data.n_users, K))
+    V = hyper.scale_item * normals(kv, (data.n_items, K)) / K**0.5
     theta = margins.start_thresholds(hyper.centres, data.n_users)
     return Params(jax.nn.sigmoid(logit), V, theta, nu)
 

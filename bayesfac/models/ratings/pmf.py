@@ -40,7 +40,7 @@ from bayesfac.core.laws import beliefs
 from bayesfac.core.laws import link_beliefs as link
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.normal_wishart import settled
-from bayesfac.core.math import bilinear, inner, pick, total
+from bayesfac.core.math import bilinear, inner, normals, pick, total
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared import pmf_features as features
@@ -98,12 +98,12 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
 def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     ku, kv, kb, kc = jax.random.split(key, 4)
     n, m = data.shape
-    U = hyper.scale_user * jax.random.normal(ku, (n, hyper.n_components))
-    V = hyper.scale_item * jax.random.normal(kv, (m, hyper.n_components))
+    U = hyper.scale_user * normals(ku, (n, hyper.n_components))
+    V = hyper.scale_item * normals(kv, (m, hyper.n_components))
     more = links.start(data, hyper.n_components)
     if not hyper.biases:
         return Params(U, V, **more)
-    b, c = jax.random.normal(kb, (n,)), jax.random.normal(kc, (m,))
+    b, c = normals(kb, (n,)), normals(kc, (m,))
     C = links.start(data, 1)["B"]
     return Params(U, V, hyper.scale_bias * b, hyper.scale_bias * c, C=C, **more)
 

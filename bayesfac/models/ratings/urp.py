@@ -45,7 +45,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.dirichlet_rows import record
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.laws.simplex import MixedDirichlet
-from bayesfac.core.math import inner, normalise, safe_log
+from bayesfac.core.math import dirichlets, inner, normalise, safe_log
 from bayesfac.core.method import Method, Permutation, register
 
 GRID = np.linspace(-2.5, 2.5, 15)  # qualities of items, in standard deviations
@@ -104,9 +104,9 @@ def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Random rows near the prior means, but different enough that the attitudes do not stay equal."""
     ka, kb = jax.random.split(key)
     K, R = hyper.n_components, len(hyper.levels)
-    A = jax.random.dirichlet(ka, jnp.full(K, 5.0), (data.n_users,))
+    A = dirichlets(ka, jnp.full(K, 5.0), (data.n_users,))
     near = 1 + 4 * R * tables(hyper).mean
-    return Params(A, jax.random.dirichlet(kb, near, (data.n_items, K)))
+    return Params(A, dirichlets(kb, near, (data.n_items, K)))
 
 
 def probabilities(A: jax.Array, B: jax.Array, query: Cells | Query | Grid) -> jax.Array:

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from bayesfac.core.clustering import inhabited
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels.sparse import ratio_step
-from bayesfac.core.math import inner, normalise, safe_log, total, total_of_rows
+from bayesfac.core.math import dirichlets, inner, normalise, safe_log, total, total_of_rows
 from bayesfac.core.method import COLLAPSED, Permutation
 
 Tables = dict[str, jax.Array]
@@ -55,7 +55,7 @@ class TableOfCounts(dist.Distribution):
 
 def near_uniform(key: jax.Array, rows: int, columns: int) -> jax.Array:
     """Random rows that sum to one and differ enough that topics do not stay equal."""
-    return jax.random.dirichlet(key, jnp.full(columns, 5.0), (rows,))
+    return dirichlets(key, jnp.full(columns, 5.0), (rows,))
 
 
 def few_counts(key: jax.Array, columns: int) -> np.ndarray:

@@ -35,7 +35,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
-from bayesfac.core.math import inner, pick
+from bayesfac.core.math import inner, normals, pick
 from bayesfac.core.method import Permutation
 
 ROWS = {"user": "U", "item": "V"}
@@ -98,8 +98,8 @@ def start(key: jax.Array, data: Any, K: int, spread: float, level: Any = 0.0) ->
     keys = jax.random.split(key, 4)
     found: dict[str, Any] = {}
     for number, (side, n) in enumerate(zip(ROWS, data.shape, strict=True)):
-        found[ROWS[side]] = scale * jax.random.normal(keys[number], (n, K))
-        found[BIAS[side]] = spread / 10 * jax.random.normal(keys[2 + number], (n,))
+        found[ROWS[side]] = scale * normals(keys[number], (n, K))
+        found[BIAS[side]] = spread / 10 * normals(keys[2 + number], (n,))
     found["mu"] = {side: jnp.zeros(K) for side in ROWS}
     found["tau"] = {side: jnp.full(K, scale**-2.0) for side in ROWS}
     found["tau_bias"] = {side: jnp.asarray(8 * spread**-2.0) for side in ROWS}

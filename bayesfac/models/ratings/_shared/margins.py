@@ -26,7 +26,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, level_codes, thresholds_at
-from bayesfac.core.math import edge
+from bayesfac.core.math import edge, normals
 
 SIDES = ("user", "item")
 DIMS = {
@@ -110,8 +110,8 @@ def start_factors(
     """Normal factors whose products have a standard deviation of 1/4, small compared with a margin of 1."""
     ku, kv = jax.random.split(key)
     scale = 0.5 * K**-0.25
-    U = scale * jax.random.normal(ku, (*stack, shape[0], K))
-    return U, scale * jax.random.normal(kv, (*stack, shape[1], K))
+    U = scale * normals(ku, (*stack, shape[0], K))
+    return U, scale * normals(kv, (*stack, shape[1], K))
 
 
 def factor_energy(U: jax.Array, V: jax.Array, penalty: Any) -> jax.Array:
@@ -127,7 +127,7 @@ def start_biases(
 
     def draw(side: str) -> jax.Array:
         own = jax.random.fold_in(key, SIDES.index(side))
-        return 0.25 * jax.random.normal(own, (*stack, sizes[side]))
+        return 0.25 * normals(own, (*stack, sizes[side]))
 
     return {f"bias_{side}": draw(side) if h.biases else None for side in sides}
 
