@@ -38,7 +38,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
     if isinstance(data, Ratings | Views) and size(data) < LEAST:
         return found
-    given, parts = method.Hyper(**found.hyper), None
+    given, parts, programs = method.Hyper(**found.hyper), None, dict[Any, Any]()
     while candidates := method.choices(data, given, found.values):
         if isinstance(data, LargeRatings):
             names = ", ".join(sorted({name for one in candidates for name in one}))
@@ -47,10 +47,20 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
                 "by. fit.hyper of a fit to fewer of the ratings has values"
             )
         parts = parts or holdout(data, SHARE, seed=seed)
-        search = Search(method, *parts, found.hyper, candidates, jax.random.key(seed))
+        also = varied(method, data, given, found.values)
+        key = jax.random.key(seed)
+        search = Search(method, *parts, found.hyper, candidates, key, also, programs)
         best = climb(len(candidates), search.score, CELLS / size(parts[1]))
         found.add(search.refined(best), search.told())
     return found
+
+
+def varied(method: Method, data: Any, given: Any, chosen: Mapping[str, Any]) -> set[str]:
+    """The settings that were chosen, and those that this list of candidates and all later ones vary."""
+    values = dict(chosen)
+    while candidates := method.choices and method.choices(data, given, values):
+        values |= candidates[0]
+    return set(values)
 
 
 def reduced(method: Method, given: Mapping[str, Any], settled: Any) -> list[str]:

@@ -4,7 +4,7 @@ The search climbs: it begins in the middle of the list, goes on towards stronger
 has, or towards weaker settings from a fresh start, and stops when the score gets worse.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,16 +55,20 @@ def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0) -> int
 
 
 class Search:
-    """Short fits under one list of candidates, each scored on the held-out part."""
+    """Short fits under one list of candidates, each scored on the held-out part.
+
+    `also` names settings that the fit's other lists vary. `programs` are those that the other lists compiled.
+    """
 
     def __init__(
         self, method: Method, train: Any, held: Any, hyper: Mapping[str, Any],
         candidates: Sequence[Mapping[str, Any]], key: jax.Array,
+        also: Collection[str] = (), programs: dict | None = None,
     ) -> None:  # fmt: skip
         self.method, self.held, self.candidates, self.key = method, held, candidates, key
         self.train, self.scores = train, dict[int, float]()
-        self.settings = Settings(method, train, hyper, candidates)
-        self.programs: dict[int, Callable[..., Any]] = {}
+        self.settings = Settings(method, train, hyper, candidates, also=also)
+        self.programs: dict[Any, Callable[..., Any]] = {} if programs is None else programs
         self.last: Any = None
 
     def score(self, number: int, further: bool) -> float:
@@ -79,8 +83,7 @@ class Search:
         if self.method.update is not None:
             p = swept(self.method, settled, start, data, values)
         else:
-            key = 0 if numbers else number
-            p = descended(job, start, list(values), tuple(values.values()), self.programs, key)
+            p = descended(job, start, list(values), tuple(values.values()), self.programs, settled)
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
@@ -122,7 +125,7 @@ def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any])
     return jax.lax.fori_loop(0, method.choice_sweeps, lambda _, p: update(p, data, hyper), p)
 
 
-def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: int) -> Any:
+def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: Any) -> Any:
     """Params after a few iterations of L-BFGS on the objective."""
     method, data = job.method, job.data
     transforms = supports(method, data, job.hyper, p)

@@ -1,6 +1,6 @@
 """What was chosen, in words and numbers, and the compiled programs that candidates need."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,29 +30,36 @@ class Settings:
 
     If candidates differ only in numbers above 0, one program serves all and takes the numbers as arguments.
     Otherwise each candidate has a program of its own. `aside` names settings that no program depends on.
-    With `like`, the settings of other data of the same shapes, the programs are those of `like`.
+    `also` names settings that other candidates of the same fit differ in: if they are numbers above 0, the
+    programs take them as arguments too, and so serve those candidates as well. With `like`, the settings of
+    other data of the same shapes, the programs are those of `like`.
     """
 
     usual: dict[
         str, Any
-    ]  # the settings that candidates differ in, as programs are compiled for them
+    ]  # the settings that programs take as arguments, as programs are compiled for them
     open: list[str]  # of these, the settings that a program takes as arguments
     numbers: bool  # whether all of them are numbers above 0
 
     def __init__(
         self, method: Method, data: Any, hyper: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]],
-        aside: tuple[str, ...] = (), like: "Settings | None" = None,
+        aside: tuple[str, ...] = (), like: "Settings | None" = None, also: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.settled = [settle(method, data, {**hyper, **one}) for one in candidates]
         if like is not None:
             self.usual, self.open, self.numbers = like.usual, like.open, like.numbers
             return
-        fields = zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True)
-        differ = [name for name, values in fields if len(set(values)) > 1]
+        fields = dict(zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True))
+        differ = [name for name, values in fields.items() if len(set(values)) > 1]
         self.open = [name for name in differ if name not in aside]
-        self.usual = {name: getattr(self.settled[0], name) for name in differ}
-        found = jax.tree.leaves([getattr(one, name) for one in self.settled for name in self.open])
-        self.numbers = all(isinstance(x, float) and x > 0 for x in found)
+        self.numbers = all(_is_number(value) for name in self.open for value in fields[name])
+        more = {name for name in also if _is_number(fields[name][0])} if self.numbers else set()
+        self.open = [name for name in fields if name in {*self.open, *more}]
+        self.usual = {name: fields[name][0] for name in differ}
+        if (
+            self.numbers
+        ):  # which numbers a program is compiled for does not matter: they are arguments
+            self.usual |= {name: jax.tree.map(lambda _: 1.0, fields[name][0]) for name in self.open}
 
     def program(self, number: int) -> tuple[Any, dict[str, Any]]:
         """The settings that a program is compiled for, and the numbers of a candidate to put in them."""
@@ -60,6 +67,12 @@ class Settings:
         if not self.numbers:
             return own, {}
         return own._replace(**self.usual), {name: getattr(own, name) for name in self.open}
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a number above 0, or several."""
+    found = jax.tree.leaves(value)
+    return bool(found) and all(isinstance(x, float) and x > 0 for x in found)
 
 
 def size(data: Any) -> int:

@@ -24,7 +24,6 @@ in the prior.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -42,6 +41,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear, inner, normals, pick, total
 from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared import pmf_features as features
 from bayesfac.models.ratings._shared import variational as bound
@@ -117,7 +117,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return _start(key, data, hyper.n_components, hyper.biases, tuple(hyper[2:]))
 
 
-@partial(jax.jit, static_argnums=(2, 3))  # one compiled program for all scales
+@compiled_for(2, 3, once=True)  # one compiled program for all scales
 def _start(key: jax.Array, data: Ratings, K: int, biases: bool, numbers: tuple) -> Params:
     hyper = Hyper(K, biases, *numbers)
     begin = init(key, data, hyper)
