@@ -25,6 +25,7 @@ os.environ.setdefault(
 import jax
 import pytest
 
+COMPILED = "/jax/core/compile/backend_compile_duration"
 ROOT = Path(__file__).resolve().parents[1]
 
 # before any container is made, because containers use the precision at that time
@@ -97,3 +98,17 @@ def _forget_programs():
     yield
     if next(_run) % 100 == 0:
         jax.clear_caches()
+
+
+@pytest.fixture
+def programs():
+    """Every program that XLA is asked for, from when the test begins."""
+    found = []
+
+    def listen(event, seconds, **_):
+        if event == COMPILED:
+            found.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)

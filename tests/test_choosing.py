@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.choosing import LEAST, choose, climb
+from bayesfac import choosing
+from bayesfac.choosing import LEAST, by_cells, choose, climb
 from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
 from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
@@ -86,3 +87,28 @@ def test_tables_with_fewer_items_than_the_default_components_have_candidates():
             assert method.choices(few, method.Hyper(), {}), method.name
     fit = bf.fit("pmf", few, progress=False)
     assert fit.hyper.n_components == 5 and fit.notes[0].startswith("chosen: ")
+
+
+@pytest.mark.parametrize("name", ["urp", "pmf", "pmmmf"])
+def test_lists_of_candidates_share_programs_and_choose_as_each_alone(ratings, name, monkeypatch):
+    """Two lists, one after the other: each would compile its own programs for what the other one varies."""
+    searches = []
+
+    class Kept(by_cells.Search):
+        def __init__(self, *given):
+            super().__init__(*given)
+            searches.append(self)
+
+    monkeypatch.setattr(choosing, "Search", Kept)
+    by_cells.swept.clear_cache()
+    method, size = REGISTRY[name], {"n_components": 2}
+    found = choose(method, ratings, size, 0).values
+    assert len(searches) == 2
+    assert len(searches[0].programs) + by_cells.swept._cache_size() == 1
+
+    monkeypatch.setattr(choosing, "varied", lambda *_: set())
+    alone = choose(method, ratings, size, 0).values
+    assert len(searches[2].programs) + by_cells.swept._cache_size() > 1
+    assert found.keys() == alone.keys()
+    for setting, value in found.items():
+        assert value == pytest.approx(alone[setting], rel=1e-5)

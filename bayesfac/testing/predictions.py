@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Grid, Known, Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
@@ -26,8 +26,8 @@ OUTCOMES = 4000
 
 @listed
 def check_predict(method: Method, key: jax.Array) -> str | None:
-    """Predictions cell by cell and as a block agree; they exist also for labels without training data
-    (-1)."""
+    """Predictions cell by cell and as a block agree, also by programs for known cells alone; predictions
+    exist also for labels without training data (-1)."""
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, case.points[0]
     p = derived(case, p)
@@ -39,12 +39,14 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
 
     @jax.jit
     def ask(p: Any) -> list[tuple[jax.Array, jax.Array]]:
-        answers = [method.predict(p, query, hyper) for query in (Grid(rows, cols), cells, unseen)]
+        queries = Grid(rows, cols), cells, Known(*cells[:2]), unseen
+        answers = [method.predict(p, query, hyper) for query in queries]
         return [(a.mean, jnp.broadcast_to(a.variance, a.mean.shape)) for a in answers]
 
-    block, each, new = ask(p)
+    block, each, known, new = ask(p)
     require(block[0].shape == (len(rows), len(cols)), f"a block of predictions is {block[0].shape}")
     same([x.ravel() for x in block], each, "predictions as a block and cell by cell")
+    same(known, each, "predictions of known cells alone and among any cells")
     fine = np.isfinite(new).all() and (new[1] >= 0).all()
     require(fine, "no finite prediction for a row without training data")
     return None

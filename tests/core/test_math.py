@@ -1,0 +1,44 @@
+"""Random numbers of starts: those of JAX, by programs that serve many sizes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayesfac.core import math
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (17,), (33, 3), (2, 5, 7)])
+def test_numbers_outside_of_programs_are_those_of_jax(shape):
+    key = jax.random.key(3)
+    for ours, jaxs in ((math.normals, jax.random.normal), (math.uniforms, jax.random.uniform)):
+        found, known = ours(key, shape), jaxs(key, shape)
+        assert isinstance(found, jax.Array) and found.dtype == known.dtype
+        np.testing.assert_array_equal(found, known)
+        np.testing.assert_array_equal(jax.jit(ours, static_argnums=1)(key, shape), known)
+
+
+@pytest.mark.parametrize("shape", [(1,), (17,), (9, 4)])
+def test_dirichlet_rows_outside_of_programs_are_those_of_jax(shape):
+    key, concentration = jax.random.key(4), jnp.array([0.5, 2.0, 7.0])
+    known = jax.random.dirichlet(key, concentration, shape)
+    np.testing.assert_array_equal(math.dirichlets(key, concentration, shape), known)
+
+
+def test_tables_of_like_size_share_a_program(programs):
+    def draw(n):
+        math.normals(jax.random.key(0), (n, 10))
+        math.dirichlets(jax.random.key(0), jnp.ones(3), (n,))
+
+    draw(101)
+    programs.clear()
+    draw(102)
+    assert not programs
+    math.normals(jax.random.key(0), (201, 10))
+    assert programs
+
+
+def test_large_tables_are_not_padded(monkeypatch):
+    monkeypatch.setattr(math, "LARGE", 100)
+    monkeypatch.setattr(math, "_padded", lambda size: pytest.fail("padded"))
+    math.normals(jax.random.key(0), (101,))
