@@ -87,7 +87,7 @@ def uniforms(key: jax.Array, shape: tuple[int, ...], dtype: Any = None) -> jax.A
 
 def dirichlets(key: jax.Array, concentration: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The numbers of `jax.random.dirichlet`, by one program for many sizes; see `_as_one_row`."""
-    if isinstance(key, jax.core.Tracer):
+    if _inside_a_program(key):
         return jax.random.dirichlet(key, concentration, shape)
     table = jax.random.dirichlet(key, concentration, (_padded(shape[0]), *shape[1:]))
     return jnp.asarray(np.asarray(table)[: shape[0]])
@@ -97,11 +97,16 @@ def _as_one_row(draw: Callable, key: jax.Array, shape: tuple[int, ...], dtype: A
     # JAX numbers the entries of a table row by row, and XLA's loop runs along the last axis: a long one,
     # a multiple of the 16 numbers of a vector, gives the same numbers and leaves no remainder
     size = int(np.prod(shape))
-    if isinstance(key, jax.core.Tracer) or size > LARGE:
+    if size > LARGE or _inside_a_program(key):
         return jnp.reshape(draw(key, (size + -size % 16,), dtype)[:size], shape)
     # outside of programs JAX would compile one for each shape, which takes longer than the fit of a small
     # table: a few sizes serve all
     return jnp.asarray(np.asarray(draw(key, (_padded(size),), dtype))[:size].reshape(shape))
+
+
+def _inside_a_program(key: jax.Array) -> bool:
+    """Whether JAX is tracing a program; the key itself may be a constant of it."""
+    return isinstance(jax.random.key_data(key), jax.core.Tracer)
 
 
 def _padded(size: int) -> int:

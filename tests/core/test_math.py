@@ -16,6 +16,8 @@ def test_numbers_outside_of_programs_are_those_of_jax(shape):
         assert isinstance(found, jax.Array) and found.dtype == known.dtype
         np.testing.assert_array_equal(found, known)
         np.testing.assert_array_equal(jax.jit(ours, static_argnums=1)(key, shape), known)
+        constant = jax.jit(lambda x, ours=ours: x + ours(key, shape))
+        np.testing.assert_array_equal(constant(0.0), known)
 
 
 @pytest.mark.parametrize("shape", [(1,), (17,), (9, 4)])
@@ -23,6 +25,8 @@ def test_dirichlet_rows_outside_of_programs_are_those_of_jax(shape):
     key, concentration = jax.random.key(4), jnp.array([0.5, 2.0, 7.0])
     known = jax.random.dirichlet(key, concentration, shape)
     np.testing.assert_array_equal(math.dirichlets(key, concentration, shape), known)
+    constant = jax.jit(lambda x: x + math.dirichlets(key, concentration, shape))
+    np.testing.assert_array_equal(constant(0.0), known)
 
 
 def test_tables_of_like_size_share_a_program(programs):

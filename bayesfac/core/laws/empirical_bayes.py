@@ -108,10 +108,9 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
     the others whose factors did not vanish, the end with the largest lower bound of the evidence is used:
     with few cells, the bound prefers no factors to biases that predict.
     """
-    n, cells = len(starts), len(problem.cells)
-    away = jax.random.bernoulli(jax.random.key(1), AWAY, (cells,))
+    n, first = len(starts), unseen(problem, own)
+    away = jax.random.bernoulli(jax.random.key(1), AWAY, first.loss.shape)
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
-    first = unseen(problem, own)
 
     def stays(losses: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Whether each start is not clearly worse than the best one; and the best of `PARTS` of each."""
@@ -125,9 +124,8 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
         losses, best = state
         at, trial = number % n, number < n
         sides = jax.tree.map(lambda table: table[at], begun)
-        draws = jnp.where(at == 0, DRAWS, 0)
+        draws, kept = jnp.where(at == 0, DRAWS, 0), jnp.where(trial & away, 0.0, 1.0)
         goes = trial | stays(losses)[0][at]
-        kept = jnp.where(trial & away, 0.0, 1.0)
         end = swept(problem, first, sides, draws, jnp.where(goes, draws + SWEEPS, 0), kept)
 
         def judged() -> tuple:
@@ -140,7 +138,7 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
 
         return jax.lax.cond(trial, judged, compared)
 
-    losses = jnp.zeros((n, len(PARTS), cells), first.loss.dtype)
+    losses = jnp.zeros((n, len(PARTS), len(away)), first.loss.dtype)
     best = jnp.asarray(-jnp.inf, losses.dtype), End(list(starts[0]), first), jnp.zeros((), int)
     losses, (_, (sides, seen), at) = jax.lax.fori_loop(0, 2 * n, turn, (losses, best))
     share = stays(losses)[1][at]
@@ -150,12 +148,7 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
 
 
 def swept(
-    problem: Problem,
-    seen: Seen,
-    sides: list[Side],
-    draws: jax.Array | int,
-    sweeps: jax.Array | int,
-    kept: jax.Array | float = 1.0,
+    problem: Problem, seen: Seen, sides: list[Side], draws: Any, sweeps: Any, kept: Any = 1.0
 ) -> End:
     """The end of this number of sweeps from these sides, of which the first `draws` draw the rows; weights of
     cells are multiplied by `kept`. `seen` holds the method's own parameters at the start.
@@ -165,9 +158,6 @@ def swept(
     """
     cells, x, h, observe = problem
 
-    def keep(_: jax.Array, sides: list[Side], *rest: Any, m: int) -> Side:
-        return sides[m]
-
     def sweep(number: jax.Array, state: tuple) -> tuple:
         sides, seen = state
         key = jax.random.fold_in(jax.random.key(0), number)
@@ -176,10 +166,7 @@ def swept(
         for m in range(len(sides)):
             sides = [*sides[:m], _prior(sides[m], x[m], h, number), *sides[m + 1 :]]
             args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
-            ways = (
-                partial(keep, m=m),
-                *(partial(each, m, x[m], cells) for each in (_drawn, _rows)),
-            )
+            ways = [partial(each, m, x[m], cells) for each in (_unchanged, _drawn, _rows)]
             sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
         found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
         return sides, observe(seen.own, *found)
@@ -189,8 +176,8 @@ def swept(
 
 def unseen(problem: Problem, own: Any) -> Seen:
     """The method's own parameters at the start, before anything is computed from them."""
-    n = len(problem.cells)
-    like = jax.eval_shape(problem.observe, own, *2 * [jax.ShapeDtypeStruct((n,), float)])
+    each = jax.ShapeDtypeStruct((len(problem.cells),), float)
+    like = jax.eval_shape(problem.observe, own, each, each)
     zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
     return zeros._replace(own=jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), own, like.own))
 
@@ -199,8 +186,7 @@ def _bound(problem: Problem, end: End) -> jax.Array:
     """The lower bound of the evidence, without constants; -inf if the factors vanished."""
     products = multiplied([s.mean for s in end.sides], problem.cells)
     alive = jnp.var(products) > FAINT * jnp.var(end.seen.target)
-    pairs = zip(end.sides, problem.x, strict=True)
-    bound = end.seen.fit + sum(_evidence(side, known, problem.h) for side, known in pairs)
+    bound = end.seen.fit + sum(map(partial(_evidence, problem.h), end.sides, problem.x))
     return jnp.where(alive, bound, -jnp.inf)
 
 
@@ -240,9 +226,10 @@ def _stiffened(
     sides: Sequence[Side], weight: jax.Array, cells: Any, share: jax.Array
 ) -> list[Side]:
     """The sides with this share of the ridge that a point lacks added to Lambda."""
-    ridges = [share * _doubt(m, sides, weight, cells) for m in range(len(sides))]
-    pairs = zip(sides, ridges, strict=True)
-    return [s._replace(precision=_even(s.precision + ridge)) for s, ridge in pairs]
+    ridges = (share * _doubt(m, sides, weight, cells) for m in range(len(sides)))
+    return [
+        s._replace(precision=_even(s.precision + r)) for s, r in zip(sides, ridges, strict=True)
+    ]
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
@@ -310,7 +297,7 @@ def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
     ]
 
 
-def _evidence(side: Side, x: Features | None, h: Any) -> jax.Array:
+def _evidence(h: Any, side: Side, x: Features | None) -> jax.Array:
     """The part of a side in the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
     entropy of the rows."""
     n, away, links_energy = len(side.mean), side.mean - side.mu, jnp.zeros(())
@@ -377,6 +364,10 @@ def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Si
         rate += side.ridge * new.B.T @ new.B
     new = new._replace(mu=mu, precision=n * inverse(rate))
     return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
+
+
+def _unchanged(m: int, x: Any, cells: Any, _: Any, sides: list[Side], *rest: Any) -> Side:
+    return sides[m]
 
 
 def _rows(
