@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import binom, chisquare
 
 CHANCE = 10_000  # simulated sets of ranks
+TOGETHER = 2500  # of them in one array; each array needs a table of p-values of its own
 EXPECTED = 5  # least expected number of ranks in a bin of the chi-square test
 
 
@@ -63,8 +64,8 @@ def chance(total: int, draws: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     one = np.full(draws + 1, 1 / (draws + 1))
     parts = [
-        smallest(np.cumsum(rng.multinomial(total, one, 500), -1)[:, :-1], total)
-        for _ in range(CHANCE // 500)
+        smallest(np.cumsum(rng.multinomial(total, one, TOGETHER), -1)[:, :-1], total)
+        for _ in range(CHANCE // TOGETHER)
     ]
     return np.sort(np.concatenate(parts))
 
