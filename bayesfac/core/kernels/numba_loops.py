@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.tiles import add_products, factor, solve_above, solve_below, word
+from bayesfac.core.kernels.tiles import (
+    FEW, TOGETHER, add_products, factor, put, solve_above, solve_below, solve_together, tables_of_systems, word,
+)  # fmt: skip
 
 
 @compiled
@@ -27,6 +29,12 @@ def bound(ptr, per_row, block, blocks):
         else:
             high = middle
     return low
+
+
+@compiled
+def per_row(K):
+    """The cost of a row of K unknowns in cells, beside its cells."""
+    return K / 3
 
 
 @compiled
@@ -147,7 +155,9 @@ def _solve_rows(f, T, problem, block, blocks):
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
     counting, minus = counted(K), np.empty(1, V.dtype)
     minus[0] = -1
-    for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
+    start, end = bound(ptr, per_row(K), block, blocks), bound(ptr, per_row(K), block + 1, blocks)
+    systems = tables_of_systems(min(K, FEW), V)
+    for i in range(start, end):
         for m in range(wide):
             b[m] = shift[i * own, m]
         for k in range(word(K)):
@@ -158,7 +168,13 @@ def _solve_rows(f, T, problem, block, blocks):
             for m in range(wide):
                 b[m] += t * V[j, m]
         add_products(P, word(K), V, index, order, weight, ptr[i], ptr[i + 1])
-        solved(P, b, x, inverse, counting, minus, noise, out, i)
+        if K > FEW:
+            solved(P, b, x, inverse, counting, minus, noise, out, i)
+            continue
+        lane = word((i - start) % TOGETHER)
+        put(P, b, systems, lane)
+        if lane == TOGETHER - 1 or i == end - 1:
+            solve_together(systems, noise, out, word(i) - lane, lane + word(1))
 
 
 @compiled

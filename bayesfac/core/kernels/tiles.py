@@ -166,3 +166,63 @@ def solve_below(P, x, inverse):
         for m in range(k // _lanes(P) * _lanes(P), word(P.shape[1])):
             s -= P[k, m] * x[m]
         x[k] = s * inverse[k]
+
+
+# -- small systems, several at a time: lane l of every row of these tables belongs to one system ------------
+TOGETHER = 8  # systems; one vector of single precision
+FEW = 16  # the largest K that is solved so: of K = 10 a system takes a third of the time, of K = 32 twice it
+
+
+@compiled
+def tables_of_systems(K, like):
+    """Room for P, b, x and 1 / u_kk of systems that are solved together, all of which solve x = 0 at first."""
+    P, b = np.ones((K * K, TOGETHER), like.dtype), np.zeros((K, TOGETHER), like.dtype)
+    return P, b, np.zeros((K, TOGETHER), like.dtype), np.ones((K, TOGETHER), like.dtype)
+
+
+@compiled
+def put(P, b, systems, lane):
+    """Put the system P x = b, of which the upper triangle of P counts, into a lane."""
+    Ps, bs = systems[:2]
+    K = word(len(bs))
+    for k in range(K):
+        bs[k, lane] = b[k]
+        for m in range(k, K):
+            Ps[k * K + m, lane] = P[k, m]
+
+
+@compiled
+def solve_together(systems, noise, out, first, count):
+    """`count` rows of `out` from row `first`, as `solved` computes each, from the first lanes."""
+    P, b, x, inverse = systems
+    K = word(len(b))
+    for k in range(K):
+        for l in range(TOGETHER):
+            inverse[k, l] = 1 / np.sqrt(P[k * K + k, l])
+        for m in range(k, K):
+            for l in range(TOGETHER):
+                P[k * K + m, l] *= inverse[k, l]
+        for l in range(TOGETHER):
+            b[k, l] *= inverse[k, l]
+        for j in range(k + word(1), K):
+            for l in range(TOGETHER):
+                b[j, l] -= P[k * K + j, l] * b[k, l]
+            for m in range(j, K):
+                for l in range(TOGETHER):
+                    P[j * K + m, l] -= P[k * K + j, l] * P[k * K + m, l]
+    for start in range(0, out.shape[1], K):
+        for k in range(K):
+            for l in range(TOGETHER):
+                x[k, l] = b[k, l]
+            for l in range(count * word(len(noise) > 0)):
+                x[k, l] += noise[first + l, start + k]
+        for behind in range(K):
+            k = K - word(1) - behind
+            for l in range(TOGETHER):
+                x[k, l] *= inverse[k, l]
+            for m in range(k):
+                for l in range(TOGETHER):
+                    x[m, l] -= P[m * K + k, l] * x[k, l]
+        for k in range(K):
+            for l in range(count):
+                out[first + l, start + k] = x[k, l]
