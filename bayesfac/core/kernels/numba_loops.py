@@ -11,7 +11,16 @@ import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
 from bayesfac.core.kernels.tiles import (
-    FEW, TOGETHER, add_products, factor, put, solve_above, solve_below, solve_together, tables_of_systems, word,
+    FEW,
+    TOGETHER,
+    add_products,
+    factor,
+    put,
+    solve_above,
+    solve_below,
+    solve_together,
+    tables_of_systems,
+    word,
 )  # fmt: skip
 
 
@@ -34,7 +43,7 @@ def bound(ptr, per_row, block, blocks):
 @compiled
 def per_row(K):
     """The cost of a row of K unknowns in cells, beside its cells."""
-    return K / 3
+    return K / 3 + 30  # measured: factors and solutions take as long as 30 cells and K / 3 more
 
 
 @compiled

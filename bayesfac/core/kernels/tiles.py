@@ -168,14 +168,14 @@ def solve_below(P, x, inverse):
         x[k] = s * inverse[k]
 
 
-# -- small systems, several at a time: lane l of every row of these tables belongs to one system ------------
+# -- small systems, several at a time: lane s of every row of these tables belongs to one system ------------
 TOGETHER = 8  # systems; one vector of single precision
-FEW = 16  # the largest K that is solved so: of K = 10 a system takes a third of the time, of K = 32 twice it
+FEW = 16  # the largest K solved so: of K = 10 a system takes a third of the time, of K = 32 twice as long
 
 
 @compiled
 def tables_of_systems(K, like):
-    """Room for P, b, x and 1 / u_kk of systems that are solved together, all of which solve x = 0 at first."""
+    """Room for P, b, x and 1 / u_kk of systems solved together. Nobody reads lanes without a system."""
     P, b = np.ones((K * K, TOGETHER), like.dtype), np.zeros((K, TOGETHER), like.dtype)
     return P, b, np.zeros((K, TOGETHER), like.dtype), np.ones((K, TOGETHER), like.dtype)
 
@@ -197,32 +197,32 @@ def solve_together(systems, noise, out, first, count):
     P, b, x, inverse = systems
     K = word(len(b))
     for k in range(K):
-        for l in range(TOGETHER):
-            inverse[k, l] = 1 / np.sqrt(P[k * K + k, l])
+        for s in range(TOGETHER):
+            inverse[k, s] = 1 / np.sqrt(P[k * K + k, s])
         for m in range(k, K):
-            for l in range(TOGETHER):
-                P[k * K + m, l] *= inverse[k, l]
-        for l in range(TOGETHER):
-            b[k, l] *= inverse[k, l]
+            for s in range(TOGETHER):
+                P[k * K + m, s] *= inverse[k, s]
+        for s in range(TOGETHER):
+            b[k, s] *= inverse[k, s]
         for j in range(k + word(1), K):
-            for l in range(TOGETHER):
-                b[j, l] -= P[k * K + j, l] * b[k, l]
+            for s in range(TOGETHER):
+                b[j, s] -= P[k * K + j, s] * b[k, s]
             for m in range(j, K):
-                for l in range(TOGETHER):
-                    P[j * K + m, l] -= P[k * K + j, l] * P[k * K + m, l]
+                for s in range(TOGETHER):
+                    P[j * K + m, s] -= P[k * K + j, s] * P[k * K + m, s]
     for start in range(0, out.shape[1], K):
         for k in range(K):
-            for l in range(TOGETHER):
-                x[k, l] = b[k, l]
-            for l in range(count * word(len(noise) > 0)):
-                x[k, l] += noise[first + l, start + k]
+            for s in range(TOGETHER):
+                x[k, s] = b[k, s]
+            for s in range(count * word(len(noise) > 0)):
+                x[k, s] += noise[first + s, start + k]
         for behind in range(K):
             k = K - word(1) - behind
-            for l in range(TOGETHER):
-                x[k, l] *= inverse[k, l]
+            for s in range(TOGETHER):
+                x[k, s] *= inverse[k, s]
             for m in range(k):
-                for l in range(TOGETHER):
-                    x[m, l] -= P[m * K + k, l] * x[k, l]
+                for s in range(TOGETHER):
+                    x[m, s] -= P[m * K + k, s] * x[k, s]
         for k in range(K):
-            for l in range(count):
-                out[first + l, start + k] = x[k, l]
+            for s in range(count):
+                out[first + s, start + k] = x[k, s]
