@@ -35,11 +35,10 @@ class Settings:
     other data of the same shapes, the programs are those of `like`.
     """
 
-    usual: dict[
-        str, Any
-    ]  # the settings that programs take as arguments, as programs are compiled for them
-    open: list[str]  # of these, the settings that a program takes as arguments
-    numbers: bool  # whether all of them are numbers above 0
+    # what programs are compiled for, where candidates differ
+    usual: dict[str, Any]
+    open: list[str]  # of these, what programs take as arguments
+    numbers: bool  # whether all of these are numbers above 0
 
     def __init__(
         self, method: Method, data: Any, hyper: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]],
@@ -56,9 +55,7 @@ class Settings:
         more = {name for name in also if _is_number(fields[name][0])} if self.numbers else set()
         self.open = [name for name in fields if name in {*self.open, *more}]
         self.usual = {name: fields[name][0] for name in differ}
-        if (
-            self.numbers
-        ):  # which numbers a program is compiled for does not matter: they are arguments
+        if self.numbers:  # an argument of a program may have any value when it is compiled
             self.usual |= {name: jax.tree.map(lambda _: 1.0, fields[name][0]) for name in self.open}
 
     def program(self, number: int) -> tuple[Any, dict[str, Any]]:

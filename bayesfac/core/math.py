@@ -14,7 +14,9 @@ from bayesfac.core.data.divided.own_rows import OwnRows, of_all
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 
-LARGE = 2**24  # numbers from which the compilation of a program for one shape does not matter
+LARGE = (
+    2**24
+)  # larger tables of random numbers are not padded: their draws take longer than compilation
 
 
 def inner(U: jax.Array, V: jax.Array, cells: Cells | Share | OwnRows | Query | Grid) -> jax.Array:

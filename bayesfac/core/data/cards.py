@@ -127,11 +127,8 @@ class Card:
         row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
         col = self._columns(labels)
         if self.kind != "Ratings":
-            return (
-                narrowed(Query(row, col)),
-                labels,
-                ~((row >= 0) & (col >= 0) & (self.row_counts[row] > 0)),
-            )
+            flagged = (row < 0) | (col < 0) | (self.row_counts[row] == 0)
+            return narrowed(Query(row, col)), labels, flagged
         own = query.host.features if isinstance(query, Ratings) else {}
         codes, found, flagged = {}, {}, np.zeros(len(labels), bool)
         for side, code in (("user", row), ("item", col)):

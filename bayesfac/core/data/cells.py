@@ -27,7 +27,7 @@ class Query(NamedTuple):
 
 
 class Known(Query):
-    """Cells whose labels all have training data. Programs for them leave out the code for new labels, whose
+    """Cells of which no code is negative. Programs for them leave out the code for new labels, whose
     compilation can take longer than that of all the rest."""
 
     __slots__ = ()
@@ -160,7 +160,10 @@ def query_of(code: Any) -> Query:
 
 
 def narrowed(query: Query) -> Query:
-    """The same query as `Known`, if no code is negative; the codes must be on the host."""
+    """The same query as `Known`, if no code is negative; features of new labels are then not needed.
+
+    The codes must be on the host.
+    """
     if np.min(query.row, initial=0) < 0 or np.min(query.col, initial=0) < 0:
         return query
     return Known(query.row, query.col)

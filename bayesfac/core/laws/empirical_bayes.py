@@ -108,7 +108,7 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
     the others whose factors did not vanish, the end with the largest lower bound of the evidence is used:
     with few cells, the bound prefers no factors to biases that predict.
     """
-    n, first = len(starts), unseen(problem, own)
+    n, first = len(starts), nothing_seen(problem, own)
     away = jax.random.bernoulli(jax.random.key(1), AWAY, first.loss.shape)
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
 
@@ -174,8 +174,8 @@ def swept(
     return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))
 
 
-def unseen(problem: Problem, own: Any) -> Seen:
-    """The method's own parameters at the start, before anything is computed from them."""
+def nothing_seen(problem: Problem, own: Any) -> Seen:
+    """What `swept` begins with: the method's own parameters, and zeros for all that `observe` computes."""
     each = jax.ShapeDtypeStruct((len(problem.cells),), float)
     like = jax.eval_shape(problem.observe, own, each, each)
     zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
@@ -226,10 +226,9 @@ def _stiffened(
     sides: Sequence[Side], weight: jax.Array, cells: Any, share: jax.Array
 ) -> list[Side]:
     """The sides with this share of the ridge that a point lacks added to Lambda."""
-    ridges = (share * _doubt(m, sides, weight, cells) for m in range(len(sides)))
-    return [
-        s._replace(precision=_even(s.precision + r)) for s, r in zip(sides, ridges, strict=True)
-    ]
+    ridges = [share * _doubt(m, sides, weight, cells) for m in range(len(sides))]
+    pairs = zip(sides, ridges, strict=True)
+    return [s._replace(precision=_even(s.precision + ridge)) for s, ridge in pairs]
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:

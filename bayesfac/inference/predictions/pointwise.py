@@ -141,10 +141,8 @@ def _parts(cells: Told, width: int) -> Iterator[tuple[slice, tuple]]:
             np.pad(column[at], [pad, *[(0, 0)] * (column.ndim - 1)], mode="edge")
             for column in (cells.query.row, cells.query.col, cells.value, code)
         )
-        query, y = (
-            cells.query._replace(row=jnp.asarray(row), col=jnp.asarray(col)),
-            jnp.asarray(value),
-        )
+        query = cells.query._replace(row=jnp.asarray(row), col=jnp.asarray(col))
+        y = jnp.asarray(value)
         yield at, (_restricted(cells.data, query, y), query, y, level)
 
 

@@ -17,7 +17,14 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
 @pytest.fixture(
-    params=[("float32", 3), ("float64", 1), ("float64", 11), ("float32", 20), ("float64", 37)],
+    params=[
+        ("float32", 3),
+        ("float64", 1),
+        ("float64", 11),
+        ("float32", 16),
+        ("float32", 20),
+        ("float64", 37),
+    ],
     ids=str,
 )
 def table(request):

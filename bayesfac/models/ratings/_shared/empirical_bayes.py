@@ -63,7 +63,7 @@ def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[st
     unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
     begun = [_begin(sides, side) for side in NAMES]
     problem = _problem(data, h, bayes.normal(y, 1.0, 1.0))
-    end = bayes.swept(problem, bayes.unseen(problem, unknown), begun, DRAWS, DRAWS + SWEEPS)
+    end = bayes.swept(problem, bayes.nothing_seen(problem, unknown), begun, DRAWS, DRAWS + SWEEPS)
     found, alpha = _sites(end.sides, data), end.seen.own[0]
     grown = {"U": 0.25, "V": 0.25, "mu_U": 0.25, "mu_V": 0.25, "Lambda_U": -0.5, "Lambda_V": -0.5}
     return sides | found | {site: alpha**power * found[site] for site, power in grown.items()}
