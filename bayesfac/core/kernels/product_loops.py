@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.numba_loops import bound, counted, per_row
-from bayesfac.core.kernels.tiles import FEW, add_products, solve_row, tables_of_systems, word
+from bayesfac.core.kernels.numba_loops import bound, counted, solved
+from bayesfac.core.kernels.tiles import add_products, word
 
 CELLS = 128  # number of cells whose products are stored at a time, so that they stay in the cache
 
@@ -77,9 +77,7 @@ def _solve_product_rows(f, T, problem, block, blocks):
     counting, minus = counted(max(K, CELLS)), np.empty(1, table.dtype)
     minus[0] = -1
     inverse, x = np.empty(K, table.dtype), np.zeros(table.shape[1], table.dtype)
-    start, end = bound(ptr, per_row(K), block, blocks), bound(ptr, per_row(K), block + 1, blocks)
-    systems = tables_of_systems(min(K, FEW), table)
-    for i in range(start, end):
+    for i in range(bound(ptr, K / 3, block, blocks), bound(ptr, K / 3, block + 1, blocks)):
         for m in range(wide):
             b[m] = shift[i * own, m]
         for k in range(word(K)):
@@ -94,7 +92,7 @@ def _solve_product_rows(f, T, problem, block, blocks):
                 for m in range(wide):
                     b[m] += t * kept[q, m]
             add_products(P, word(K), kept, counting, counting, some, 0, size)
-        solve_row(P, b, x, inverse, counting, minus, systems, noise, out, i, start, end)
+        solved(P, b, x, inverse, counting, minus, noise, out, i)
 
 
 _run_product_dots = runner(_product_dots, axes=1)

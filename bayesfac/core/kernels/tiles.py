@@ -169,20 +169,6 @@ def solve_below(P, x, inverse):
         x[k] = s * inverse[k]
 
 
-@compiled
-def solved(P, b, x, inverse, counting, minus, noise, out, i):
-    """Row i of `out`: P^-1 b, or draws from N(P^-1 b, P^-1), one for each noise; P and b are consumed."""
-    K = len(inverse)
-    factor(P, inverse, counting, minus)
-    solve_above(P, b, inverse)
-    for first in range(0, out.shape[1], K):
-        for k in range(K):
-            x[k] = b[k] + noise[i, first + k] if len(noise) else b[k]
-        solve_below(P, x, inverse)
-        for k in range(K):
-            out[i, first + k] = x[k]
-
-
 # -- small systems, several at a time: lane s of every row of these tables belongs to one system ------------
 TOGETHER = 8  # systems; one vector of single precision
 FEW = 16  # the largest K solved so: of K = 10 a system takes a third of the time, of K = 32 twice as long
@@ -241,18 +227,3 @@ def solve_together(systems, noise, out, first, count):
         for k in range(K):
             for s in range(count):
                 out[first + s, start + k] = x[k, s]
-
-
-@compiled
-def solve_row(P, b, x, inverse, counting, minus, systems, noise, out, i, start, end):
-    """Row i of `out`, called for each row from `start` to `end`.
-
-    A small system waits until there are `TOGETHER` of them, or until the last row.
-    """
-    if len(inverse) > FEW:
-        solved(P, b, x, inverse, counting, minus, noise, out, i)
-        return
-    lane = word((i - start) % TOGETHER)
-    put(P, b, systems, lane)
-    if lane == TOGETHER - 1 or i == end - 1:
-        solve_together(systems, noise, out, word(i) - lane, lane + word(1))
