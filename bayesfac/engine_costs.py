@@ -15,7 +15,7 @@ from bayesfac.listing import Listing
 
 FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
 QUICK_SWEEPS = 110  # of Quick: usually 80, and what it keeps of 60 of them costs as much as 30 more
-LOOKS = 60  # of a solver at its objective: its usual number is not known before the fit
+STEPS = 60  # of L-BFGS, or times three sweeps: the usual number is not known before the fit
 LEAPFROGS = 63  # of a transition of NUTS: trees of depth 6
 VB_SWEEPS = 60  # of coordinate ascent
 SVI_STEP = 3  # gradients: a draw of the guide, its density and the step of Adam cost as much as two
@@ -96,7 +96,7 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
     engine: Any = ENGINES[name]()
     known = (method, data, hyper, p)
     if name in ("FixedPoint", "LBFGS"):
-        return LOOKS * look_work(*known)
+        return STEPS * step_work(*known)
     if name == "Quick":
         return engine.chains * QUICK_SWEEPS * sweep_work(*known)
     if name == "Gibbs":
@@ -118,13 +118,13 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
     return engine.steps * gradient_work(*known)
 
 
-def look_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
-    """The work of the solver between two looks at its objective: one step of L-BFGS, or three sweeps."""
+def step_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
+    """The work of one step of L-BFGS, or of three sweeps of the method's own solver."""
     if method.update is None:
         return gradient_work(method, data, hyper, p)
-    sweeps = 3 * work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
-    # the objective in double precision before and after the extrapolation
-    return sweeps + 4 * work(lambda p, data: method.objective(p, data, hyper), p, data)
+    sweep = work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
+    # after each sweep the objective, in double precision
+    return 3 * (sweep + 2 * work(lambda p, data: method.objective(p, data, hyper), p, data))
 
 
 def gradient_work(method: Method, data: Any, hyper: Any, p: Any) -> float:

@@ -1,11 +1,16 @@
-"""Extrapolation of fixed-point iterations: SQUAREM, with a safeguard that keeps the objective from rising.
+"""Sweeps with momentum, and restarts that keep the objective from rising.
 
-Varadhan & Roland, "Simple and globally convergent methods for accelerating the convergence of any EM
-algorithm", Scandinavian Journal of Statistics 2008, scheme S3. From x0, x1 = F(x0) and x2 = F(x1),
+O'Donoghue & Candes, "Adaptive restart for accelerated gradient schemes", Foundations of Computational
+Mathematics 2015. With F for a sweep, and k for the number of sweeps since the last restart,
 
-    r = x1 - x0,   v = (x2 - x1) - r,   a = -|r| / |v|,   x' = x0 - 2 a r + a^2 v,
+    y = x_n + k / (k + 3) (x_n - x_{n-1}),   x_{n+1} = F(y).
 
-and the cycle ends at F(x') if its objective is not above that of x2, else at x2. With a = -1, x' is x2.
+If the objective of F(y) is above that of x_n, F(y) is dropped: x_{n+1} = x_n, and k = 0. The next sweep then
+begins at x_n itself.
+
+Entries that are bounded, such as probabilities, keep most of their distance from the bound. A multiplicative
+update hardly moves an entry that is almost zero, so an entry that comes there too early stays there, and the
+fit ends at a worse optimum.
 """
 
 import math
@@ -22,6 +27,9 @@ from bayesfac.inference.unconstrained import supports
 
 Value = tuple[jax.Array, jax.Array]  # a number in double precision as the sum of two in single
 Bounds = tuple[tuple[str, float, float], ...]
+# of the distance from a bound. With 0 to .5, himlsd on emotions ended up to 8 % above the objective that it
+# reaches with .95; with 1 some fits take three times the sweeps
+KEPT = 0.95
 
 
 def bounds_of(method: Method, data: Any, hyper: Any, p: Any) -> Bounds:
@@ -37,65 +45,39 @@ def bounds_of(method: Method, data: Any, hyper: Any, p: Any) -> Bounds:
     return tuple((site, *ends) for site, ends in bounds.items())
 
 
-def extrapolated(
-    sweep: Callable[[Any, Any], Any],
-    objective: Callable[[Any, Any], Value],
-    squares: Callable[[Any, Any], jax.Array],
+def with_momentum(
+    sweep: Callable[[Any], Any],
+    objective: Callable[[Any], Value],
     bounds: Bounds,
     p: Any,
-    data: Any,
-    reach: jax.Array,
-) -> tuple[Any, jax.Array, Value]:
-    """Run a cycle of three sweeps, with an extrapolation between the second and the third. Returns the
-    parameters, the next reach, and the objective as a sum of two numbers.
+    before: Any,
+    count: jax.Array,
+    value: Value,
+) -> tuple[Any, Value]:
+    """The parameters after one more sweep and their objective, or p and its objective if that is lower.
 
-    `reach` is the largest -a that is tried. It is multiplied by four after a cycle that used it and
-    succeeded, and divided by four after a cycle that failed. `squares(p, data)` is the sum of the squares of
-    the parameters. The sweeps are in one loop, so that the program has one copy of the sweep and the
-    objective.
+    `before` are the parameters before p, and `count` is the number of sweeps since the last restart. Without
+    momentum, the result of the sweep is kept in any case.
     """
-
-    def one_sweep(number: jax.Array, state: tuple) -> tuple:
-        now, first, second, value, step = state
-        new = sweep(now, data)
-        cost = jax.lax.cond(number == 0, lambda: value, lambda: objective(new, data))
-
-        def begin() -> tuple:
-            return new, now, new, cost, step
-
-        def leap() -> tuple:
-            r = jax.tree.map(jnp.subtract, second, first)
-            v = jax.tree.map(lambda c, b, r: c - b - r, new, second, r)
-            tiny = jnp.finfo(reach.dtype).tiny
-            ratio = squares(r, data) / jnp.maximum(squares(v, data), tiny)
-            a = jnp.clip(jnp.sqrt(ratio), 1.0, reach)
-            far = jax.tree.map(lambda x, r, v: x + 2 * a * r + a**2 * v, first, r, v)
-            return inside(far, new, bounds), first, new, cost, a
-
-        def choose() -> tuple:
-            better = (value[0] - cost[0]) + (value[1] - cost[1]) >= 0  # False for NaN
-            pairs = (new, cost), (second, value)
-            p, kept = jax.tree.map(lambda x, y: jnp.where(better, x, y), *pairs)
-            return p, first, second, kept, jnp.where(better, step, -1.0)
-
-        return jax.lax.switch(number, (begin, leap, choose))
-
-    nothing = jnp.zeros((), reach.dtype)
-    start = (p, p, p, (nothing, nothing), jnp.ones_like(reach))
-    p, _, _, value, step = jax.lax.fori_loop(0, 3, one_sweep, start)
-    grown = jnp.where(step >= reach, 4 * reach, reach)
-    return p, jnp.where(step > 0, grown, jnp.maximum(reach / 4, 1.0)), value
+    new = sweep(ahead(p, before, count / (count + 3), bounds))
+    cost = objective(new)
+    # False for NaN
+    fine = (count == 0) | ((value[0] - cost[0]) + (value[1] - cost[1]) >= 0)
+    return jax.tree.map(lambda x, y: jnp.where(fine, x, y), (new, cost), (p, value))
 
 
-def inside(far: Any, near: Any, bounds: Bounds) -> Any:
-    """The far point, where entries at or beyond a bound of their site are taken from the near point.
+def ahead(p: Any, before: Any, step: Any, bounds: Bounds) -> Any:
+    """p and `step` times the last change.
 
-    Rows of probabilities then do not sum to one. Rounding has the same effect, multiplied by a large a. The
-    next sweep must correct this before it compares anything with such rows.
+    Rows of probabilities then do not sum to one if an entry was kept from its bound. The next sweep must
+    correct this before it compares anything with such rows.
     """
-    here, there, moved = sites(far), sites(near), {}
+    far = jax.tree.map(lambda x, old: x + jnp.asarray(step, x.dtype) * (x - old), p, before)
+    here, there, moved = sites(p), sites(far), {}
     for site, low, high in bounds:
         if site in here:
-            fine = (here[site] > low) & (here[site] < high)
-            moved[site] = jnp.where(fine, here[site], there[site])
+            x = jnp.maximum(there[site], low + KEPT * (here[site] - low))
+            moved[site] = (
+                jnp.minimum(x, high - KEPT * (high - here[site])) if high < math.inf else x
+            )
     return replace_sites(far, moved)

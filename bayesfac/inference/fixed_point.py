@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
-from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, extrapolated
+from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, with_momentum
 from bayesfac.inference.result import (
     Job,
     Result,
@@ -46,8 +45,7 @@ class FixedPoint:
     Parameters
     ----------
     max_iter : int
-        The largest number of sweeps. A sweep is one update of all parameters. An extrapolated step takes
-        three sweeps.
+        The largest number of sweeps. A sweep is one update of all parameters.
     tol : float, optional
         Stop when a sweep changes the objective by less than this, relative to 1 + |objective|. By default
         the solver stops when ten times as many sweeps would change the objective by less than 1e-4 and the
@@ -56,11 +54,11 @@ class FixedPoint:
         The number of independent starts. The fit with the best objective is returned, and the objectives of
         the others are reported.
     accelerate : bool
-        Extrapolate from every two sweeps (SQUAREM: Varadhan & Roland 2008). A step that would raise the
-        objective is not taken.
+        Begin a sweep not at the last parameters, but further along their last change (momentum with
+        restarts: O'Donoghue & Candes 2015). A sweep that would raise the objective is dropped.
     every : int
         Sweeps between two evaluations of the objective, each of which takes a pass over the data. With more
-        than 1, sweeps are not extrapolated.
+        than 1, sweeps have no momentum.
     folder : str, optional
         Write a checkpoint there every `save_every` seconds. If the run is killed, the same call continues it.
     shares : bool
@@ -109,18 +107,19 @@ class FixedPoint:
     def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
         """Sweeps in a compiled loop that returns after about half a second."""
         place = place or Alone(job, None, program)
-        first = standstill.next_look(0, self._length) if self.tol is None else 0
+        first = standstill.next_look(0, self.every) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
-        bounds = bounds_of(job.method, job.data, job.hyper, at.p) if self._accelerated else None
+        fast = self.accelerate and self.every == 1
+        bounds = bounds_of(job.method, job.data, job.hyper, at.p) if fast else None
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
         block, data = place.solver(_block, (job.method, job.hyper, bounds, tol), at.done)
-        pace, most = 1, self.max_iter - self.max_iter % 3 * self._accelerated
+        pace, most = 1, self.max_iter
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)
             try:
                 while at.done < most and not at.converged:
                     begun, left = time.perf_counter(), min(most, at.look or most) - at.done
-                    steps = min(self._length, left)
+                    steps = min(self.every, left)
                     cycles = min(pace, left // steps, ROOM)
                     made = at.advance(block, data, steps, cycles)
                     if at.done == at.look and not at.converged:
@@ -145,28 +144,26 @@ class FixedPoint:
         p, trace = jax.tree.map(jnp.asarray, at.p), np.asarray(at.trace)
         return Result(p, None, trace, at.converged, notes=notes, partial=interrupted)
 
-    @property
-    def _length(self) -> int:
-        """Sweeps between two evaluations of the objective that enter the trace."""
-        return 3 if self._accelerated else self.every
 
-    @property
-    def _accelerated(self) -> bool:
-        return self.accelerate and self.every == 1 and self.max_iter >= 3
+class Momentum(NamedTuple):
+    """What the next sweep needs to begin further along the last change."""
+
+    before: Any  # the parameters before the last sweep
+    count: Any  # sweeps since the last restart, a real number
 
 
 @dataclass
 class Descent:
-    """The state of a descent: parameters, objectives so far, sweeps made, rises of the objective, and
-    `reach`.
+    """The state of a descent: parameters, objectives so far, momentum, sweeps made, and rises of the
+    objective.
 
-    `reach` limits the extrapolation. After `look` sweeps (0: never) convergence is tested again. `level` and
-    `seen` are the objective and the predictions at the last test.
+    After `look` sweeps (0: never) convergence is tested again. `level` and `seen` are the objective and the
+    predictions at the last test.
     """
 
     p: Any
     trace: list[float]
-    reach: Any
+    momentum: Momentum
     look: int = 0
     done: int = 0
     rises: int = 0
@@ -177,12 +174,13 @@ class Descent:
     def arrays(self) -> dict[str, Any]:
         """The state for a checkpoint."""
         own = {name: getattr(self, name) for name in KEPT}
-        return {"trace": self.trace, "reach": self.reach, **own, **named(self.p)}
+        moving = {f"momentum.{name}": value for name, value in named(self.momentum).items()}
+        return {"trace": self.trace, **own, **moving, **named(self.p)}
 
     def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
-        given = (self.p, data, *_halves(self.trace[-1], self.p), self.reach, steps, cycles)
-        self.p, self.reach, values, number, rises, still = block(*given)
+        given = (self.p, data, *_halves(self.trace[-1], self.p), self.momentum, steps, cycles)
+        self.p, self.momentum, values, number, rises, still = block(*given)
         new = np.asarray(values[: int(number)], np.float64).sum(1)
         self.trace.extend(new)
         self.done += len(new) * steps
@@ -200,7 +198,7 @@ class Descent:
         self.look = standstill.next_look(self.done, steps)
 
 
-# what a checkpoint holds of a descent beside its parameters, its trace and its reach, and their types
+# what a checkpoint holds of a descent beside its parameters, its momentum and its trace, and their types
 KEPT: dict[str, Callable[[Any], Any]] = {
     "look": int,
     "done": int,
@@ -215,12 +213,18 @@ def _begin(job: Job, p: Any, point: Checkpoint, look: int) -> Descent:
     """The start, or the state in the checkpoint."""
     if saved := point.load():
         own = {name: kind(saved.pop(name)) for name, kind in KEPT.items()}
-        trace, reach = list(saved.pop("trace")), _halves(float(saved.pop("reach")), p)[0]
-        return Descent(replace_sites(p, saved), trace, reach, **own)
+        trace, still = list(saved.pop("trace")), _still(p)
+        moving = {name.removeprefix("momentum."): value for name, value in saved.items()}
+        return Descent(replace_sites(p, saved), trace, replace_sites(still, moving), **own)
     high, low = program(precise_objective, job.data, job.method, job.hyper)(p, job.data)
     value = float(np.float64(high) + np.float64(low))
     check_number(value, "objective", "at the start")
-    return Descent(p, [value], _halves(1.0, p)[0], look)
+    return Descent(p, [value], _still(p), look)
+
+
+def _still(p: Any) -> Momentum:
+    """No momentum yet."""
+    return Momentum(p, jnp.asarray(_halves(0.0, p)[0]))
 
 
 def precise_objective(method: Method, hyper: Any, p: Any, data: Any) -> Value:
@@ -249,46 +253,49 @@ def _block(
     data: Any,
     high: Any,
     low: Any,
-    reach: Any,
+    momentum: Momentum,
     steps: Any,
     cycles: Any,
 ) -> tuple:
     """Run at most so many cycles of so many sweeps, from parameters with the objective high + low.
 
-    Returns the parameters, the reach of the extrapolation, the objectives after each cycle, the number of
-    these objectives, how many of them are rises, and whether the descent has stopped moving.
+    Returns the parameters, the momentum, the objectives after each cycle, the number of these objectives,
+    how many of them are rises, and whether the descent has stopped moving.
     """
-    objective = partial(precise_objective, method, hyper)
 
-    def sweep(p: Any, data: Any) -> Any:
+    def objective(p: Any) -> Value:
+        return precise_objective(method, hyper, p, data)
+
+    def sweep(p: Any) -> Any:
         return method.update(p, data, hyper)  # type: ignore[misc]
-
-    def squares(p: Any, data: Any) -> jax.Array:
-        return own_rows.squares(p, method.own_rows, data)
 
     def unfinished(state: tuple) -> jax.Array:
         _, _, (last, _), _, number, _, still = state
         return (number < cycles) & ~still & jnp.isfinite(last)
 
     def once(state: tuple) -> tuple:
-        p, reach, old, values, number, rises, _ = state
+        p, (before, count), old, values, number, rises, _ = state
         if bounds is None:
-            p = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p, data), p)
-            new = objective(p, data)
+            now = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p)
+            new = objective(now)
         else:
-            p, reach, new = extrapolated(sweep, objective, squares, bounds, p, data, reach)
+            now, new = with_momentum(sweep, objective, bounds, p, before, count, old)
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
         rises += fall < -rounding * scale
-        still = jnp.abs(fall) <= tol * scale * steps
-        return p, reach, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
+        # only a sweep without momentum shows that nothing moves: after a small fall, the next sweep is one
+        still = (count == 0) & (jnp.abs(fall) <= tol * scale * steps)
+        moving = (fall > max(tol, 0.0) * scale) & (bounds is not None)
+        momentum = Momentum(p, jnp.where(moving, count + 1, 0))
+        return now, momentum, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
 
     rounding = ROUNDING if _single(p) else 1e-10
     one = jnp.zeros((), int)
     room = jnp.zeros((ROOM, 2), high.dtype)
-    own = own_rows.owned(p, method.own_rows, data)
-    begin = (own, reach, (high, low), room, one, one, jnp.asarray(False))
-    own, reach, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
-    return own_rows.whole(own, method.own_rows, data), reach, values, number, rises, still
+    own, before = (own_rows.owned(q, method.own_rows, data) for q in (p, momentum.before))
+    begin = (own, Momentum(before, momentum.count), (high, low), room, one, one, jnp.asarray(False))
+    own, momentum, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
+    p, before = (own_rows.whole(q, method.own_rows, data) for q in (own, momentum.before))
+    return p, Momentum(before, momentum.count), values, number, rises, still
 
 
 def _single(params: Any) -> bool:

@@ -9,11 +9,10 @@ from numpyro.distributions import constraints
 
 from bayesfac.core.method import Method
 from bayesfac.inference import MAP
-from bayesfac.inference.extrapolation import bounds_of, inside
+from bayesfac.inference.extrapolation import ahead, bounds_of
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.testing.tools import example, listed, require, run, same, within
 
-FAR = 20.0  # length of an extrapolation, in steps
 NO_UPDATE = "the method has no update: L-BFGS minimises its objective"
 
 
@@ -31,8 +30,7 @@ def check_tree(method: Method, key: jax.Array) -> str | None:
         require(fine, f"update leaves the support of {name}")
     maps = supports(method, case.data, case.hyper, start)
     shares = {name for name, own in maps.items() if own.codomain is constraints.simplex}
-    far = jax.tree.map(lambda x, y: x + FAR * (y - x), start, new)
-    far = inside(far, new, bounds_of(method, case.data, case.hyper, start))
+    far = ahead(new, start, 1.0, bounds_of(method, case.data, case.hyper, start))
     for name, fine in within(method, case.update(far, case.data), case.data, case.hyper).items():
         if name in shares:  # other sites may become NaN; then the engine goes back
             require(fine, f"update from an extrapolated point ends outside the support of {name}")

@@ -39,8 +39,8 @@ def numbers(fit):
 
 @contextmanager
 def cut(error, after, saves=()):
-    """Checkpoints are due at the looks in `saves`; look number `after` ends it all. A look is one sweep of
-    all chains, or one extrapolated step of three sweeps."""
+    """Checkpoints are due at the looks in `saves`; look number `after` ends it all. A look is one sweep, of
+    all chains or of the solver."""
     looks = iter(range(1, 10_000))
 
     def due(self):

@@ -69,8 +69,7 @@ def test_ten_times_the_sweeps_change_next_to_nothing():
     fallen, moved = [], []
     for fit in fits:
         assert fit.converged
-        sweeps = 3 * (len(fit.trace) - 1)
-        longer = bf.FixedPoint(max_iter=10 * sweeps, tol=0)
+        longer = bf.FixedPoint(max_iter=10 * (len(fit.trace) - 1), tol=0)
         more = bf.fit("hpf", data, longer, init=fit, **fit.hyper._asdict(), progress=False)
         fallen.append((fit.trace[-1] - more.trace[-1]) / (1 + abs(more.trace[-1])))
         new = more.everywhere().mean

@@ -128,7 +128,7 @@ def test_levels_that_factors_explain_exactly_converge_in_single_precision():
     """Half of the hinges bend at the end, where single precision would raise J in every second sweep."""
     with jax.enable_x64(False):
         data = bf.datasets.make_ratings(120, 90, 2, density=0.15, seed=0)
-        short = bf.FixedPoint(max_iter=300)
+        short = bf.FixedPoint(max_iter=1000)
         fit = bf.fit("gibbs_mmmf", data, short, progress=False, n_components=4, cost=3.3)
     assert fit.params.U.dtype == np.float32
     assert fit.converged

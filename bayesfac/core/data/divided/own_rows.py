@@ -110,16 +110,6 @@ def whole(p: Any, fields: tuple[str, ...], data: Any) -> Any:
     return p._replace(**{name: rows.gathered(getattr(p, name)) for name in fields})
 
 
-def squares(p: Any, fields: tuple[str, ...], data: Any) -> jax.Array:
-    """The sum of the squares of all parameters, of which each device has the own rows of these fields."""
-    rows, total = division(data), jnp.zeros(())
-    for name, tables in p._asdict().items():
-        for x in jax.tree.leaves(tables):
-            divided = rows if name in fields else None
-            total += divided.total_of_rows(x**2) if divided else jnp.sum(x**2)
-    return total
-
-
 def dealer(data: Any, parts: int) -> Callable[[int], Any]:
     """The function that gives the data of each of so many parts: ratings, or views, with their own cells."""
     if isinstance(data.cells, dict):
