@@ -221,10 +221,16 @@ def ratio_step(
     With r_ij = y_ij / (a_i . g_j): sum_j r_ij g_j by row (n x K) and sum_i r_ij a_i by column (m x K). A cell
     with a_i . g_j = 0, such as a word that no training row has, has no effect: its r_ij is 0.
     """
+    r = ratios(cells, y, A, G)
+    return spread(cells.by_row, r, G), spread(cells.by_col, r, A)
+
+
+def ratios(cells: Cells, y: jax.Array, A: jax.Array, G: jax.Array) -> jax.Array:
+    """The r_ij of `ratio_step`. If only one of its sums is needed, this and `spread` take two thirds of the
+    time."""
     x = dots(cells, A, G)
     some = x > 4 * jnp.finfo(A.dtype).tiny * y  # r_ij does not overflow
-    r = jnp.where(some, y / jnp.where(some, x, 1), 0)
-    return spread(cells.by_row, r, G), spread(cells.by_col, r, A)
+    return jnp.where(some, y / jnp.where(some, x, 1), 0)
 
 
 def ordinal_loss(

@@ -45,7 +45,7 @@ from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
-from bayesfac.core.kernels.sparse import ratio_step
+from bayesfac.core.kernels.sparse import ratios, spread
 from bayesfac.core.laws import labels
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method, register
@@ -97,12 +97,12 @@ def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
     """(X / AC') C and E C."""
-    return ratio_step(cells, y, A, C)[0], jnp.broadcast_to(jnp.sum(C, 0), A.shape)
+    return spread(cells.by_row, ratios(cells, y, A, C), C), jnp.broadcast_to(jnp.sum(C, 0), A.shape)
 
 
 def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
     """(X / AC')' A and E'A."""
-    return ratio_step(cells, y, A, C)[1], jnp.broadcast_to(jnp.sum(A, 0), C.shape)
+    return spread(cells.by_col, ratios(cells, y, A, C), A), jnp.broadcast_to(jnp.sum(A, 0), C.shape)
 
 
 def size(A: jax.Array) -> jax.Array:
