@@ -7,9 +7,10 @@ import numpy as np
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.membership import clusters
-from bayesfac.report.arviz_versions import SHORTEST, kept_open
+from bayesfac.report.arviz_versions import SHORTEST
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.held_out import Scores, score
+from bayesfac.report.drawing import kept_open
 from bayesfac.report.plots import fit_plots
 from bayesfac.report.plots.chain_plots import objective, spotlight, trace
 from bayesfac.report.plots.held_out_plots import beside, coverage_curve

@@ -224,7 +224,7 @@ def apart(new: jax.Array, compute: Callable[[jax.Array], Any], known: Any, toget
     return jax.lax.cond(jnp.any(new), replaced, lambda: known)
 
 
-TOGETHER = 512  # the number of cells with a new user or item that `bilinear` computes at a time
+TOGETHER = 128  # the number of cells with a new user or item that `bilinear` computes at a time
 
 
 def bilinear(

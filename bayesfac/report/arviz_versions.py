@@ -1,60 +1,16 @@
-"""All calls of ArviZ: the differences between its two families are handled here and nowhere else.
+"""Statistics of ArviZ: the differences between its two families are handled here and in drawing.py.
 
 Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. The families differ in four points:
 plots take keywords only, `ci_prob` changed its name (so it is never passed), standard deviations divide by
-n or by n - 1, and the rank plot has another envelope. All functions take arrays (chain, draw, ...) or a
-DataTree.
+n or by n - 1, and the rank plot has another envelope. All functions take arrays (chain, draw, ...).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from importlib.resources import files
 from typing import Any
 
-import arviz_plots
 import arviz_stats
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
-import xarray as xr
-from matplotlib import rc_params_from_file
-from matplotlib.figure import Figure
 
-GREY = "#666666"
 SHORTEST = 8  # chains with fewer draws have neither R-hat nor ESS
-
-# the one style sheet of reports, plots by name and notebooks
-_STYLE = rc_params_from_file(
-    str(files("bayesfac").joinpath("style.mplstyle")), use_default_template=False
-)
-COLOURS = tuple(_STYLE["axes.prop_cycle"].by_key()["color"])
-
-
-_OPEN = ContextVar("open", default=False)
-
-
-@contextmanager
-def kept_open() -> Iterator[None]:
-    """Figures drawn inside stay with pyplot, so that notebooks and `plt.show()` display them."""
-    token = _OPEN.set(True)
-    try:
-        yield
-    finally:
-        _OPEN.reset(token)
-
-
-def close(drawn: Figure) -> None:
-    """Remove a figure from pyplot, unless `kept_open` is in effect."""
-    if not _OPEN.get():
-        plt.close(drawn)
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Draw in the style of bayesfac, then restore the user's settings."""
-    with matplotlib.rc_context(_STYLE), plt.ioff():
-        yield
 
 
 def rhat(draws: np.ndarray) -> np.ndarray:
@@ -92,17 +48,6 @@ def moves(draws: np.ndarray) -> np.ndarray:
 def bfmi(energy: np.ndarray) -> np.ndarray:
     """Energy Bayesian fraction of missing information, per chain."""
     return np.atleast_1d(_quietly(lambda: arviz_stats.bfmi(np.asarray(energy, float))))
-
-
-def figure(plot: str, tree: xr.DataTree, size: tuple[float, float], **settings: Any) -> Figure:
-    """`arviz_plots.plot_<plot>` as a matplotlib figure."""
-    draw = getattr(arviz_plots, f"plot_{plot}")
-    with style():
-        draw(tree, backend="matplotlib", figure_kwargs={"figsize": size}, **settings)
-        drawn = plt.gcf()
-        close(drawn)
-        drawn.set_layout_engine("constrained")
-    return drawn
 
 
 def _each(draws: np.ndarray, statistic: Any) -> np.ndarray:

@@ -80,6 +80,15 @@ def _columns(each: np.ndarray, like: Any) -> dict[str, Any]:
     }
 
 
+def clustered(e: np.ndarray, cluster: np.ndarray) -> float:
+    """Standard error of a sum whose terms are independent between clusters, not within.
+
+    The result is NaN for a single cluster, which does not show how clusters differ.
+    """
+    each = np.bincount(cluster, e)[np.unique(cluster)]
+    return float(np.sqrt(len(each) * each.var(ddof=1))) if len(each) > 1 else np.nan
+
+
 def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Fits x draws: the elpd of all cells, with random weights of the clusters.
 

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.report.believed import believed
+from bayesfac.report.believed import believed, clustered
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
-from bayesfac.report.diagnostics.elpd import clustered
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
     LARGER_IS_BETTER,

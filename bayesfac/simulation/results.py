@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.report import arviz_versions
+from bayesfac.report import drawing
 from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import Picture, canvas, short
@@ -133,7 +133,7 @@ class Calibration:
         total, at = self.replications, np.arange(1, self.draws + 1) / (self.draws + 1)
         columns = min(3, len(names))
         rows = -(-len(names) // columns)
-        with arviz_versions.style():
+        with drawing.style():
             figure, axes = canvas(rows, columns, (2.7 * columns + 0.4, 2.1 * rows + 0.4))
             for axis in axes[len(names) :]:
                 axis.remove()
@@ -142,7 +142,7 @@ class Calibration:
                 seen = uniformity.below(self.ranks[name].to_numpy(), self.draws) / total - at
                 out = (seen < low - 1e-12) | (seen > high + 1e-12)
                 axis.fill_between(at, low, high, color="#d9e6f2", step="mid")
-                colour = arviz_versions.COLOURS[1 if out.any() else 0]
+                colour = drawing.COLOURS[1 if out.any() else 0]
                 axis.step(at, seen, where="mid", color=colour)
                 axis.set_title(short(name))
                 axis.set_xlim(0, 1)

@@ -56,3 +56,18 @@ def test_the_next_block_waits(fit, data, what, monkeypatch):
     ask(fit, data)
     assert len(made) >= 30
     assert not early
+
+
+def test_blocks_of_cells_fit_in_the_memory_and_change_no_mean(fit, data):
+    """Equally long blocks: the last one has at most one cell of padding for each of the others."""
+    whole, parts = fit.predict(data), fit.predict(data)
+    parts.memory = 16 * 15 * 4 * 10  # four arrays of ten cells, for the fifteen draws of a chain
+    width, cells = parts._width(4, kept=0), len(parts)
+    blocks = -(-cells // width)
+    assert cells > 40 and width <= 10 and blocks * width - cells < blocks
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(parts.sd, whole.sd, rtol=1e-12)
+    # what is kept of both chains until the end counts for both
+    assert parts._width(0, kept=4) <= 5
+    np.testing.assert_allclose(parts.draws_of_mean(), whole.draws_of_mean(), rtol=1e-12)
+    assert fit.predict(data.frame()[:0])._width(4, kept=1) == 1

@@ -118,7 +118,7 @@ class Prediction:
                 f"got {len(self)} cells; ask for fewer cells at a time"
             )
         parts = []
-        for at, query in self._cells(self._width(1)):
+        for at, query in self._cells(self._width(0, kept=1)):
             every = param_blocks(self.method, self.draws, len(query.row), self.memory)
             means = [np.asarray(means_by_draw(self.method, self.hyper, p, query)) for p in every]
             parts.append(np.concatenate(means)[:, : at.stop - at.start].T)
@@ -216,10 +216,13 @@ class Prediction:
             )
             yield at, self.query._replace(row=row, col=col)
 
-    def _width(self, arrays: int) -> int:
-        """The number of cells for which so many arrays of all draws fit in the memory."""
-        total = int(np.prod(self._shape))
-        return max(1, min(len(self), self.memory // (16 * total * arrays), 2**16))
+    def _width(self, arrays: int, kept: int) -> int:
+        """The number of cells of a block. So many arrays of a chain fit in the memory, and so many that are
+        kept for all chains. Blocks are equally long, so that little of the last one is padding."""
+        chains, draws = self._shape
+        most = int(np.clip(self.memory // (16 * draws * (arrays + chains * kept)), 1, 2**16))
+        blocks = max(1, -(-len(self) // most))
+        return max(1, -(-len(self) // blocks))
 
     def _blocks(
         self, value: np.ndarray | None = None, *, simulate: bool = True
@@ -228,7 +231,7 @@ class Prediction:
         all cells are stored when the last block has been read."""
         repeat = -(-OUTCOMES // int(np.prod(self._shape))) if simulate else 0
         moments: dict[str, list[np.ndarray]] = {"mean": [], "score": [], "sd": [], "sd_mean": []}
-        for at, query in self._cells(self._width(4 + repeat)):
+        for at, query in self._cells(self._width(4, kept=repeat)):
             size, width = at.stop - at.start, len(query.row)
             own = np.zeros(size) if value is None else value[at]
             truth = jnp.asarray(np.pad(own, (0, width - size)))

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import indefinite, same_labels
-from bayesfac.report import arviz_versions
-from bayesfac.report.believed import stacking
+from bayesfac.report import drawing
+from bayesfac.report.believed import clustered, stacking
 from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.diagnostics.psis import threshold
 from bayesfac.report.pages.templates import SHARES, duration, number
@@ -154,7 +154,7 @@ class Loo(Judged):
             points: dict[str, Any] = {"s": 8, "alpha": 0.5, "lw": 0, "rasterized": True}
             for i, rows in enumerate((~self.bad, self.bad)):
                 axes.scatter(self.pointwise[rows], k[rows], color=colour(i), **points)
-            axes.axhline(self.threshold, color=arviz_versions.GREY, ls="--")
+            axes.axhline(self.threshold, color=drawing.GREY, ls="--")
         line = f"the dashed line ({self.threshold:.2f})"
         how = f"Each point is {indefinite(self.unit)}; above {line} its score cannot be trusted. "
         how += "Points far to the left were predicted badly."
@@ -180,15 +180,6 @@ def spread(e: np.ndarray, lpd: np.ndarray | None, at: np.ndarray | None) -> floa
     square = (lpd**2).sum() + N * (e**2 - lpd[at] ** 2).mean()
     variance = (square - (total**2 - error**2) / N) * N / (N - 1)
     return float(np.sqrt(max(variance, 0)))
-
-
-def clustered(e: np.ndarray, cluster: np.ndarray) -> float:
-    """Standard error of a sum whose terms are independent between clusters, not within.
-
-    The result is NaN for a single cluster, which does not show how clusters differ.
-    """
-    each = np.bincount(cluster, e)[np.unique(cluster)]
-    return float(np.sqrt(len(each) * each.var(ddof=1))) if len(each) > 1 else np.nan
 
 
 def _tails(loo: Loo) -> Finding:

@@ -12,8 +12,8 @@ from scipy.stats import binom
 from bayesfac.core.data.reading import positions_of
 from bayesfac.inference.predictions.level_masses import midpoints
 from bayesfac.metrics import nmae
+from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics import uniformity
-from bayesfac.report.diagnostics.elpd import clustered
 from bayesfac.report.diagnostics.shares import among_features
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)

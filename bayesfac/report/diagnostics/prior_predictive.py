@@ -24,7 +24,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
-from bayesfac.report import arviz_versions
+from bayesfac.report import drawing
 from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.pages.templates import number, percent
 from bayesfac.report.plots.figure import Picture, colour, panel, short
@@ -104,7 +104,7 @@ class PriorPredictive(Judged):
             axes.plot(grid, middle, color=colour(0), label="drawn from the prior")
             axes.plot(grid, _shares(self.seen, grid), color=colour(1), label="the data")
             for end in self.scale:
-                axes.axvline(end, color=arviz_versions.GREY, ls=":")
+                axes.axvline(end, color=drawing.GREY, ls=":")
             axes.legend(loc="lower center", bbox_to_anchor=(0.66, 0.02))
         how = "Blue: the middle and 90 % of data sets drawn from the prior; orange: the data, which should "
         how += "run through the blue; dotted: the range of possible outcomes."

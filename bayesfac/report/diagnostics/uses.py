@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesfac.report.diagnostics.elpd import clustered
+from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
 from bayesfac.report.diagnostics.held_out import paired_difference
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import rankdata
 
-from bayesfac.report import arviz_versions
+from bayesfac.report import arviz_versions, drawing
 from bayesfac.report.diagnostics.chains import BFMI, ESS, GROUPS, apart, judge_rhat
 from bayesfac.report.diagnostics.diagnose import Diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
@@ -129,7 +129,7 @@ def _entries(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
 def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     """Draws in order, one colour per chain; `rows` of the table of diagnostics belong to the panels."""
     thin_lines = {"trace": {"width": 0.6}}
-    figure = arviz_versions.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
+    figure = drawing.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
     _label(figure, "draw", "value")
     how = "Chains (colours) should overlap like one band of noise, with no slope and no jump."
     text = f"Here: the largest R-hat shown is {rows['r_hat'].max():.3f}."
@@ -149,7 +149,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
     """Distance of each chain's ranks from uniform, with Kolmogorov's 95 % band for the chain's ESS."""
     outside = 0
     variables = list(tree["posterior"].data_vars)
-    with arviz_versions.style():
+    with drawing.style():
         figure = Figure(figsize=GRID, layout="constrained")
         for number, variable in enumerate(variables):
             axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1, title=variable)
@@ -178,7 +178,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
 def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     """Effective sample size by number of draws."""
     few, enough = ESS
-    figure = arviz_versions.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=enough)
+    figure = drawing.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=enough)
     for axes in figure.axes:
         for points in axes.findobj(PathCollection):
             points.set_sizes([14])
@@ -197,9 +197,9 @@ def distributions(name: str, tree: xr.DataTree, rows: pd.DataFrame | None) -> Pi
     # drawn below, as version 0.8 of ArviZ rounds their places
     ours = ("point_estimate", "point_estimate_text", "credible_interval")
     visuals = dict.fromkeys(ours, False)
-    figure = arviz_versions.figure("dist", tree, GRID, col_wrap=2, visuals=visuals)
-    bar: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 3, "solid_capstyle": "butt"}
-    with arviz_versions.style():
+    figure = drawing.figure("dist", tree, GRID, col_wrap=2, visuals=visuals)
+    bar: dict[str, Any] = {"color": drawing.GREY, "lw": 3, "solid_capstyle": "butt"}
+    with drawing.style():
         for axes, values in zip(figure.axes, tree["posterior"].data_vars.values(), strict=False):
             axes.plot(np.quantile(values, [0.05, 0.95]), [0, 0], **bar)
             axes.plot(float(values.mean()), 0, "o", color="black", ms=5)
@@ -219,7 +219,7 @@ def energy(name: str, fit: Any) -> Picture:
     """Marginal and transition energy of a Hamiltonian sampler."""
     values = {"energy": fit.stats["energy"]}
     tree = arviz_base.from_dict({"posterior": values, "sample_stats": values})
-    figure = arviz_versions.figure("energy", tree, SIZE, visuals={"title": False})
+    figure = drawing.figure("energy", tree, SIZE, visuals={"title": False})
     left, right = figure.axes[:2]
     left.set(xlabel="E-BFMI", ylabel="chain", title="E-BFMI")
     left.set_yticks(range(len(fit.stats["energy"])))
@@ -241,7 +241,7 @@ def predictive(name: str, fit: Any, test: Any) -> Picture:
         "observed_data": {"rating": part.value},
     }
     tree = arviz_base.from_dict(groups, dims={"rating": ["cell"]})
-    figure = arviz_versions.figure(
+    figure = drawing.figure(
         "ppc_dist", tree, SIZE, kind="ecdf", num_samples=REPLICATES, visuals={"remove_axis": False}
     )
     _label(figure, "rating", "share at or below")

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bayesfac.report import arviz_versions
+from bayesfac.report import drawing
 from bayesfac.report.diagnostics.findings import Finding
 
 SIZE = (5.4, 3.5)
@@ -40,7 +40,7 @@ class Picture:
         """The bytes of a PNG file."""
         figure, target = self.figure, io.BytesIO()
         kept, dots = figure.canvas, figure.dpi
-        with arviz_versions.style():
+        with drawing.style():
             try:  # `savefig` would draw the figure twice
                 figure.dpi = DOTS
                 drawn = FigureCanvasAgg(figure)
@@ -71,7 +71,7 @@ def canvas(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure, and its axes as a flat array."""
     figure = plt.figure(figsize=size, layout="constrained")
-    arviz_versions.close(figure)
+    drawing.close(figure)
     return figure, np.ravel(figure.subplots(rows, columns, squeeze=False))
 
 
@@ -80,7 +80,7 @@ def panel(
     title: str, x: str, y: str, legend: str = "best", **limits: Any
 ) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one pair of axes; title, labels, limits and legend are set after the body."""
-    with arviz_versions.style():
+    with drawing.style():
         figure, (axes,) = canvas()
         yield figure, axes
         axes.set(xlabel=x, ylabel=y, **limits)
@@ -91,7 +91,7 @@ def panel(
 
 def colour(number: int) -> str:
     """The colour of the n-th fit or chain."""
-    return arviz_versions.COLOURS[number % len(arviz_versions.COLOURS)]
+    return drawing.COLOURS[number % len(drawing.COLOURS)]
 
 
 def wrapped(label: str, width: int) -> str:

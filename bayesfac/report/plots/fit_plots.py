@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims, sites
-from bayesfac.report import arviz_versions
+from bayesfac.report import drawing
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.diagnose import few
 from bayesfac.report.diagnostics.findings import Finding
@@ -66,7 +66,7 @@ def factors(name: str, fit: Any, site: str | None = None) -> Picture:
     dim = site_dims(fit.method, site)[1 - axis]
     labels = fit.data.coords.get(dim, pd.RangeIndex(len(mean)))
     largest = np.argsort(-(mean**2).sum(0), kind="stable")[:PANELS]
-    with arviz_versions.style():
+    with drawing.style():
         rows = -(-len(largest) // 2)
         figure, panels = canvas(rows, min(2, len(largest)), (SIZE[0], 0.6 + 2.1 * rows))
         for axes, k in zip(panels, largest, strict=False):
@@ -74,7 +74,7 @@ def factors(name: str, fit: Any, site: str | None = None) -> Picture:
             bars = np.maximum([mean[top, k] - ends[0, top, k], ends[1, top, k] - mean[top, k]], 0)
             look: dict[str, Any] = {"fmt": "o", "ms": 4, "color": colour(0), "lw": 1}
             axes.errorbar(mean[top, k], range(len(top)), xerr=bars, **look)
-            axes.axvline(0, color=arviz_versions.GREY, lw=0.8, ls=":")
+            axes.axvline(0, color=drawing.GREY, lw=0.8, ls=":")
             axes.set_yticks(range(len(top)), [short(str(labels[i]), 16) for i in top])
             axes.set_title(f"component {k + 1}", loc="left")
             axes.set_xlabel(f"{site} ({dim.partition('.')[0]})")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.report import arviz_versions
+from bayesfac.report import drawing
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.diagnostics.held_out import (
     TOLERANCE,
@@ -21,7 +21,7 @@ from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, s
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
 LINES = ("-", "--", "-.", ":")
-DOTTED: dict[str, Any] = {"color": arviz_versions.GREY, "lw": 1, "ls": ":"}
+DOTTED: dict[str, Any] = {"color": drawing.GREY, "lw": 1, "ls": ":"}
 SQUARE: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1)}
 BAND: dict[str, Any] = {"color": "k", "alpha": 0.12, "lw": 0}
 
@@ -104,7 +104,7 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
     """Histograms of the probability integral transform, one panel per fit."""
     columns = min(2, len(scores))
     rows = -(-len(scores) // columns)
-    with arviz_versions.style():
+    with drawing.style():
         figure, panels = canvas(rows, columns, (SIZE[0], 1.1 + 2.3 * rows))
         for number, (name, each) in enumerate(scores.items()):
             table, axes = each.pit_histogram(), panels[number]

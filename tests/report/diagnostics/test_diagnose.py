@@ -1,5 +1,7 @@
 """Identified quantities stay put under turns and swaps; verdicts fit planted faults."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -252,3 +254,12 @@ def test_chains_that_never_moved_are_not_called_agreement() -> None:
     found = diagnostics(replace(fit, draws=still)).findings
     (factors,) = [finding for finding in found if finding.text.startswith("Factors")]
     assert factors.level == "bad" and "all their draws are the same" in factors.text
+
+
+def test_diagnostics_do_not_load_matplotlib() -> None:
+    """Its import takes longer than the diagnostics of a short run."""
+    program = "import sys, bayesfac.report.diagnostics.diagnose; print('matplotlib.pyplot' in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert told.stdout.strip() == "False"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesfac.report.diagnostics.elpd import clustered
+from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics.held_out import (
     OutsideScores,
     Scores,
