@@ -94,7 +94,8 @@ class FixedPoint:
             run = f"{job.identity} restart {number}"
             point = Checkpoint(folder, run, self.save_every, place.idle)
             start = one.start_point(key, job.method.start)
-            results.append(self.descend(one, start, point, place))
+            bounds = bounds_of(job.method, job.data, job.hyper, start)
+            results.append(self.descend(one, start, point, place, bounds))
         best = min(results, key=lambda r: r.trace[-1])
         if results[-1].partial and not best.partial:
             best.partial = True
@@ -104,15 +105,16 @@ class FixedPoint:
             best.notes.append(f"best of {len(results)} restarts, which ended at {ends}")
         return best
 
-    def descend(self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None) -> Result:
-        """Sweeps in a compiled loop that returns after about half a second."""
+    def descend(
+        self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None, bounds: Bounds = ()
+    ) -> Result:
+        """Sweeps in a compiled loop that returns after about half a second; `bounds` are for momentum."""
         place = place or Alone(job, None, program)
         first = standstill.next_look(0, self.every) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
-        fast = self.accelerate and self.every == 1
-        bounds = bounds_of(job.method, job.data, job.hyper, at.p) if fast else None
+        moving = bounds if self.accelerate and self.every == 1 else None
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
-        block, data = place.solver(_block, (job.method, job.hyper, bounds, tol), at.done)
+        block, data = place.solver(_block, (job.method, job.hyper, moving, tol), at.done)
         pace, most = 1, self.max_iter
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)

@@ -51,7 +51,8 @@ class VB:
     draws : int
         The number of independent draws from the fitted distribution.
     every : int
-        Sweeps between two evaluations of the ELBO. The trace has minus the ELBO.
+        Sweeps between two evaluations of the ELBO. With more than 1, sweeps have no momentum. The trace has
+        minus the ELBO.
     widen : bool
         Multiply the standard deviations of rows by one factor, which comes from linear response and takes the
         time of a few sweeps. It includes correlations between rows given all other sites, but not the
@@ -68,7 +69,7 @@ class VB:
     max_iter: int = 2000
     tol: float = 1e-5
     draws: int = 500
-    every: int = 5
+    every: int = 1
     widen: bool = True
     check: bool = False
     folder: str | None = None
@@ -94,7 +95,7 @@ class VB:
         return replace(found, params=None, draws=kept, notes=[*found.notes, *notes])
 
     def _climb(self, sweeps: int) -> FixedPoint:
-        return FixedPoint(sweeps, self.tol, accelerate=False, every=self.every)
+        return FixedPoint(sweeps, self.tol, every=self.every)
 
     def _start(self, job: Job, climbing: Job) -> Any:
         """Fit a few sweeps from the end of each Gibbs chain, and return the result with the highest ELBO."""
