@@ -2,7 +2,7 @@
 
 BAYESFAC_CACHE names the folder. Without it the folder is the system's cache folder for bayesfac. With
 BAYESFAC_CACHE=off nothing is stored. Nothing is stored either if this process cannot write into the folder,
-as in a container without a home folder. A folder that the user set for JAX or Numba is not changed.
+as in a container without a home folder. A folder that the user set for JAX or Numba is used.
 """
 
 import os
@@ -88,14 +88,19 @@ def _processor() -> str:
 
 
 @contextmanager
-def numba_folder() -> Iterator[None]:
-    """Let functions that Numba decorates inside the block be kept in the folder."""
+def numba_folder(version: str) -> Iterator[None]:
+    """Let functions that Numba decorates inside the block be kept in the folder, apart from those of other
+    versions.
+
+    Numba would keep a function as long as its own file does not change, with the code of functions from
+    other files inside it.
+    """
     import numba
 
     config: Any = numba.config
     place, before = folder(), config.CACHE_DIR
-    if place is not None and not before:
-        config.CACHE_DIR = str(place / "numba")
+    if place is not None:
+        config.CACHE_DIR = str(Path(before or place / "numba") / version)
     try:
         yield
     finally:

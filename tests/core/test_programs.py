@@ -43,3 +43,21 @@ def test_nothing_is_kept_where_the_folder_cannot_be_written(tmp_path, monkeypatc
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", lost)
     assert programs.folder() is None
+
+
+def test_kernels_of_each_version_of_the_code_are_kept_apart(tmp_path, monkeypatch):
+    """Numba looks at the file of a function only, and not at those of the functions inside it."""
+    import numba
+
+    monkeypatch.setenv("BAYESFAC_CACHE", str(tmp_path))
+    for own in ("", str(tmp_path / "own")):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", own)
+        places = []
+        for version in ("a", "b"):
+            with programs.numba_folder(version):
+                places.append(Path(numba.config.CACHE_DIR))
+        assert numba.config.CACHE_DIR == own
+        assert places == [Path(own or tmp_path / "numba") / version for version in ("a", "b")]
+    monkeypatch.setenv("BAYESFAC_CACHE", "off")
+    with programs.numba_folder("a"):
+        assert numba.config.CACHE_DIR == own

@@ -32,10 +32,17 @@ KERNELS = (
     "descend", "lasso_pass",
 )  # fmt: skip
 
+SOURCES = (
+    "bridge", "tiles", "numba_loops", "random_loops", "splitting_loops", "product_loops", "simplex_loops",
+    "nonnegative_loops", "lasso_loops",
+)  # fmt: skip
+_SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]
+CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+
 
 def compiled(function: Any) -> Any:
     """The function, compiled by Numba at its first use and kept on disk."""
-    with programs.numba_folder():
+    with programs.numba_folder(CONTENT):
         keep = programs.folder() is not None
         return njit(cache=keep, fastmath=True, nogil=True, error_model="numpy")(function)
 
@@ -349,7 +356,7 @@ def _registered(kernel: Any, T: Any) -> str:
     slot = 2 * KERNELS.index(kernel.__name__) + (
         T is np.float64
     )  # fixed, as Numba keeps it on disk
-    with programs.numba_folder():
+    with programs.numba_folder(CONTENT):
         keep = programs.folder() is not None
         handler = cfunc(SIGNATURE, cache=keep)(kernel(T, slot))
     ADDRESSES[slot] = handler.address or 0
@@ -364,9 +371,3 @@ def _registered(kernel: Any, T: Any) -> str:
 
 
 _KEPT: list[Any] = []  # handlers must outlive the programs that call them
-SOURCES = (
-    "bridge", "tiles", "numba_loops", "random_loops", "splitting_loops", "product_loops", "simplex_loops",
-    "nonnegative_loops", "lasso_loops",
-)  # fmt: skip
-_SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]
-CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]

@@ -65,6 +65,7 @@ def run(cells, U, V, y):
         "columns solved": sparse.solve_rows(*by_col),
         "rows drawn": sparse.solve_rows(*by_row, z[0]),
         "columns drawn": sparse.solve_rows(*by_col, z[1]),
+        "rows drawn twice": sparse.solve_rows(*by_row, jnp.stack([z[0], -2 * z[0]], 1)),
     }
 
 
@@ -97,6 +98,7 @@ def dense(seen, U, V, y):
         "columns solved": columns[0],
         "rows drawn": rows[1],
         "columns drawn": columns[1],
+        "rows drawn twice": np.stack([rows[1], 3 * rows[0] - 2 * rows[1]], 1),
     }
 
 
