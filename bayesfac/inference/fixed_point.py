@@ -108,13 +108,14 @@ class FixedPoint:
     def descend(
         self, job: Job, p: Any, point: Checkpoint, place: Alone | None = None, bounds: Bounds = ()
     ) -> Result:
-        """Sweeps in a compiled loop that returns after about half a second; `bounds` are for momentum."""
+        """Sweeps in a compiled loop that returns after about half a second. Momentum keeps a distance from
+        the `bounds` of sites."""
         place = place or Alone(job, None, program)
         first = standstill.next_look(0, self.every) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
-        moving = bounds if self.accelerate and self.every == 1 else None
+        kept_from = bounds if self.accelerate and self.every == 1 else None
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
-        block, data = place.solver(_block, (job.method, job.hyper, moving, tol), at.done)
+        block, data = place.solver(_block, (job.method, job.hyper, kept_from, tol), at.done)
         pace, most = 1, self.max_iter
         with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
             shown.update(at.done)
@@ -215,16 +216,16 @@ def _begin(job: Job, p: Any, point: Checkpoint, look: int) -> Descent:
     """The start, or the state in the checkpoint."""
     if saved := point.load():
         own = {name: kind(saved.pop(name)) for name, kind in KEPT.items()}
-        trace, still = list(saved.pop("trace")), _still(p)
+        trace = list(saved.pop("trace"))
         moving = {name.removeprefix("momentum."): value for name, value in saved.items()}
-        return Descent(replace_sites(p, saved), trace, replace_sites(still, moving), **own)
+        return Descent(replace_sites(p, saved), trace, replace_sites(_at_rest(p), moving), **own)
     high, low = program(precise_objective, job.data, job.method, job.hyper)(p, job.data)
     value = float(np.float64(high) + np.float64(low))
     check_number(value, "objective", "at the start")
-    return Descent(p, [value], _still(p), look)
+    return Descent(p, [value], _at_rest(p), look)
 
 
-def _still(p: Any) -> Momentum:
+def _at_rest(p: Any) -> Momentum:
     """No momentum yet."""
     return Momentum(p, jnp.asarray(_halves(0.0, p)[0]))
 
@@ -260,6 +261,8 @@ def _block(
     cycles: Any,
 ) -> tuple:
     """Run at most so many cycles of so many sweeps, from parameters with the objective high + low.
+
+    Sweeps have momentum unless `bounds` is None.
 
     Returns the parameters, the momentum, the objectives after each cycle, the number of these objectives,
     how many of them are rises, and whether the descent has stopped moving.

@@ -324,3 +324,13 @@ def test_a_method_without_linear_response_says_that_nothing_is_widened(widen, to
     engine = bf.VB(warmup=5, draws=2, widen=widen)
     fit = bf.fit("hpf", counts, engine, n_components=2, progress=False)
     assert sum("VB(widen=True) changes nothing" in note for note in fit.notes) == told
+
+
+def test_sweeps_have_momentum_unless_the_elbo_is_computed_less_often():
+    """By default the ELBO is as high as after plain sweeps, which are five times as many."""
+    fast, plain = (
+        bf.fit("bpmf", small(), bf.VB(draws=2, tol=1e-8, **every), n_components=2, progress=False)
+        for every in ({}, {"every": 5})
+    )
+    assert len(fast.trace) < len(plain.trace)  # one entry for five plain sweeps
+    assert fast.trace[-1] <= plain.trace[-1] + 1e-6 * abs(plain.trace[-1])
