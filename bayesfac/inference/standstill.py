@@ -5,6 +5,8 @@ and again, each time after 1.5 times as many sweeps. `FALL` and `MOVE` are limit
 sweeps. The descent ends if, since the last test, the objective and the predictions at the probe cells have
 changed by no more than the part of these limits that belongs to 1.5 times as many sweeps. Predictions are
 tested too, because the objective of many ratings hardly changes with what a few ratings say.
+
+Near a saddle point a descent is slow for a while, and may then be taken for converged.
 """
 
 import math

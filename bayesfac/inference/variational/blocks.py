@@ -50,17 +50,17 @@ def run(engine: Any, job: Job) -> Result:
     key = jax.random.fold_in(job.key, 1)
     known = job.data, job.method, job.hyper, free, engine.draws
     drawn, factor, steep = program(_drawn, *known)(point.params, key, job.data, job.probe)
+    require(
+        not float(steep) >= STEEP,  # NaN is left to the next check
+        f"Expected a smooth minimum for guide='blocks', got a point from which the minimum of "
+        f"{job.method.name} seems {float(steep):.2g} standard deviations away: its loss bends sharply "
+        "there, or the solver has not converged",
+    )
     if not np.isfinite(float(factor)):
         raise NumericalError(
             f"{job.method.name} has rows whose curvature is not positive at the point, which is no "
             "minimum: take more iterations, or bf.NUTS()"
         )
-    require(
-        float(steep) < STEEP,
-        f"Expected a smooth minimum for guide='blocks', got a point from which the minimum of "
-        f"{job.method.name} seems {float(steep):.2g} standard deviations away: its loss bends sharply "
-        "there, or the solver has not converged",
-    )
     one = sites(point.params)
     draws = {s: np.broadcast_to(np.asarray(x), (engine.draws, *x.shape)) for s, x in one.items()}
     draws = {s: np.asarray(drawn.get(s, x))[None] for s, x in draws.items()}
