@@ -154,6 +154,18 @@ def test_clusters_do_not_depend_on_which_mixtures_are_called_components(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_neighbours_decide_between_clusters_of_nearly_the_same_determinant(seed):
+    """To divide the wide group and to put the two others together has the smaller determinant."""
+    rng, truth = np.random.default_rng(seed), np.repeat([0, 1, 2], 100)
+    centre = np.array([[0.2, 0.4, 0.4], [0.7, 0.175, 0.125], [0.7, 0.125, 0.175]])
+    A = centre[truth] + rng.normal(0, 0.007, (300, 3))
+    A[:100] += np.outer(rng.uniform(-0.1, 0.1, 100), [0, 1, -1])
+    wrong = clustering._compact(A, np.where(truth == 0, A[:, 1] > A[:, 2], 2))
+    assert clustering._size(A, wrong) < 0.97 * clustering._size(A, truth)
+    assert bf.metrics.clustering_accuracy(truth, alike(A)) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_the_determinant_never_rises(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     A = rng.dirichlet(np.ones(5), 80)
