@@ -179,7 +179,7 @@ class First:
     def __init__(self, path: Path, levels: tuple[float, ...] | None, skip: bool) -> None:
         self.path, self.levels, self.skip = path, levels, skip
         self.labels = {side: Labels() for side in SIDES}
-        self.summary, self.rows = Summary(), 0
+        self.summary, self.rows = Summary(levels or ()), 0
         self.faults = {what: Fault() for what in (*RATINGS, "left out", "beyond", "levels")}
 
     def look(self, piece: Piece) -> None:

@@ -171,17 +171,26 @@ def test_what_needs_all_ratings_is_refused(tmp_path, monkeypatch):
             refused()
     with pytest.raises(BayesfacError, match="Expected values for scale_item, scale_user"):
         bf.fit("pmf", large, engine, n_components=2, progress=False)
-    leveled = read_large(tmp_path / "r.parquet", levels=np.unique(TABLE["rating"]))
-    with pytest.raises(ValueError, match="has read for ordinal_mf, got ratings read in shares"):
-        bf.fit("ordinal_mf", leveled, engine, n_components=2, progress=False)
+    leveled = read_large(tmp_path / "r.parquet", levels=5)
+    with pytest.raises(BayesfacError, match="bpmf or another method that can be divided among"):
+        bf.fit("gibbs_mmmf", leveled, engine, n_components=2, cost=1.0, progress=False)
+    TABLE.assign(rating=4).to_parquet(tmp_path / "r.parquet", index=False)
+    same = read_large(tmp_path / "r.parquet", levels=5)
+    with pytest.raises(ValueError, match="at least two levels for ordinal_mf, got 4 everywhere"):
+        bf.fit("ordinal_mf", same, engine, n_components=2, progress=False)
 
 
-def test_the_draws_are_those_of_ratings_read_at_once(tmp_path):
-    data = bf.datasets.make_ratings(30, 20, 2, seed=0)
-    data.frame().to_parquet(tmp_path / "r.parquet", index=False)
+@pytest.mark.parametrize(("name", "levels"), [("bpmf", None), ("ordinal_mf", 5)])
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_draws_are_those_of_ratings_read_at_once(tmp_path, name, levels, twice):
+    table = bf.datasets.make_ratings(30, 20, 2, seed=0).frame()
+    if twice:  # the mean of two levels is a level
+        table = pd.concat([table, table.iloc[:9].assign(rating=1.0)])
+    table.to_parquet(tmp_path / "r.parquet", index=False)
+    reading = {"levels": levels, "duplicates": "mean" if twice else "error"}
+    data, large = (each(tmp_path / "r.parquet", **reading) for each in (read, read_large))
     engine, how = bf.Gibbs(3, 4, 1, shares=True), {"n_components": 2, "progress": False}
-    large = read_large(tmp_path / "r.parquet")
-    one, other = (bf.fit("bpmf", x, engine, **how) for x in (read(tmp_path / "r.parquet"), large))
+    one, other = (bf.fit(name, x, engine, **how) for x in (data, large))
     for site, draws in one.draws.items():
         np.testing.assert_allclose(other.draws[site], draws, rtol=1e-5, atol=1e-5)
     assert other.data.summary == pytest.approx(one.data.summary)

@@ -6,6 +6,7 @@ Labels are compared as text: 7, 7.0 and "7" are the same label, and "007" is ano
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -156,6 +157,12 @@ def levels(scale: int | Sequence[float]) -> tuple[float, ...]:
     if len(values) < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ValueError(f"Expected at least two rising levels (or how many), got {scale!r}")
     return values
+
+
+def halfway(levels: Sequence[float]) -> list[float]:
+    """The limits between levels: a value between two of them has the level between. In single precision a
+    value is not exactly its level."""
+    return [low + (high - low) / 2 for low, high in pairwise(levels)]
 
 
 def positions(rows: Any) -> np.ndarray:

@@ -22,9 +22,10 @@ def middle(R: int) -> jax.Array:
     return jnp.array([-(R - 2) / 2] + [0.0] * (R - 2))
 
 
-def begin(code: jax.Array, R: int) -> jax.Array:
-    """Free coordinates of the normal quantiles of the levels' shares; every level counts once more."""
-    share = (jnp.bincount(code, length=R) + 1.0).cumsum()[:-1] / (len(code) + R)
+def begin(count: jax.Array) -> jax.Array:
+    """Free coordinates of the normal quantiles of the levels' shares, from the number of ratings with each
+    level; every level counts once more."""
+    share = (count + 1.0).cumsum()[:-1] / (count.sum() + len(count))
     return rising.inv(jax.scipy.stats.norm.ppf(share))
 
 

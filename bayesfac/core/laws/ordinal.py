@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from scipy.special import ndtri
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Known, Query
 from bayesfac.core.data.divided.large import Summary
+from bayesfac.core.data.reading import halfway
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
 POINTS = 256  # the number of points in averages over the prior of a new user or item
@@ -32,14 +32,9 @@ def levelled(data: Any, hyper: Any, name: str) -> Any:
         raise ValueError(
             f"Expected the levels of the data, {data.levels}, got levels={hyper.levels}"
         )
-    if isinstance(data.value, Summary):
+    if (least := data.value.min()) == data.value.max():
         raise ValueError(
-            f"Expected ratings that bf.datasets.read has read for {name}, got ratings read in shares: bpmf "
-            "and pmf take these"
-        )
-    if (data.value == data.value[0]).all():
-        raise ValueError(
-            f"Expected ratings of at least two levels for {name}, got {data.value[0]:g} everywhere: "
+            f"Expected ratings of at least two levels for {name}, got {least:g} everywhere: "
             "data that only record what a user chose (implicit feedback) do not rank the items; see bf.Counts"
         )
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
@@ -54,10 +49,15 @@ def codes(data: Any) -> jax.Array:
 @partial(jax.jit, static_argnums=1)
 def level_codes(y: jax.Array, levels: tuple[float, ...]) -> jax.Array:
     """The number of the level that each y equals, counted from 0."""
-    # limits halfway between levels: a 0.3 from single precision is above 0.3 in double precision
-    halfway = [low + (high - low) / 2 for low, high in pairwise(levels)]
     # there are few levels, so counting those below y is faster than a search
-    return jnp.sum(y[..., None] > jnp.asarray(halfway, y.dtype), -1, dtype=jnp.int32)
+    return jnp.sum(y[..., None] > jnp.asarray(halfway(levels), y.dtype), -1, dtype=jnp.int32)
+
+
+def numbers_of_levels(data: Any) -> jax.Array:
+    """How many ratings have each level."""
+    if isinstance(data.value, Summary):  # of ratings read in shares
+        return jnp.asarray(data.value.of_level)
+    return jnp.bincount(codes(data), length=len(data.levels))
 
 
 def centres(n_levels: int) -> np.ndarray:

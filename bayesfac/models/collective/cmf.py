@@ -125,7 +125,9 @@ def init(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
     U = {kind: scale * normals(k, (len(index), K)) for (kind, index), k in keys}
     alpha = {m.name: jnp.ones(()) for m in matrices(hyper) if m.levels is None}
     own = [m for m in matrices(hyper) if m.levels is not None]
-    begun = {m.name: cuts.begin(coded(data, m), len(m.levels or ())) for m in own}
+    begun = {
+        m.name: cuts.begin(jnp.bincount(coded(data, m), length=len(m.levels or ()))) for m in own
+    }
     mu, precision = jnp.zeros(K), jnp.eye(K) / scale**2
     same = (dict.fromkeys(names, mu), dict.fromkeys(names, precision))
     return Params(U, *same, alpha or None, begun or None)

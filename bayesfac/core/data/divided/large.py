@@ -12,18 +12,24 @@ import numpy as np
 
 from bayesfac.core.data.divided.shares import Divided
 from bayesfac.core.data.ratings import Frame, Ratings
+from bayesfac.core.data.reading import halfway
 from bayesfac.core.errors import BayesfacError
 
 
 @dataclass
 class Summary:
-    """What is asked of all values, in their place."""
+    """What is asked of all values, in their place; how many have each level, if values have levels."""
 
+    levels: tuple[float, ...] = ()
     count: int = 0
     sum: float = 0.0
     squares: float = 0.0  # about the mean
     least: float = np.inf
     most: float = -np.inf
+    of_level: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        self.of_level = np.zeros(len(self.levels), np.int64)
 
     def add(self, values: np.ndarray) -> None:
         """More values."""
@@ -34,6 +40,9 @@ class Summary:
             self.squares += ((values - mean) ** 2).sum() + gap**2 * self.count * len(values) / both
             self.count, self.sum = both, self.sum + values.sum()
             self.least, self.most = min(self.least, values.min()), max(self.most, values.max())
+        if self.levels:
+            level = np.searchsorted(halfway(self.levels), values)
+            self.of_level += np.bincount(level, minlength=len(self.levels))
 
     def __len__(self) -> int:
         return self.count
@@ -113,6 +122,7 @@ class LargeRatings(Ratings):
 
 def _not_here() -> BayesfacError:
     return BayesfacError(
-        "Expected bf.Gibbs(shares=True), without init and pairs: these ratings were read in shares, and this "
-        "process holds its own; bf.datasets.read reads all ratings"
+        "Expected bf.Gibbs(shares=True), without init and pairs, and bpmf or another method that can be "
+        "divided among devices: these ratings were read in shares, and this process holds its own; "
+        "bf.datasets.read reads all ratings"
     )

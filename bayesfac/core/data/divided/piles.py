@@ -146,7 +146,7 @@ class Piles:
     def merge(self, levels: tuple[float, ...] | None, centre: float) -> Summary:
         """Merge cells that are there again; what is known of all values then, with the same digits for any
         number of processes. `centre` is a number near the mean."""
-        ends = Summary()
+        ends = Summary(levels or ())
         for side, piles in self.of.items():
             count = np.zeros(len(self.counts[side]), np.int64)
             for pile in piles.values():
@@ -164,7 +164,11 @@ class Piles:
         rest, squares = of_all(sums.ravel()).sum(0).reshape(sums.shape).sum(1)
         n = int(self.counts["user"].sum())
         squares -= rest**2 / n
-        return Summary(n, float(n * centre + rest), float(squares), float(least), float(most))
+        found = n, float(n * centre + rest), float(squares), float(least), float(most)
+        whole = Summary(ends.levels, *found)
+        if levels is not None:
+            whole.of_level += of_all(ends.of_level).sum(0)
+        return whole
 
     def divided(self, frame: Frame, chunked: bool) -> dict[int, Divided]:
         """The shares of this process, as `shares.dealer` gives them; the piles are emptied."""

@@ -143,7 +143,7 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
 # -- the start -------------------------------------------------------------------------------------------
 def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     """Set `centre` to the normal quantiles of the levels' shares, and `theta` to the same for every user."""
-    centre = cuts.begin(codes(data), len(hyper.levels))
+    centre = cuts.begin(ordinal.numbers_of_levels(data))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     return {"centre": centre, "theta": theta}
 
