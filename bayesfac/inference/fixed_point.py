@@ -281,16 +281,15 @@ def _block(
     def once(state: tuple) -> tuple:
         p, (before, count), old, values, number, rises, _ = state
         if bounds is None:
-            now = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p)
+            now, moving = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p), False
             new = objective(now)
         else:
-            now, new = with_momentum(sweep, objective, bounds, p, before, count, old)
+            now, new, moving = with_momentum(sweep, objective, bounds, p, before, count, old)
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
         rises += fall < -rounding * scale
         # only a sweep without momentum shows that nothing moves: after a small fall, the next sweep is one
         still = (count == 0) & (jnp.abs(fall) <= tol * scale * steps)
-        moving = (fall > max(tol, 0.0) * scale) & (bounds is not None)
-        momentum = Momentum(p, jnp.where(moving, count + 1, 0))
+        momentum = Momentum(p, jnp.where(moving & (fall > tol * scale), count + 1, 0))
         return now, momentum, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
 
     rounding = ROUNDING if _single(p) else 1e-10

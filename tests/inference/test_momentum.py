@@ -9,7 +9,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
-from bayesfac.inference.extrapolation import KEPT, ahead, with_momentum
+from bayesfac.inference.extrapolation import KEPT, NOISE, ahead, with_momentum
 
 CURVATURE = jnp.array([1.0, 1e-3])
 
@@ -33,8 +33,8 @@ def descend(times, momentum=True):
     value, count, values, starts = objective(p), 0.0, [], []
     for _ in range(times):
         starts.append(count)
-        new, cost = with_momentum(sweep, objective, (), p, before, jnp.asarray(count), value)
-        count = count + 1 if momentum and cost[0] < value[0] else 0.0
+        new, cost, fell = with_momentum(sweep, objective, (), p, before, jnp.asarray(count), value)
+        count = count + 1 if momentum and fell else 0.0
         p, before, value = new, p, cost
         values.append(float(value[0]))
     return np.array(values), starts
@@ -43,7 +43,7 @@ def descend(times, momentum=True):
 def test_momentum_saves_sweeps_and_never_raises_the_objective():
     values, starts = descend(600)
     plain, _ = descend(600, momentum=False)
-    assert (np.diff(values) <= 0).all()
+    assert (np.diff(values) <= 2 * NOISE[8]).all()
     assert starts.count(0) > 1  # it was restarted
     assert values[-1] < 1e-6 * plain[-1]
 
@@ -51,24 +51,37 @@ def test_momentum_saves_sweeps_and_never_raises_the_objective():
 def test_a_sweep_that_raises_the_objective_is_dropped():
     p, before = Point(jnp.array([1.0, 1e-6])), Point(jnp.array([3000.0, 1e-6]))
     wild = {"sweep": lambda p: p, "objective": objective, "bounds": ()}
-    kept, value = with_momentum(
+    kept, value, fell = with_momentum(
         *wild.values(), p, before, count=jnp.array(30.0), value=objective(p)
     )
-    assert (kept.x == p.x).all() and value[0] == objective(p)[0]
+    assert (kept.x == p.x).all() and value[0] == objective(p)[0] and not fell
     # without momentum nothing is left to try: what the method's own sweep finds is kept
     risen = {**wild, "sweep": lambda p: Point(2 * p.x)}
-    kept, value = with_momentum(
+    kept, value, fell = with_momentum(
         *risen.values(), p, before, count=jnp.array(0.0), value=objective(p)
     )
-    assert (kept.x == 2 * p.x).all() and value[0] == objective(kept)[0]
+    assert (kept.x == 2 * p.x).all() and value[0] == objective(kept)[0] and not fell
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(("rise", "fell"), [(0.5, True), (2.0, False)])
+def test_a_rise_by_rounding_is_no_reason_to_restart(dtype, rise, fell):
+    """Values are the sum of two numbers, so that they tell a rise that one number cannot."""
+    p, high = Point(jnp.ones(2, dtype)), jnp.asarray(1e6, dtype)
+    low = jnp.asarray(rise * NOISE[dtype.dtype.itemsize] * 1e6, dtype)
+    new, cost, found = with_momentum(
+        lambda p: Point(2 * p.x), lambda p: (high, low), (), p, p, jnp.ones((), dtype),
+        (high, jnp.zeros((), dtype)),
+    )  # fmt: skip
+    assert bool(found) is fell and (new.x == (2 if fell else 1)).all() and (cost[1] == low) == fell
 
 
 @pytest.mark.parametrize("nothing", [jnp.nan, jnp.inf])
 def test_a_sweep_without_a_finite_objective_is_dropped(nothing):
     p = Point(jnp.ones(2))
     empty = lambda p: (jnp.sum(p.x) * nothing, jnp.zeros(()))  # noqa: E731
-    kept, value = with_momentum(sweep, empty, (), p, p, jnp.array(1.0), objective(p))
-    assert (kept.x == 1).all() and value[0] == objective(p)[0]
+    kept, value, fell = with_momentum(sweep, empty, (), p, p, jnp.array(1.0), objective(p))
+    assert (kept.x == 1).all() and value[0] == objective(p)[0] and not fell
 
 
 def test_entries_keep_most_of_their_distance_from_a_bound():
