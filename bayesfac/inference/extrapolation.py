@@ -31,8 +31,8 @@ Bounds = tuple[tuple[str, float, float], ...]
 # reaches with .95; with 1 some fits take three times the sweeps
 KEPT = 0.95
 # rises of the objective that rounding of parameters makes, relative to 1 + |objective|, by the bytes of a
-# number. Near the optimum of concat_ltm on handwritten digits, plain sweeps changed the objective by +-1e-8 in
-# single precision. If such a rise were a reason to restart, one sweep of four would be dropped there
+# number. Near the optimum of concat_ltm on handwritten digits, plain sweeps changed the objective by up to
+# 1e-8 in single precision. If such a rise were a reason to restart, one sweep of four would be dropped there
 NOISE = {4: 1e-8, 8: 1e-12}
 
 
