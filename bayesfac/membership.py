@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.core.clustering import alike
+from bayesfac.core.clustering import alike, nearest_cluster
 from bayesfac.core.data.reading import native, plain, positions_of, same_labels
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from bayesfac.api import Fit
 
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
-# ways to read the clusters of the rows of A
-READINGS: dict[str, Callable[..., Any]] = {
-    "mixture": alike,
-    "largest": lambda A, begin=None: A.argmax(1),
-}
+READINGS = "mixture", "largest"  # ways to read the clusters of the rows of A
 
 
-def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture") -> pd.DataFrame:
+def clusters(
+    fit: "Fit",
+    reference: "Fit | None" = None,
+    *,
+    by: str = "mixture",
+    of: "Fit | None" = None,
+) -> pd.DataFrame:
     """The cluster of every row, and how certain the fit is of it.
 
     Each row of A contains the shares of K components in this row, its mixture. Rows with similar mixtures
@@ -51,6 +53,9 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
         A point fit to the same rows. The clusters of the draws then get the numbers of its clusters.
     by : {"mixture", "largest"}
         "largest" uses the component with the largest share as the cluster.
+    of : Fit, optional
+        If `fit` has new rows, `new = train.fold_in(...)`, the fit `train`: new rows get the nearest of its
+        clusters. Without `of`, clusters of the new rows alone are found.
 
     Returns
     -------
@@ -70,20 +75,47 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     >>> draws = bf.fit("plsa", pixels, few, n_components=4, progress=False)
     >>> bf.clusters(draws, reference=point).columns.tolist()
     ['cluster', 'probability', 'agreement']
+
+    New rows:
+
+    >>> more = bf.Views({"pixels": bf.datasets.load("digits")["pixels"][60:62]})
+    >>> len(bf.clusters(point.fold_in(more), of=point))
+    2
     """
     free = _relabelling(fit.method)
     if by not in READINGS:
         raise ValueError(f"Expected by to be 'mixture' or 'largest', got {by!r}")
-    read = READINGS[by]
     index = fit.data.coords["row"].rename("row")
-    row = range(len(index))
+    source = fit if of is None else _checked(of, fit)
+    known, K = (
+        len(source.data.coords["row"]),
+        fit.hyper.n_components,
+    )  # rows in which clusters are found
+    if by == "mixture" and known < K:
+        raise ValueError(
+            f"Expected at least {K} rows to find {K} clusters, got {known}: pass of=, the fit to which these "
+            "rows were added, or by='largest'"
+        )
+
+    def read(A: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        if by == "largest":
+            return A.argmax(1)
+        own = alike(A[:known], None if start is None else start[:known])
+        return np.append(own, nearest_cluster(A[:known], own, A[known:]))
+
+    begin = 0 if of is None else known
     if fit.is_point:
         if reference is not None:
             raise ValueError("Expected draws to compare with a reference, got a point fit")
-        A = np.asarray(fit.params.A, np.float64)
+        A = np.asarray(source.params.A, np.float64)
+        A = A if of is None else np.append(A, fit.params.A, 0)
         own = read(A)
-        return pd.DataFrame({"cluster": own, "probability": A[row, own]}, index)
-    aligned, note = _aligned(fit, free, reference)
+        table = pd.DataFrame({"cluster": own, "probability": A[range(len(A)), own]})
+        return table[begin:].set_index(index)
+    aligned, note = _aligned(source, free, reference)
+    if of is not None:
+        aligned = np.append(aligned, _moved_alike(aligned, of.draws["A"], fit.draws["A"]), 1)
+    row = range(aligned.shape[1])
     mean, votes = np.zeros(aligned.shape[1:]), np.zeros(aligned.shape[1:])
     for A in aligned:  # one at a time: a copy of all draws in float64 may not fit
         mean += A / len(aligned)
@@ -91,9 +123,30 @@ def clusters(fit: "Fit", reference: "Fit | None" = None, *, by: str = "mixture")
     for A in aligned:
         votes[row, read(A, own)] += 1
     shares = {"probability": mean[row, own], "agreement": votes[row, own] / len(aligned)}
-    table = pd.DataFrame({"cluster": own, **shares}, index)
+    table = pd.DataFrame({"cluster": own, **shares})[begin:].set_index(index)
     table.attrs["note"] = note
     return table
+
+
+def _checked(of: "Fit", new: "Fit") -> "Fit":
+    """`of`, if `new` has its parameters, but for those of rows."""
+    one, other = of._as_draws(), new._as_draws()
+    shared = [site for site in one if "row" not in site_dims(of.method, site)]
+    if of.method is not new.method or not all(np.array_equal(one[s], other[s]) for s in shared):
+        raise ValueError(
+            f"Expected of to be the fit that got the rows of {new.name}, got another fit"
+        )
+    return of
+
+
+def _moved_alike(aligned: np.ndarray, raw: Any, new: Any) -> np.ndarray:
+    """The new rows of every draw, their columns in the order that those of `raw` got in `aligned`."""
+    raw, new = (np.reshape(x, (-1, *np.shape(x)[2:])) for x in (raw, new))
+    moved = np.empty_like(new)
+    for to, A, before, rows in zip(moved, aligned, raw, new, strict=True):
+        order = np.abs(before.T[:, None] - A.T[None]).sum(2).argmin(0)
+        to[:] = rows[:, order]
+    return moved
 
 
 def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:

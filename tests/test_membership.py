@@ -177,6 +177,47 @@ def test_the_determinant_never_rises(seed, monkeypatch):
     assert np.all(np.diff(sizes) <= 1e-12) and sizes[-1] < sizes[0]
 
 
+@cache
+def trained(draws: bool) -> bf.Fit:
+    engine = bf.Gibbs(5, 15, 2) if draws else None
+    return bf.fit("mvplsa", views(), engine, n_components=3, n_topics=3, progress=False)
+
+
+@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize("by", ["mixture", "largest"])
+def test_new_rows_get_the_clusters_of_the_training_rows(draws: bool, by: str) -> None:
+    fit = trained(draws)
+    of_all = bf.clusters(fit, by=by)
+    sure = np.sort(of_all["probability"].to_numpy().argsort()[-2:])
+    new = fit.fold_in(views().take(sure))  # too few rows to find clusters in them
+    found = bf.clusters(new, of=fit, by=by)
+    assert found.index.tolist() == [LABELS[i] for i in sure] and list(found) == list(of_all)
+    assert found["cluster"].tolist() == of_all["cluster"].iloc[sure].tolist()
+    if by == "mixture":
+        with pytest.raises(ValueError, match="at least 3 rows to find 3 clusters, got 2: pass of="):
+            bf.clusters(new)
+        A = np.asarray(fit._as_draws()["A"])[0].mean(0)
+        inside = A - np.stack([A[of_all["cluster"] == k].mean(0) for k in of_all["cluster"]])
+        least = clustering.LEAST * A.var(0).mean() * np.eye(3)
+        size = np.linalg.inv(inside.T @ inside / len(A) + least)
+        wanted = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
+        used = np.unique(of_all["cluster"])
+        gap = wanted[:, None] - np.stack([A[of_all["cluster"] == k].mean(0) for k in used])
+        nearest = used[np.einsum("nki,ij,nkj->nk", gap, size, gap).argmin(1)]
+        got = clustering.nearest_cluster(A, of_all["cluster"].to_numpy(), wanted)
+        assert got.tolist() == nearest.tolist()
+
+
+def test_new_rows_of_another_fit_are_refused() -> None:
+    fit = trained(False)
+    new = fit.fold_in(views().take(np.arange(4)))
+    other = bf.fit("mvplsa", views(), n_components=3, n_topics=3, seed=1, progress=False)
+    with pytest.raises(
+        ValueError, match="of to be the fit that got the rows of mvplsa, got another"
+    ):
+        bf.clusters(new, of=other)
+
+
 def test_a_mistyped_reading_is_refused() -> None:
     with pytest.raises(
         ValueError, match="Expected by to be 'mixture' or 'largest', got 'mixtures'"

@@ -67,15 +67,15 @@ def alike(A: np.ndarray, begin: np.ndarray | None = None) -> np.ndarray:
         return _compact(A, begin)
     number, apart = _compact(A, A.argmax(1)), _apart(A)
     used = np.unique(number)
-    lacks = not np.isin(apart, used).all()
-    if not lacks and len(used) > len(apart):
+    missing = not np.isin(apart, used).all()  # components that tell rows apart, but have no row
+    if not missing and len(used) > len(apart):
         return number  # random rows would give fewer clusters, with a larger determinant
     some = _some(len(A))
     whitened = A[some] @ _metric(A[some], np.zeros(len(some), int))
     near = nearest_rows(whitened, whitened, min(NEAR + 1, len(some)), "auto")
     badness = partial(_badness, A[some], near)
     free = _from_random_rows(A, (A[some], whitened), badness, apart)
-    return free if lacks or badness(free[some]) < CLEARLY * badness(number[some]) else number
+    return free if missing or badness(free[some]) < CLEARLY * badness(number[some]) else number
 
 
 def inhabited(A: np.ndarray) -> int:
@@ -122,12 +122,19 @@ def _from_random_rows(
     some = forms[0]
     begins = [kmeans_labels(x, len(apart), seed, 1) for seed in range(STARTS) for x in forms]
     free = min((_compact(some, begin) for begin in begins), key=badness)
-    mean = np.stack([some[free == k].mean(0) for k in np.unique(free)])
+    used = np.unique(free)
+    mean = np.stack([some[free == k].mean(0) for k in used])
     cluster, component = linear_sum_assignment(-mean[:, apart] / A.mean(0)[apart])
-    named = np.zeros(len(apart), int)
-    named[cluster] = apart[component]
-    nearest = _distances(A @ _metric(some, free), mean @ _metric(some, free)).argmin(1)
-    return _compact(A, named[nearest])
+    named = np.zeros(A.shape[1], int)
+    named[used[cluster]] = apart[component]
+    return _compact(A, named[nearest_cluster(some, free, A)])
+
+
+def nearest_cluster(A: np.ndarray, number: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The cluster of the rows of A that is nearest to each row of `new`, in the metric of `alike`."""
+    used, metric = np.unique(number), _metric(A, number)
+    mean = np.stack([A[number == k].mean(0) for k in used])
+    return used[_distances(new @ metric, mean @ metric).argmin(1)]
 
 
 def _size(A: np.ndarray, number: np.ndarray) -> float:
