@@ -114,7 +114,8 @@ def clusters(
         return table[begin:].set_index(index)
     aligned, note = _aligned(source, free, reference)
     if of is not None:
-        aligned = np.append(aligned, _moved_alike(aligned, of.draws["A"], fit.draws["A"]), 1)
+        raw, new = (each._as_draws()["A"] for each in (of, fit))
+        aligned = np.append(aligned, _moved_alike(aligned, raw, new), 1)
     row = range(aligned.shape[1])
     mean, votes = np.zeros(aligned.shape[1:]), np.zeros(aligned.shape[1:])
     for A in aligned:  # one at a time: a copy of all draws in float64 may not fit

@@ -281,8 +281,8 @@ def _block(
     def once(state: tuple) -> tuple:
         p, (before, count), old, values, number, rises, _ = state
         if bounds is None:
-            now, moving = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p), False
-            new = objective(now)
+            now = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p)
+            new, moving = objective(now), jnp.asarray(False)
         else:
             now, new, moving = with_momentum(sweep, objective, bounds, p, before, count, old)
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
