@@ -55,7 +55,8 @@ class FixedPoint:
         the others are reported.
     accelerate : bool
         Begin a sweep not at the last parameters, but further along their last change (momentum with
-        restarts: O'Donoghue & Candes 2015). A sweep that would raise the objective is dropped.
+        restarts: O'Donoghue & Candes 2015). A sweep that would raise the objective by more than rounding is
+        dropped.
     every : int
         Sweeps between two evaluations of the objective, each of which takes a pass over the data. With more
         than 1, sweeps have no momentum.
