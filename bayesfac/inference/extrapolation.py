@@ -6,7 +6,8 @@ Mathematics 2015. With F for a sweep, and k for the number of sweeps since the l
     y = x_n + k / (k + 3) (x_n - x_{n-1}),   x_{n+1} = F(y).
 
 If the objective of F(y) is above that of x_n by more than rounding, F(y) is dropped: x_{n+1} = x_n, and
-k = 0. The next sweep then begins at x_n itself.
+k = 0. The next sweep then begins at x_n itself. If it is above by less, the direction of the sweep decides:
+k = 0 if (y - x_{n+1})'(x_{n+1} - x_n) > 0, the other test of the paper.
 
 Entries that are bounded, such as probabilities, keep most of their distance from the bound. A multiplicative
 update hardly moves an entry that is almost zero, so an entry that comes there too early stays there, and the
@@ -57,19 +58,31 @@ def with_momentum(
     before: Any,
     count: jax.Array,
     value: Value,
+    of_all: Callable[[jax.Array], jax.Array] = lambda total: total,
 ) -> tuple[Any, Value, jax.Array]:
-    """The parameters after one more sweep, their objective, and whether the objective did not rise.
+    """The parameters after one more sweep, their objective, and whether momentum goes on.
 
-    If it rose, p and its objective are returned. `before` are the parameters before p, and `count` is the
-    number of sweeps since the last restart. Without momentum, the result of the sweep is kept in any case.
+    If the objective rose, p and its objective are returned. `before` are the parameters before p, and `count`
+    is the number of sweeps since the last restart. Without momentum, the result of the sweep is kept in any
+    case. If rows are divided among devices, `of_all` adds up what the devices have.
     """
-    new = sweep(ahead(p, before, count / (count + 3), bounds))
+    y = ahead(p, before, count / (count + 3), bounds)
+    new = sweep(y)
     cost = objective(new)
+    fall = (value[0] - cost[0]) + (value[1] - cost[1])
     noise = NOISE[value[0].dtype.itemsize] * (1 + jnp.abs(value[0]))
-    fell = (value[0] - cost[0]) + (value[1] - cost[1]) >= -noise  # False for NaN
-    kept = fell | (count == 0)
+    goes_on = (fall >= 0) | (fall >= -noise) & ~_turned(p, y, new, of_all)
+    kept = (fall >= -noise) | (count == 0)  # False for NaN
     new, cost = jax.tree.map(lambda x, y: jnp.where(kept, x, y), (new, cost), (p, value))
-    return new, cost, fell
+    return new, cost, goes_on
+
+
+def _turned(p: Any, y: Any, new: Any, of_all: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """Whether the sweep from y to `new` went against the step from p to `new`."""
+    triples = list(zip(*map(jax.tree.leaves, (p, y, new)), strict=True))
+    product = of_all(jnp.stack([jnp.sum((far - end) * (end - x)) for x, far, end in triples]))
+    size = of_all(jnp.stack([jnp.sum(x**2) for x, *_ in triples]))  # sites may have different units
+    return jnp.sum(product / jnp.maximum(size, jnp.finfo(size.dtype).tiny)) > 0
 
 
 def ahead(p: Any, before: Any, step: Any, bounds: Bounds) -> Any:

@@ -115,6 +115,7 @@ class FixedPoint:
         first = standstill.next_look(0, self.every) if self.tol is None else 0
         at, interrupted = _begin(job, p, point, first), False
         kept_from = bounds if self.accelerate and self.every == 1 else None
+        share = standstill.SHARE if kept_from is None else standstill.AHEAD
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
         block, data = place.solver(_block, (job.method, job.hyper, kept_from, tol), at.done)
         pace, most = 1, self.max_iter
@@ -127,7 +128,7 @@ class FixedPoint:
                     cycles = min(pace, left // steps, ROOM)
                     made = at.advance(block, data, steps, cycles)
                     if at.done == at.look and not at.converged:
-                        at.examine(job, steps)
+                        at.examine(job, steps, share)
                     shown.update(made)
                     shown.set_postfix(objective=f"{at.trace[-1]:.6g}")
                     if point.due():
@@ -194,11 +195,12 @@ class Descent:
         check_number(self.trace[-1], "objective", f"after sweep {self.done}")
         return len(new) * steps
 
-    def examine(self, job: Job, steps: int) -> None:
+    def examine(self, job: Job, steps: int, share: float) -> None:
         """Converged if nothing has moved since the last test; otherwise decide when to test again."""
         before = self.level, self.seen
         self.level, self.seen = self.trace[-1], standstill.predictions(job, self.p)
-        self.converged = standstill.still(before, (self.level, self.seen), self.done)
+        now = self.level, self.seen
+        self.converged = standstill.still(before, now, self.done, share)
         self.look = standstill.next_look(self.done, steps)
 
 
@@ -285,7 +287,9 @@ def _block(
             now = jax.lax.fori_loop(0, steps, lambda _, p: sweep(p), p)
             new, moving = objective(now), jnp.asarray(False)
         else:
-            now, new, moving = with_momentum(sweep, objective, bounds, p, before, count, old)
+            now, new, moving = with_momentum(
+                sweep, objective, bounds, p, before, count, old, of_all
+            )
         fall, scale = (old[0] - new[0]) + (old[1] - new[1]), 1 + jnp.abs(new[0])
         rises += fall < -rounding * scale
         # only a sweep without momentum shows that nothing moves: after a small fall, the next sweep is one
@@ -294,6 +298,7 @@ def _block(
         return now, momentum, new, values.at[number].set(jnp.stack(new)), number + 1, rises, still
 
     rounding = ROUNDING if _single(p) else 1e-10
+    of_all = (lambda total: total) if own_rows.division(data) is None else own_rows.added
     one = jnp.zeros((), int)
     room = jnp.zeros((ROOM, 2), high.dtype)
     own, before = (own_rows.owned(q, method.own_rows, data) for q in (p, momentum.before))

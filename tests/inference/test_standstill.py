@@ -8,7 +8,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import Checkpoint
-from bayesfac.inference.standstill import EARLY, FALL, MOVE, SHARE, next_look, still
+from bayesfac.inference.standstill import AHEAD, EARLY, FALL, MOVE, SHARE, next_look, still
 
 
 def test_looks_come_after_half_as_many_sweeps_again():
@@ -79,6 +79,11 @@ def test_ten_times_the_sweeps_change_next_to_nothing():
         moved.append(np.sqrt(np.mean((fit.everywhere().mean - new) ** 2)) / new.std())
     assert fallen[0] < FALL < fallen[1]
     assert moved[0] < MOVE < moved[1]
+
+
+def test_with_momentum_a_larger_share_of_the_limits_is_allowed():
+    moved = look(moved=(SHARE + AHEAD) / 2 * MOVE)
+    assert still(moved, look(), EARLY + 1, AHEAD) and not still(moved, look(), EARLY + 1)
 
 
 def test_without_probe_cells_the_objective_decides():
