@@ -76,6 +76,18 @@ def test_a_rise_by_rounding_is_no_reason_to_restart(dtype, rise, fell):
     assert bool(found) is fell and (new.x == (2 if fell else 1)).all() and (cost[1] == low) == fell
 
 
+@pytest.mark.parametrize(("to", "goes_on"), [(1.4, True), (1.1, False)])
+def test_at_a_rise_by_rounding_the_direction_of_the_sweep_decides(to, goes_on):
+    """Momentum leads from 1 to 1.25: a sweep that goes further agrees with it, one that goes back does not."""
+    p, before, low = Point(jnp.ones(2)), Point(jnp.zeros(2)), jnp.array(0.5 * NOISE[8])
+    new, cost, found = with_momentum(
+        lambda p: Point(p.x * to / 1.25), lambda p: (jnp.ones(()), low), (), p, before, jnp.ones(()),
+        (jnp.ones(()), jnp.zeros(())),
+    )  # fmt: skip
+    assert bool(found) is goes_on and cost[1] == low
+    np.testing.assert_allclose(new.x, to, rtol=1e-12)
+
+
 @pytest.mark.parametrize("nothing", [jnp.nan, jnp.inf])
 def test_a_sweep_without_a_finite_objective_is_dropped(nothing):
     p = Point(jnp.ones(2))
