@@ -33,8 +33,10 @@ def descend(times, momentum=True):
     value, count, values, starts = objective(p), 0.0, [], []
     for _ in range(times):
         starts.append(count)
-        new, cost, fell = with_momentum(sweep, objective, (), p, before, jnp.asarray(count), value)
-        count = count + 1 if momentum and fell else 0.0
+        new, cost, goes_on = with_momentum(
+            sweep, objective, (), p, before, jnp.asarray(count), value
+        )
+        count = count + 1 if momentum and goes_on else 0.0
         p, before, value = new, p, cost
         values.append(float(value[0]))
     return np.array(values), starts
@@ -51,21 +53,21 @@ def test_momentum_saves_sweeps_and_never_raises_the_objective():
 def test_a_sweep_that_raises_the_objective_is_dropped():
     p, before = Point(jnp.array([1.0, 1e-6])), Point(jnp.array([3000.0, 1e-6]))
     wild = {"sweep": lambda p: p, "objective": objective, "bounds": ()}
-    kept, value, fell = with_momentum(
+    kept, value, goes_on = with_momentum(
         *wild.values(), p, before, count=jnp.array(30.0), value=objective(p)
     )
-    assert (kept.x == p.x).all() and value[0] == objective(p)[0] and not fell
+    assert (kept.x == p.x).all() and value[0] == objective(p)[0] and not goes_on
     # without momentum nothing is left to try: what the method's own sweep finds is kept
     risen = {**wild, "sweep": lambda p: Point(2 * p.x)}
-    kept, value, fell = with_momentum(
+    kept, value, goes_on = with_momentum(
         *risen.values(), p, before, count=jnp.array(0.0), value=objective(p)
     )
-    assert (kept.x == 2 * p.x).all() and value[0] == objective(kept)[0] and not fell
+    assert (kept.x == 2 * p.x).all() and value[0] == objective(kept)[0] and not goes_on
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize(("rise", "fell"), [(0.5, True), (2.0, False)])
-def test_a_rise_by_rounding_is_no_reason_to_restart(dtype, rise, fell):
+@pytest.mark.parametrize(("rise", "goes_on"), [(0.5, True), (2.0, False)])
+def test_a_rise_by_rounding_is_no_reason_to_restart(dtype, rise, goes_on):
     """Values are the sum of two numbers, so that they tell a rise that one number cannot."""
     p, high = Point(jnp.ones(2, dtype)), jnp.asarray(1e6, dtype)
     low = jnp.asarray(rise * NOISE[dtype.dtype.itemsize] * 1e6, dtype)
@@ -73,12 +75,16 @@ def test_a_rise_by_rounding_is_no_reason_to_restart(dtype, rise, fell):
         lambda p: Point(2 * p.x), lambda p: (high, low), (), p, p, jnp.ones((), dtype),
         (high, jnp.zeros((), dtype)),
     )  # fmt: skip
-    assert bool(found) is fell and (new.x == (2 if fell else 1)).all() and (cost[1] == low) == fell
+    assert (
+        bool(found) is goes_on
+        and (new.x == (2 if goes_on else 1)).all()
+        and (cost[1] == low) == goes_on
+    )
 
 
 @pytest.mark.parametrize(("to", "goes_on"), [(1.4, True), (1.1, False)])
 def test_at_a_rise_by_rounding_the_direction_of_the_sweep_decides(to, goes_on):
-    """Momentum leads from 1 to 1.25: a sweep that goes further agrees with it, one that goes back does not."""
+    """Momentum leads from 1 to 1.25: a sweep that goes further agrees with it, one that returns does not."""
     p, before, low = Point(jnp.ones(2)), Point(jnp.zeros(2)), jnp.array(0.5 * NOISE[8])
     new, cost, found = with_momentum(
         lambda p: Point(p.x * to / 1.25), lambda p: (jnp.ones(()), low), (), p, before, jnp.ones(()),
@@ -92,8 +98,8 @@ def test_at_a_rise_by_rounding_the_direction_of_the_sweep_decides(to, goes_on):
 def test_a_sweep_without_a_finite_objective_is_dropped(nothing):
     p = Point(jnp.ones(2))
     empty = lambda p: (jnp.sum(p.x) * nothing, jnp.zeros(()))  # noqa: E731
-    kept, value, fell = with_momentum(sweep, empty, (), p, p, jnp.array(1.0), objective(p))
-    assert (kept.x == 1).all() and value[0] == objective(p)[0] and not fell
+    kept, value, goes_on = with_momentum(sweep, empty, (), p, p, jnp.array(1.0), objective(p))
+    assert (kept.x == 1).all() and value[0] == objective(p)[0] and not goes_on
 
 
 def test_entries_keep_most_of_their_distance_from_a_bound():
