@@ -16,6 +16,7 @@ fit ends at a worse optimum.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -71,7 +72,9 @@ def with_momentum(
     cost = objective(new)
     fall = (value[0] - cost[0]) + (value[1] - cost[1])
     noise = NOISE[value[0].dtype.itemsize] * (1 + jnp.abs(value[0]))
-    goes_on = (fall >= 0) | (fall >= -noise) & ~_turned(p, y, new, of_all)
+    doubtful = (fall < 0) & (fall >= -noise)
+    turned = partial(_turned, p, y, new, of_all)
+    goes_on = (fall >= 0) | (doubtful & ~jax.lax.cond(doubtful, turned, lambda: jnp.array(False)))
     kept = (fall >= -noise) | (count == 0)  # False for NaN
     new, cost = jax.tree.map(lambda x, y: jnp.where(kept, x, y), (new, cost), (p, value))
     return new, cost, goes_on
