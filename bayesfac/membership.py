@@ -1,6 +1,7 @@
 """Clusters of rows, the probability that two rows are in one cluster, and the columns that tasks use."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,22 +88,15 @@ def clusters(
         raise ValueError(f"Expected by to be 'mixture' or 'largest', got {by!r}")
     index = fit.data.coords["row"].rename("row")
     source = fit if of is None else _checked(of, fit)
-    known, K = (
-        len(source.data.coords["row"]),
-        fit.hyper.n_components,
-    )  # rows in which clusters are found
+    K = fit.hyper.n_components
+    known = len(source.data.coords["row"])  # the rows in which clusters are found
     if by == "mixture" and known < K:
         raise ValueError(
             f"Expected at least {K} rows to find {K} clusters, got {known}: pass of=, the fit to which these "
             "rows were added, or by='largest'"
         )
 
-    def read(A: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        if by == "largest":
-            return A.argmax(1)
-        own = alike(A[:known], None if start is None else start[:known])
-        return np.append(own, nearest_cluster(A[:known], own, A[known:]))
-
+    read = partial(_read, by, known)
     begin = 0 if of is None else known
     if fit.is_point:
         if reference is not None:
@@ -127,6 +121,16 @@ def clusters(
     table = pd.DataFrame({"cluster": own, **shares})[begin:].set_index(index)
     table.attrs["note"] = note
     return table
+
+
+def _read(by: str, known: int, A: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """The cluster of every row of A; clusters are found in the `known` first rows, from those of `start`."""
+    if by == "largest":
+        return A.argmax(1)
+    own = alike(A[:known], None if start is None else start[:known])
+    if known == len(A):
+        return own
+    return np.append(own, nearest_cluster(A[:known], own, A[known:]))
 
 
 def _checked(of: "Fit", new: "Fit") -> "Fit":

@@ -112,7 +112,9 @@ def test_rows_with_similar_mixtures_form_a_cluster() -> None:
 def test_rows_of_one_component_keep_its_number() -> None:
     A = np.eye(4)[np.random.default_rng(2).integers(0, 3, 24)]  # nobody has the last component
     assert alike(A).tolist() == A.argmax(1).tolist()
-    assert alike(np.full((5, 3), 1 / 3)).tolist() == [0] * 5
+    same = np.full((5, 3), 1 / 3)
+    assert alike(same).tolist() == [0] * 5
+    assert clustering.nearest_cluster(same, alike(same), A[:2]).tolist() == [0, 0]
     assert alike(np.ones((4, 1))).tolist() == [0] * 4
 
 

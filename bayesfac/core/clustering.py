@@ -132,6 +132,8 @@ def _from_random_rows(
 
 def nearest_cluster(A: np.ndarray, number: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The cluster of the rows of A that is nearest to each row of `new`, in the metric of `alike`."""
+    if not A.var(0).any():
+        return np.full(len(new), number[0])
     used, metric = np.unique(number), _metric(A, number)
     mean = np.stack([A[number == k].mean(0) for k in used])
     return used[_distances(new @ metric, mean @ metric).argmin(1)]

@@ -25,10 +25,8 @@ GROWTH = 1.5  # the number of sweeps at a test, divided by that at the test befo
 EARLY, EXACT = 30, 1e-3  # in the first 30 sweeps the limits are smaller, by this factor
 FALL = 1e-4  # of the objective, in ten times the sweeps
 MOVE = 0.01  # of predictions (root mean square) over their spread, in ten times the sweeps
-SHARE, AHEAD = (
-    math.log10(GROWTH),
-    1 - GROWTH**-2,
-)  # of the limits, for plain sweeps and with momentum
+SHARE = math.log10(GROWTH)  # of the limits, for plain sweeps
+AHEAD = 1 - GROWTH**-2  # of the limits, with momentum
 CONSTANT = 1e-6  # of their size: predictions that vary by less count as equal
 
 

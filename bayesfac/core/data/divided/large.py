@@ -26,7 +26,7 @@ class Summary:
     squares: float = 0.0  # about the mean
     least: float = np.inf
     most: float = -np.inf
-    of_level: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    of_level: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self.of_level = np.zeros(len(self.levels), np.int64)
