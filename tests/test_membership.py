@@ -198,16 +198,25 @@ def test_new_rows_get_the_clusters_of_the_training_rows(draws: bool, by: str) ->
     if by == "mixture":
         with pytest.raises(ValueError, match="at least 3 rows to find 3 clusters, got 2: pass of="):
             bf.clusters(new)
-        A = np.asarray(fit._as_draws()["A"])[0].mean(0)
-        inside = A - np.stack([A[of_all["cluster"] == k].mean(0) for k in of_all["cluster"]])
-        least = clustering.LEAST * A.var(0).mean() * np.eye(3)
-        size = np.linalg.inv(inside.T @ inside / len(A) + least)
-        wanted = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
-        used = np.unique(of_all["cluster"])
-        gap = wanted[:, None] - np.stack([A[of_all["cluster"] == k].mean(0) for k in used])
-        nearest = used[np.einsum("nki,ij,nkj->nk", gap, size, gap).argmin(1)]
-        got = clustering.nearest_cluster(A, of_all["cluster"].to_numpy(), wanted)
-        assert got.tolist() == nearest.tolist()
+
+
+def test_the_nearest_cluster_is_that_in_the_metric_of_all_clusters() -> None:
+    """Clusters are wide in the first direction: to be far away in this direction counts less."""
+    number = np.arange(200) % 2
+    A = np.random.default_rng(0).normal(0, [1, 0.05], (200, 2)) + number[:, None] * [2, 1]
+    new = np.array([[1.9, 0.0], [0.1, 1.0]])
+    assert clustering.nearest_cluster(A, number, new).tolist() == [0, 1]
+
+
+def test_new_rows_move_as_the_training_rows_were_moved() -> None:
+    rng = np.random.default_rng(0)
+    raw, new = rng.random((2, 3, 5, 4)), rng.random((2, 3, 2, 4))
+    orders = [rng.permutation(4) for _ in range(6)]
+    aligned, wanted = (
+        np.stack([A[:, o] for A, o in zip(x.reshape(6, -1, 4), orders, strict=True)])
+        for x in (raw, new)
+    )
+    np.testing.assert_array_equal(membership._moved_alike(aligned, raw, new), wanted)
 
 
 def test_new_rows_of_another_fit_are_refused() -> None:
