@@ -1,5 +1,6 @@
 """Arithmetic that several methods share: products at cells, row sums, Metropolis steps, Cholesky factors."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -352,3 +353,18 @@ def crps_of_sorted(draws: np.ndarray, value: np.ndarray) -> np.ndarray:
     rank = 2 * np.arange(1, m + 1) - m - 1  # sum_ij |x_i - x_j| = 2 sum_k rank_k x_(k)
     spread = rank @ draws / max(m * (m - 1), 1)
     return np.abs(draws - value).mean(0) - spread
+
+
+def expectation(
+    function: Callable[[jax.Array], Any], x: jax.Array, variance: jax.Array, nodes: int
+) -> Any:
+    """The expectation of a function of normal values with these means and variances, by Gauss-Hermite
+    quadrature.
+
+    >>> expectation(jnp.square, jnp.array([1.0]), jnp.array([4.0]), 3)
+    Array([5.], dtype=float32)
+    """
+    at, share = np.polynomial.hermite_e.hermegauss(nodes)
+    parts = [function(x + z * jnp.sqrt(variance)) for z in at]
+    shares = (share / share.sum()).tolist()
+    return jax.tree.map(lambda *each: sum(map(operator.mul, shares, each)), *parts)

@@ -6,11 +6,13 @@ with c such that the thresholds of the prior have distance one and are centred a
 because the coordinates t themselves are the parameter.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from numpyro.distributions.transforms import OrderedTransform
 
-from bayesfac.core.laws.empirical_bayes import Seen
+from bayesfac.core.laws.empirical_bayes import Seen, as_normal
 from bayesfac.core.laws.ordinal import Levels, edges, log_between
 from bayesfac.core.math import metropolis
 
@@ -63,11 +65,10 @@ def touching(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
 
 
 def observed(code: jax.Array, t: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
-    """`observe` of empirical Bayes: t updated, a bound of the expected log density, minus log
-    probabilities."""
-    fit = _density(t, x, code) - 0.5 * jnp.sum(variance)
+    """`observe` of empirical Bayes: t updated, targets and weights of cells, and minus log probabilities."""
     t = lowered(t, x, code)
-    return Seen(t, touching(t, x, code), jnp.ones_like(x), fit, -log_levels(t, x, code))
+    each = partial(log_levels, t, code=code)
+    return Seen(t, *as_normal(each, x, variance), -each(x))
 
 
 def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:

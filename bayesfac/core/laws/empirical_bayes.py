@@ -14,10 +14,10 @@ second moments. If several matrices share factors, the cells of a row are those 
 the other. If rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode
 given the second moment of B. The uncertainty of B adds F Lambda^-1 to the moments that determine Lambda.
 
-The sweeps start at several points. The end with the largest lower bound of the evidence is used, unless it
-predicts left-out cells worse than another end. From random factors, the first sweeps draw the rows from their
-normal distributions, as Gibbs does. The reason is that random factors explain nothing, so the means of the
-rows are near zero, and sweeps over means would stay there for long.
+The sweeps start at several points. The start whose end predicts left-out cells best is used. From random
+factors, the first sweeps draw the rows from their normal distributions, as Gibbs does. The reason is that
+random factors explain nothing, so the means of the rows are near zero, and sweeps over means would stay there
+for long.
 
 A point fit then keeps mu and Lambda fixed. As it treats factors as certain, it lacks the ridge sum_j w_ij
 cov_j of their uncertainty. So `estimated` adds the mean of this ridge over the cells to Lambda. If a few rows
@@ -37,7 +37,8 @@ from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import doubled, half, inverse, square, whole
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
+from bayesfac.core.laws.links import Links
+from bayesfac.core.math import expectation
 from bayesfac.core.multilinear import crossed, multiplied, others
 
 SWEEPS = 30
@@ -46,7 +47,8 @@ AWAY = 0.1  # share of the cells that are left out to judge the starts
 PARTS = (1.0, 0.3, 0.03)  # shares of the ridge that points lack: those that are tried
 DRAWS = 60  # from a random start: sweeps with draws of the rows, before the others
 SHARE = 0.8  # largest share of a cell's own weight in its prediction
-FAINT = 1e-3  # of the targets' variance: if products vary less, the factors have vanished
+NODES = 3  # of a quadrature over the products
+LEAST = 0.05  # smallest weight of a cell
 RIDGE = 5.0  # weight of the prior of a bias, in cells
 
 
@@ -64,27 +66,28 @@ class Side(NamedTuple):
 
 class Seen(NamedTuple):
     """What a method computes from the products at the cells: its own parameters (noise, thresholds) updated,
-    target and weight of every cell, the expected log likelihood, and the loss of the products at each
-    cell."""
+    target and weight of every cell, and the loss of the products at each cell."""
 
     own: Any
     target: jax.Array
     weight: jax.Array
-    fit: jax.Array
     loss: jax.Array
 
 
 Observe = Callable[[Any, jax.Array, jax.Array], Seen]
+Drawn = Callable[[Seen, jax.Array, jax.Array], Seen]
 
 
 class Problem(NamedTuple):
     """The cells, the features of each axis, the method's settings, and `observe`, which computes `Seen` from
-    the own parameters and from mean and variance of the products at the cells."""
+    the own parameters and from mean and variance of the products at the cells. `drawn` changes this in the
+    sweeps that draw rows."""
 
     cells: Cells | TensorCells
     x: Sequence[Features | None]
     h: Any
     observe: Observe
+    drawn: Drawn | None = None
 
 
 class End(NamedTuple):
@@ -103,46 +106,37 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
     """The sides, one for each axis of the cells, with scales for a point fit, and the method's own
     parameters.
 
-    The sweeps run from each of the `starts`, the first of which is random. Each is first judged by one cell
-    in ten, which its sweeps leave out (`_losses`), and starts that are clearly worse there are dropped. Among
-    the others whose factors did not vanish, the end with the largest lower bound of the evidence is used:
-    with few cells, the bound prefers no factors to biases that predict.
+    The sweeps run from each of the `starts`, the first of which is random. Each is judged by one cell in ten,
+    which its sweeps leave out (`_losses`). The best start is then used with all cells.
     """
     n, first = len(starts), nothing_seen(problem, own)
     away = jax.random.bernoulli(jax.random.key(1), AWAY, first.loss.shape)
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
 
-    def stays(losses: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Whether each start is not clearly worse than the best one; and the best of `PARTS` of each."""
-        sums = jnp.sum(losses, -1, where=away)
-        share, least = jnp.argmin(sums, 1), jnp.argmin(sums.min(1))
-        each = losses[jnp.arange(n), share]
-        return ~_beaten(each, each[least], away), share
+    def best(losses: jax.Array) -> jax.Array:
+        """The number of the start with the smallest loss at left-out cells."""
+        least = jnp.min(jnp.sum(losses, -1, where=away), 1)
+        return jnp.argmin(jnp.where(jnp.isnan(least), jnp.inf, least))
 
     def turn(number: int, state: tuple) -> tuple:
-        """The sweeps of one start. All starts first leave out cells. Those that stay then use all cells."""
-        losses, best = state
-        at, trial = number % n, number < n
+        """The sweeps of one start without the left-out cells. The last turn is the best start with all."""
+        losses, _ = state
+        trial = number < n
+        at = jnp.where(trial, number, best(losses))
         sides = jax.tree.map(lambda table: table[at], begun)
         draws, kept = jnp.where(at == 0, DRAWS, 0), jnp.where(trial & away, 0.0, 1.0)
-        goes = trial | stays(losses)[0][at]
-        end = swept(problem, first, sides, draws, jnp.where(goes, draws + SWEEPS, 0), kept)
+        end = swept(problem, first, sides, draws, draws + SWEEPS, kept)
 
-        def judged() -> tuple:
-            return losses.at[at].set(_losses(problem, end, kept)), best
+        def judged() -> jax.Array:
+            return losses.at[at].set(_losses(problem, end, kept))
 
-        def compared() -> tuple:
-            bound = jnp.maximum(_bound(problem, end), jnp.finfo(losses.dtype).min)
-            better = goes & (bound > best[0])
-            return losses, jax.tree.map(partial(jnp.where, better), (bound, end, at), best)
-
-        return jax.lax.cond(trial, judged, compared)
+        return jax.lax.cond(trial, judged, lambda: losses), end
 
     losses = jnp.zeros((n, len(PARTS), len(away)), first.loss.dtype)
-    best = jnp.asarray(-jnp.inf, losses.dtype), End(list(starts[0]), first), jnp.zeros((), int)
-    losses, (_, (sides, seen), at) = jax.lax.fori_loop(0, 2 * n, turn, (losses, best))
-    share = stays(losses)[1][at]
-    usual = ~_beaten(losses[at, :1], losses[at, share], away)[0]
+    losses, (sides, seen) = jax.lax.fori_loop(0, n + 1, turn, (losses, End(list(starts[0]), first)))
+    each = losses[best(losses)]
+    share = jnp.argmin(jnp.sum(each, 1, where=away))
+    usual = ~_beaten(each[:1], each[share], away)[0]
     scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share])
     return _stiffened(sides, seen.weight, problem.cells, scale), seen.own
 
@@ -156,7 +150,7 @@ def swept(
     The loop begins one step before the first sweep, with moments alone: each part of a sweep is then
     compiled once.
     """
-    cells, x, h, observe = problem
+    cells, x, h, observe, changed = problem
 
     def sweep(number: jax.Array, state: tuple) -> tuple:
         sides, seen = state
@@ -169,7 +163,10 @@ def swept(
             ways = [partial(each, m, x[m], cells) for each in (_unchanged, _drawn, _rows)]
             sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
         found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
-        return sides, observe(seen.own, *found)
+        seen = observe(seen.own, *found)
+        if changed is not None:
+            seen = jax.tree.map(partial(jnp.where, drawn), changed(seen, *found), seen)
+        return sides, seen
 
     return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))
 
@@ -182,17 +179,9 @@ def nothing_seen(problem: Problem, own: Any) -> Seen:
     return zeros._replace(own=jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), own, like.own))
 
 
-def _bound(problem: Problem, end: End) -> jax.Array:
-    """The lower bound of the evidence, without constants; -inf if the factors vanished."""
-    products = multiplied([s.mean for s in end.sides], problem.cells)
-    alive = jnp.var(products) > FAINT * jnp.var(end.seen.target)
-    bound = end.seen.fit + sum(map(partial(_evidence, problem.h), end.sides, problem.x))
-    return jnp.where(alive, bound, -jnp.inf)
-
-
 def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
     """The loss of the end as a point at each cell, with each of `PARTS` of the ridge that it lacks."""
-    cells, x, _, observe = problem
+    cells, x, _, observe, _ = problem
     weight, (_, variance) = kept * end.seen.weight, moments(end.sides, cells)
 
     def rows(sides: list[Side], seen: Seen) -> list[Side]:
@@ -238,13 +227,32 @@ def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) ->
     def observe(own: tuple, x: jax.Array, variance: jax.Array) -> Seen:
         misfit = 0.5 * jnp.sum((y - x) ** 2 + variance)
         new = own[0] if alpha is not None else (shape - 1 + 0.5 * len(y)) / (rate + misfit)
-        fit = 0.5 * len(y) * jnp.log(new) - new * misfit
-        if alpha is None:
-            fit += (shape - 1) * jnp.log(new) - rate * new
         known = new, left_out(variance, new)
-        return Seen(known, y, jnp.full_like(y, new), fit, (y - x) ** 2)
+        return Seen(known, y, jnp.full_like(y, new), (y - x) ** 2)
 
     return observe
+
+
+def as_normal(
+    log_likelihood: Callable[[jax.Array], jax.Array], x: jax.Array, variance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The targets and weights of normal values in the place of cells with a log likelihood of the product.
+
+    The weight is minus the expected second derivative, for a normal product with this mean and variance. The
+    target is the mean plus the expected slope over the weight. With the largest second derivative as the
+    weight of all cells, the uncertainty of products would cost too much at cells that say little, as where
+    most ratings have the same level, and the factors would vanish although the ratings show them.
+    """
+
+    def slope(x: jax.Array) -> jax.Array:
+        return jax.jvp(log_likelihood, (x,), (jnp.ones_like(x),))[1]
+
+    def slopes(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.jvp(slope, (x,), (jnp.ones_like(x),))
+
+    first, second = expectation(slopes, x, variance, NODES)
+    weight = jnp.maximum(-second, LEAST)
+    return x + first / weight, weight
 
 
 def left_out(variance: jax.Array, weight: Any) -> jax.Array:
@@ -294,20 +302,6 @@ def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
     return [
         _second(s) if j < m else s.cov if j == m else square(s.mean) for j, s in enumerate(sides)
     ]
-
-
-def _evidence(h: Any, side: Side, x: Features | None) -> jax.Array:
-    """The part of a side in the bound: the expected log density of its rows, mu, Lambda, B and ridge, and the
-    entropy of the rows."""
-    n, away, links_energy = len(side.mean), side.mean - side.mu, jnp.zeros(())
-    if x is not None and side.B is not None and side.ridge is not None:
-        away = away - x.times(side.B)
-        links_energy = energy_of_link(side.B, side.ridge, side.precision)
-        links_energy += ridge_energy(side.ridge, h)
-    scatter = away.T @ away + side.cov.sum(0)
-    prior = h.beta0 * side.mu @ side.precision @ side.mu + h.rate * jnp.trace(side.precision)
-    logdets = n * jnp.linalg.slogdet(side.precision)[1] + jnp.linalg.slogdet(side.cov)[1].sum()
-    return 0.5 * (logdets - jnp.sum(side.precision * scatter) - prior) - links_energy
 
 
 def _even(table: jax.Array) -> jax.Array:

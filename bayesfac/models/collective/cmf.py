@@ -152,10 +152,10 @@ def start(key: jax.Array, data: Relations, hyper: Hyper) -> Params:
                 law = partial(cuts.observed, coded(data, m))
             at = data.spans[m.name]
             parts.append(law(own[m.name], x[at], variance[at]))
-        new, target, weight, fit, loss = zip(*parts, strict=True)
+        new, target, weight, loss = zip(*parts, strict=True)
         own = {m.name: law for m, law in zip(matrices(hyper), new, strict=True)}
         t, w, lost = (jnp.concatenate(each) for each in (target, weight, loss))
-        return bayes.Seen(own, t, w, sum(fit), lost)
+        return bayes.Seen(own, t, w, lost)
 
     problem = bayes.Problem(data.links, (None,) * len(p.U), hyper, observe)
     sides, own = bayes.estimated(starts(p, data, hyper), problem, first)

@@ -53,7 +53,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.empirical_bayes import DRAWS, FAINT, biases, left_out
+from bayesfac.core.laws.empirical_bayes import DRAWS, biases, left_out
 from bayesfac.core.laws.normal_wishart import drawn, normal_rows, normal_wishart_mean, settled
 from bayesfac.core.math import bilinear, inner, metropolis, normals
 from bayesfac.core.method import Method, Permutation, register
@@ -63,6 +63,7 @@ from bayesfac.models.ratings._shared.empirical_bayes import SMALL, noise_choices
 from bayesfac.models.ratings._shared.rank import above_noise
 
 SWEEPS = 60  # of the variational law whose means are the scales of a point fit
+FAINT = 1e-3  # of the ratings' variance: if products vary less, the factors have vanished
 STEPS = 3  # Metropolis steps of each scale in one sweep
 
 
@@ -120,12 +121,11 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
-    y, cells = data.y - hyper.offset, data.cells
 
     def climb(p: Params) -> tuple[jax.Array, Params]:
         q = VARIATIONAL.begin(p, data, hyper)
         q = jax.lax.fori_loop(0, SWEEPS, lambda _, q: VARIATIONAL.update(q, data, hyper), q)
-        alive = jnp.var(bound.moments(q.U, q.V, cells)[0]) > FAINT * jnp.var(y)
+        alive = jnp.var(bound.moments(q.U, q.V, data.cells)[0]) > FAINT * jnp.var(data.y)
         return jnp.where(alive, VARIATIONAL.elbo(q, data, hyper), -jnp.inf), q
 
     def swept(number: int, p: Params) -> Params:

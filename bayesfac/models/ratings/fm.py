@@ -49,6 +49,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import bilinear
 from bayesfac.core.method import Method, register
@@ -115,12 +116,9 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     y = data.y - hyper.offset
 
-    def observe(alpha: jax.Array, x: jax.Array, variance: jax.Array) -> tuple:
-        rate = hyper.alpha_rate + 0.5 * jnp.sum((y - x) ** 2 + variance)
-        alpha = (hyper.alpha_shape - 1 + 0.5 * len(y)) / rate
-        return alpha, y, jnp.full_like(y, alpha)
-
-    p, alpha, variance = machine_scales.estimated(p, data, hyper, p.alpha, observe)
+    observe = normal(y, hyper.alpha_shape, hyper.alpha_rate)
+    first = p.alpha, jnp.zeros_like(p.alpha)
+    p, (alpha, variance) = machine_scales.estimated(p, data, hyper, first, observe)
     # a point predicts with the noise alone, so the noise must include the variance of the scores; all
     # precisions get the same factor, so that the modes of rows and biases stay where they are
     share = 1 / (1 + alpha * variance)

@@ -35,14 +35,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import inner, products, row_sums, total
+from bayesfac.core.math import expectation, inner, products, row_sums, total
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
@@ -101,9 +100,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
         return p
     y = (data.y - data.mean) / data.spread
     begin = bayes.starts(p, data, hyper, y, 1.0)
-    begin.append(bayes.as_normal(begin[0], data, hyper, y))
     observe = cuts.observer(p, data, hyper)
-    sides, own = bayes.estimated(begin, data, hyper, cuts.own(p), observe)
+    sides, own = bayes.estimated(begin, data, hyper, cuts.own(p), observe, cuts.as_values(y))
     return Params(**sides, **own)
 
 
@@ -184,10 +182,12 @@ def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hy
 
 def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
     """The expected log likelihood, by Gauss-Hermite quadrature with five points."""
-    known, root = law.at(q, law.points(q)), jnp.sqrt(variance)
-    points = zip(*np.polynomial.hermite_e.hermegauss(5), strict=True)
-    each = (w * jnp.sum(cuts.log_likelihood(known, x + z * root, data, hyper)) for z, w in points)
-    return sum(each, jnp.zeros(())) / (2 * np.pi) ** 0.5
+    known = law.at(q, law.points(q))
+
+    def value(x: jax.Array) -> jax.Array:
+        return jnp.sum(cuts.log_likelihood(known, x, data, hyper))
+
+    return expectation(value, x, variance, 5)
 
 
 def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """The Normal-Wishart sides of users and items for a point fit: see `core/laws/empirical_bayes.py`.
 
 The sweeps start twice: from random factors, and from regularised biases of users and items (`starts`), which
-are best for few ratings. For ordinal laws, they also start from the result of a normal law (`as_normal`).
+are best for few ratings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws.empirical_bayes import DRAWS, RIDGE, SWEEPS, Observe, Problem, Side, biases
+from bayesfac.core.laws.empirical_bayes import RIDGE, Drawn, Observe, Problem, Side, biases
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
@@ -27,11 +27,16 @@ HELD = (*SITES, *links.SITES)
 
 
 def estimated(
-    starts: list[dict[str, Any]], data: Any, h: Any, own: Any, observe: Observe
+    starts: list[dict[str, Any]],
+    data: Any,
+    h: Any,
+    own: Any,
+    observe: Observe,
+    drawn: Drawn | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own parameters."""
     begun = [[_begin(sides, side) for side in NAMES] for sides in starts]
-    sides, own = bayes.estimated(begun, _problem(data, h, observe), own)
+    sides, own = bayes.estimated(begun, _problem(data, h, observe, drawn), own)
     return _sites(sides, data), own
 
 
@@ -53,20 +58,6 @@ def starts(p: Any, data: Any, h: Any, y: jax.Array, a: float) -> list[dict[str, 
     user, item = (bayes.fitted(_begin(begun, side), h) for side in NAMES)
     found = dict(zip(SITES, (user.mu, user.precision, item.mu, item.precision), strict=True))
     return [sides, begun | found]
-
-
-def as_normal(sides: dict[str, Any], data: Any, h: Any, y: jax.Array) -> dict[str, Any]:
-    """The sides that fit y as normal values, started at these random ones; u.v is in units of the noise.
-
-    If most cells have the same level, sweeps over the means of latent values stay near random factors.
-    """
-    unknown = jnp.ones((), y.dtype), jnp.zeros((), y.dtype)
-    begun = [_begin(sides, side) for side in NAMES]
-    problem = _problem(data, h, bayes.normal(y, 1.0, 1.0))
-    end = bayes.swept(problem, bayes.nothing_seen(problem, unknown), begun, DRAWS, DRAWS + SWEEPS)
-    found, alpha = _sites(end.sides, data), end.seen.own[0]
-    grown = {"U": 0.25, "V": 0.25, "mu_U": 0.25, "mu_V": 0.25, "Lambda_U": -0.5, "Lambda_V": -0.5}
-    return sides | found | {site: alpha**power * found[site] for site, power in grown.items()}
 
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:
@@ -108,8 +99,8 @@ def _about_biases(cells: Cells, y: jax.Array) -> jax.Array:
     return y - b[cells.row] - c[cells.col]
 
 
-def _problem(data: Any, h: Any, observe: Observe) -> Problem:
-    return Problem(data.cells, [data.x.get(side) for side in NAMES], h, observe)
+def _problem(data: Any, h: Any, observe: Observe, drawn: Drawn | None) -> Problem:
+    return Problem(data.cells, [data.x.get(side) for side in NAMES], h, observe, drawn)
 
 
 def _sites(sides: Sequence[Side], data: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ prior is then set to its mode given the second moments. The variance of the link
 bound, the inverse of the diagonal of their precision. The first sweeps draw the rows.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import doubled, half, square, whole
-from bayesfac.core.laws.empirical_bayes import DRAWS, biases, left_out
+from bayesfac.core.laws.empirical_bayes import DRAWS, Drawn, Observe, biases
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
@@ -25,8 +25,6 @@ from bayesfac.models.ratings._shared.machine_moves import System, Tables, prior
 
 SWEEPS = 30
 FIRST = 2  # sweeps in which the prior of the start is kept
-
-Observe = Callable[[Any, jax.Array, jax.Array], tuple]
 
 
 class Belief(NamedTuple):
@@ -37,12 +35,11 @@ class Belief(NamedTuple):
 
 
 def estimated(
-    p: Any, data: Any, hyper: Any, own: Any, observe: Observe
-) -> tuple[Any, Any, jax.Array]:
-    """Params with the sites of both sides for a point fit, the method's own parameters, and the mean variance
-    of scores at cells that are left out.
+    p: Any, data: Any, hyper: Any, own: Any, observe: Observe, changed: Drawn | None = None
+) -> tuple[Any, Any]:
+    """Params with the sites of both sides for a point fit, and the method's own parameters.
 
-    `observe(own, x, variance)` returns updated own parameters, and the target and the weight of each cell.
+    `observe` and `changed` are as in `core/laws/empirical_bayes.py`.
     """
     p = from_biases(p, data, hyper)
     both: Any = tuple(certain(p, side) for side in ROWS)
@@ -50,7 +47,11 @@ def estimated(
 
     def sweep(count: jax.Array, state: tuple) -> tuple:
         p, both, own = state
-        own, target, weight, *_ = observe(own, *moments(both[0], both[1], data.cells))
+        found = moments(both[0], both[1], data.cells)
+        seen = observe(own, *found)
+        if changed is not None:
+            seen = jax.tree.map(partial(jnp.where, count < DRAWS), changed(seen, *found), seen)
+        own, target, weight, _ = seen
         for number, side in enumerate(ROWS):
             new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
             key = jax.random.fold_in(jax.random.key(number), count)
@@ -62,12 +63,11 @@ def estimated(
         return p, both, own
 
     p, both, own = jax.lax.fori_loop(0, DRAWS + SWEEPS, sweep, (p, both, own))
-    x, variance = moments(both[0], both[1], data.cells)
-    weight = observe(own, x, variance)[2]
+    own, _, weight, _ = observe(own, *moments(both[0], both[1], data.cells))
     tau = dict(p.tau)
     for number, side in enumerate(ROWS):
         tau[side] = tau[side] + ridge_of_doubt(data, side, weight, both[1 - number])
-    return p._replace(tau=tau), own, left_out(variance, weight)
+    return p._replace(tau=tau), own
 
 
 def from_biases(p: Any, data: Any, hyper: Any) -> Any:

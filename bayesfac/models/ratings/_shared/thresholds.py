@@ -9,6 +9,7 @@ levels, scale_shift and scale_gap.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
-from bayesfac.core.laws.empirical_bayes import Seen
+from bayesfac.core.laws.empirical_bayes import Drawn, Seen, as_normal
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
 from bayesfac.core.math import metropolis, row_sums, total
 
@@ -154,26 +155,34 @@ def own(p: Any) -> dict[str, jax.Array]:
 
 
 def observer(p: Any, data: Ratings, hyper: Any) -> Any:
-    """`observe(own, x, variance)` of empirical Bayes, with the weight w of every cell.
-
-    With w = `bending` and the target x + slope/w, the normal would be a bound. But only cells far on the
-    wrong side have so large a second derivative, and with the bound factors vanish although the ratings show
-    them. So w is the usual second derivative: for two levels that at 0, for many levels the Fisher
-    information of the link's noise. It is more than half of the largest one, so the sweeps converge. In every
-    sweep the free coordinates of thresholds take a preconditioned step.
-    """
-    two, probit = len(hyper.levels) == 2, hyper.link == "probit"
-    usual = (2 / jnp.pi if two else 1.0) if probit else (1 / 4 if two else 1 / 3)
-    weight = jnp.full_like(data.y, usual)
+    """`observe(own, x, variance)` of empirical Bayes. In every sweep the free coordinates of thresholds take
+    a preconditioned step."""
 
     def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
         q = stepped(p._replace(**known), x, data, hyper)
-        total, slope = jax.value_and_grad(lambda x: jnp.sum(log_likelihood(q, x, data, hyper)))(x)
-        fit = total - 0.5 * jnp.sum(weight * variance) - energy(q, hyper)
+        each = partial(log_likelihood, q, data=data, hyper=hyper)
         new = {site: getattr(q, site) for site in known}
-        return Seen(new, x + slope / weight, weight, fit, -log_likelihood(q, x, data, hyper))
+        return Seen(new, *as_normal(each, x, variance), -each(x))
 
     return observe
+
+
+def as_values(y: jax.Array) -> Drawn:
+    """Change targets and weights to those of normal values y, in units of their noise about the scores.
+
+    With random factors, latent values between thresholds say little. If most ratings have the same level,
+    factors would stay small.
+    """
+    y = y - jnp.mean(y)
+
+    def changed(seen: Seen, x: jax.Array, variance: jax.Array) -> Seen:
+        # the unit u with E (u y - x)^2 = 1, where x has this variance
+        square, both = jnp.mean(y**2), jnp.mean(y * x)
+        rest = jnp.var(x) + jnp.mean(variance) - 1
+        unit = (both + jnp.sqrt(jnp.maximum(both**2 - square * rest, 0))) / square
+        return seen._replace(target=unit * y, weight=jnp.ones_like(y))
+
+    return changed
 
 
 # -- the model and predictions ------------------------------------------------------------------------------
