@@ -75,19 +75,19 @@ class Seen(NamedTuple):
 
 
 Observe = Callable[[Any, jax.Array, jax.Array], Seen]
-Drawn = Callable[[Seen, jax.Array, jax.Array], Seen]
+Early = Callable[[Seen, jax.Array, jax.Array], Seen]
 
 
 class Problem(NamedTuple):
     """The cells, the features of each axis, the method's settings, and `observe`, which computes `Seen` from
-    the own parameters and from mean and variance of the products at the cells. `drawn` changes this in the
+    the own parameters and from mean and variance of the products at the cells. `early` changes this in the
     sweeps that draw rows."""
 
     cells: Cells | TensorCells
     x: Sequence[Features | None]
     h: Any
     observe: Observe
-    drawn: Drawn | None = None
+    early: Early | None = None
 
 
 class End(NamedTuple):
@@ -150,7 +150,7 @@ def swept(
     The loop begins one step before the first sweep, with moments alone: each part of a sweep is then
     compiled once.
     """
-    cells, x, h, observe, changed = problem
+    cells, x, h, observe, early = problem
 
     def sweep(number: jax.Array, state: tuple) -> tuple:
         sides, seen = state
@@ -164,8 +164,8 @@ def swept(
             sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
         found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
         seen = observe(seen.own, *found)
-        if changed is not None:
-            seen = jax.tree.map(partial(jnp.where, drawn), changed(seen, *found), seen)
+        if early is not None:
+            seen = jax.tree.map(partial(jnp.where, drawn), early(seen, *found), seen)
         return sides, seen
 
     return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))

@@ -97,8 +97,8 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     if hyper.scales == "joint":
         return p
     observe = cuts.observer(p, data, hyper)
-    changed = cuts.as_values(data.y)
-    p, own = machine_scales.estimated(p, data, hyper, cuts.own(p), observe, changed)
+    early = cuts.as_values(data.y)
+    p, own = machine_scales.estimated(p, data, hyper, cuts.own(p), observe, early)
     return p._replace(**own)
 
 

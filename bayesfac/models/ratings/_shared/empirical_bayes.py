@@ -14,7 +14,7 @@ import numpy as np
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws.empirical_bayes import RIDGE, Drawn, Observe, Problem, Side, biases
+from bayesfac.core.laws.empirical_bayes import RIDGE, Early, Observe, Problem, Side, biases
 from bayesfac.models.ratings._shared import links
 from bayesfac.models.ratings._shared.normal_wishart import NAMES
 
@@ -32,11 +32,11 @@ def estimated(
     h: Any,
     own: Any,
     observe: Observe,
-    drawn: Drawn | None = None,
+    early: Early | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """The sites of both sides, with scales for a point fit, and the method's own parameters."""
     begun = [[_begin(sides, side) for side in NAMES] for sides in starts]
-    sides, own = bayes.estimated(begun, _problem(data, h, observe, drawn), own)
+    sides, own = bayes.estimated(begun, _problem(data, h, observe, early), own)
     return _sites(sides, data), own
 
 
@@ -99,8 +99,8 @@ def _about_biases(cells: Cells, y: jax.Array) -> jax.Array:
     return y - b[cells.row] - c[cells.col]
 
 
-def _problem(data: Any, h: Any, observe: Observe, drawn: Drawn | None) -> Problem:
-    return Problem(data.cells, [data.x.get(side) for side in NAMES], h, observe, drawn)
+def _problem(data: Any, h: Any, observe: Observe, early: Early | None) -> Problem:
+    return Problem(data.cells, [data.x.get(side) for side in NAMES], h, observe, early)
 
 
 def _sites(sides: Sequence[Side], data: Any) -> dict[str, Any]:

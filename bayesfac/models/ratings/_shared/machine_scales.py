@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import doubled, half, square, whole
-from bayesfac.core.laws.empirical_bayes import DRAWS, Drawn, Observe, biases
+from bayesfac.core.laws.empirical_bayes import DRAWS, Early, Observe, biases
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
@@ -35,11 +35,11 @@ class Belief(NamedTuple):
 
 
 def estimated(
-    p: Any, data: Any, hyper: Any, own: Any, observe: Observe, changed: Drawn | None = None
+    p: Any, data: Any, hyper: Any, own: Any, observe: Observe, early: Early | None = None
 ) -> tuple[Any, Any]:
     """Params with the sites of both sides for a point fit, and the method's own parameters.
 
-    `observe` and `changed` are as in `core/laws/empirical_bayes.py`.
+    `observe` and `early` are as in `core/laws/empirical_bayes.py`.
     """
     p = from_biases(p, data, hyper)
     both: Any = tuple(certain(p, side) for side in ROWS)
@@ -49,8 +49,8 @@ def estimated(
         p, both, own = state
         found = moments(both[0], both[1], data.cells)
         seen = observe(own, *found)
-        if changed is not None:
-            seen = jax.tree.map(partial(jnp.where, count < DRAWS), changed(seen, *found), seen)
+        if early is not None:
+            seen = jax.tree.map(partial(jnp.where, count < DRAWS), early(seen, *found), seen)
         own, target, weight, _ = seen
         for number, side in enumerate(ROWS):
             new, L, doubt = settled(p, data, side, target, weight, both[1 - number])

@@ -23,7 +23,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
-from bayesfac.core.laws.empirical_bayes import Drawn, Seen, as_normal
+from bayesfac.core.laws.empirical_bayes import Early, Seen, as_normal
 from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
 from bayesfac.core.math import metropolis, row_sums, total
 
@@ -167,7 +167,7 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
     return observe
 
 
-def as_values(y: jax.Array) -> Drawn:
+def as_values(y: jax.Array) -> Early:
     """Change targets and weights to those of normal values y, in units of their noise about the scores.
 
     With random factors, latent values between thresholds say little. If most ratings have the same level,
