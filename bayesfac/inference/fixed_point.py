@@ -33,7 +33,9 @@ from bayesfac.inference.result import (
     require,
 )
 
-ROUNDING = 1e-7  # relative rise that rounding of single-precision parameters makes (double: 1e-10)
+# relative rise that rounding of single-precision parameters makes (double: 1e-10): two units in the last
+# place. On a processor with vectors of 512 bits, one of 900 sweeps of grople raised J by 1.3e-7 of its value
+ROUNDING = 2.4e-7
 ROOM = 1024  # values of the objective that one call of the compiled loop can return
 LOST = 1e-3  # what single precision may cost, relative to 1 + |objective|
 

@@ -95,10 +95,16 @@ def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     `sums` has the log scores of each fit, summed by cluster, and `sizes` the number of cells.
     """
     rng, parts = np.random.default_rng(0), []
+    impossible = np.isneginf(
+        sums
+    )  # minus infinity in every draw; some processors warn of it in a product
+    possible = np.where(impossible, 0.0, sums)
     for _ in range(DRAWS // BLOCK):
         weight = rng.exponential(size=(len(sizes), BLOCK))
-        parts.append(sums @ weight / (sizes @ weight) * sizes.sum())
-    return np.concatenate(parts, axis=1)
+        parts.append(possible @ weight / (sizes @ weight) * sizes.sum())
+    drawn = np.concatenate(parts, axis=1)
+    drawn[impossible.any(1)] = -np.inf
+    return drawn
 
 
 def stacking(each: np.ndarray | Sequence[Any], weights: Any = None) -> np.ndarray:

@@ -89,7 +89,8 @@ def golden(method):
     new, known = method.update(p, data, h), known[:, None]
     expected = np.where(known, end.U, end.XZ), end.V, end.Z
     for found, hand in zip(jax.tree.leaves(new), expected, strict=True):
-        np.testing.assert_allclose(found, hand, rtol=1e-6, atol=1e-9)
+        # the joint step ends its conjugate gradients early: processors differ by 1.1e-6
+        np.testing.assert_allclose(found, hand, rtol=5e-6, atol=1e-9)
 
 
 def scaled(p, data, h):
