@@ -95,9 +95,8 @@ def bootstrap(sums: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     `sums` has the log scores of each fit, summed by cluster, and `sizes` the number of cells.
     """
     rng, parts = np.random.default_rng(0), []
-    impossible = np.isneginf(
-        sums
-    )  # minus infinity in every draw; some processors warn of it in a product
+    # apart, because some processors warn of infinity in a product
+    impossible = np.isneginf(sums)
     possible = np.where(impossible, 0.0, sums)
     for _ in range(DRAWS // BLOCK):
         weight = rng.exponential(size=(len(sizes), BLOCK))

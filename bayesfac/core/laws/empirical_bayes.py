@@ -163,12 +163,19 @@ def swept(
             ways = [partial(each, m, x[m], cells) for each in (_unchanged, _drawn, _rows)]
             sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
         found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
-        seen = observe(seen.own, *found)
-        if early is not None:
-            seen = jax.tree.map(partial(jnp.where, drawn), early(seen, *found), seen)
-        return sides, seen
+        return sides, look(observe, early, drawn, seen.own, *found)
 
     return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))
+
+
+def look(
+    observe: Observe, early: Early | None, drawn: Any, own: Any, x: jax.Array, variance: jax.Array
+) -> Seen:
+    """What `observe` returns, changed by `early` if rows are drawn."""
+    seen = observe(own, x, variance)
+    if early is None:
+        return seen
+    return jax.tree.map(partial(jnp.where, drawn), early(seen, x, variance), seen)
 
 
 def nothing_seen(problem: Problem, own: Any) -> Seen:

@@ -9,7 +9,6 @@ prior is then set to its mode given the second moments. The variance of the link
 bound, the inverse of the diagonal of their precision. The first sweeps draw the rows.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import doubled, half, square, whole
-from bayesfac.core.laws.empirical_bayes import DRAWS, Early, Observe, biases
+from bayesfac.core.laws.empirical_bayes import DRAWS, Early, Observe, biases, look
 from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
@@ -48,10 +47,7 @@ def estimated(
     def sweep(count: jax.Array, state: tuple) -> tuple:
         p, both, own = state
         found = moments(both[0], both[1], data.cells)
-        seen = observe(own, *found)
-        if early is not None:
-            seen = jax.tree.map(partial(jnp.where, count < DRAWS), early(seen, *found), seen)
-        own, target, weight, _ = seen
+        own, target, weight, _ = look(observe, early, count < DRAWS, own, *found)
         for number, side in enumerate(ROWS):
             new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
             key = jax.random.fold_in(jax.random.key(number), count)
