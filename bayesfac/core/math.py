@@ -93,7 +93,7 @@ def dirichlets(key: jax.Array, concentration: jax.Array, shape: tuple[int, ...])
     if _inside_a_program(key):
         return jax.random.dirichlet(key, concentration, shape)
     table = jax.random.dirichlet(key, concentration, (_padded(shape[0]), *shape[1:]))
-    return jnp.asarray(np.asarray(table)[: shape[0]])
+    return jax.device_put(np.asarray(table)[: shape[0]])
 
 
 def _as_one_row(draw: Callable, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -104,7 +104,7 @@ def _as_one_row(draw: Callable, key: jax.Array, shape: tuple[int, ...], dtype: A
         return jnp.reshape(draw(key, (size + -size % 16,), dtype)[:size], shape)
     # outside of programs JAX would compile one for each shape, which takes longer than the fit of a small
     # table: a few sizes serve all
-    return jnp.asarray(np.asarray(draw(key, (_padded(size),), dtype))[:size].reshape(shape))
+    return jax.device_put(np.asarray(draw(key, (_padded(size),), dtype))[:size].reshape(shape))
 
 
 def _inside_a_program(key: jax.Array) -> bool:

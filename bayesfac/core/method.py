@@ -88,7 +88,7 @@ class Variational(NamedTuple):
     widened(key, q, data, hyper) -> q with wider laws, and the factor of standard deviations: a correction for
                                  what independent sites lack; None: the method has none
     split(draws, hyper)          -> {site: draws}, where `laws` has one law for several sites
-    below                        whether `expected` is a lower bound; always where the method has `augment`
+    below                        whether `expected` is a lower bound
     """
 
     begin: Callable[..., Any]

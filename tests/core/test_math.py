@@ -22,11 +22,12 @@ def test_numbers_outside_of_programs_are_those_of_jax(shape):
 
 @pytest.mark.parametrize("shape", [(1,), (17,), (9, 4)])
 def test_dirichlet_rows_outside_of_programs_are_those_of_jax(shape):
+    """Equal up to rounding: the program for more rows may add a row's numbers in another order."""
     key, concentration = jax.random.key(4), jnp.array([0.5, 2.0, 7.0])
     known = jax.random.dirichlet(key, concentration, shape)
-    np.testing.assert_array_equal(math.dirichlets(key, concentration, shape), known)
+    np.testing.assert_allclose(math.dirichlets(key, concentration, shape), known, rtol=1e-14)
     constant = jax.jit(lambda x: x + math.dirichlets(key, concentration, shape))
-    np.testing.assert_array_equal(constant(0.0), known)
+    np.testing.assert_allclose(constant(0.0), known, rtol=1e-14)
 
 
 def test_tables_of_like_size_share_a_program(programs):

@@ -180,7 +180,7 @@ def look(
 
 def nothing_seen(problem: Problem, own: Any) -> Seen:
     """What `swept` begins with: the method's own parameters, and zeros for all that `observe` computes."""
-    each = jax.ShapeDtypeStruct((len(problem.cells),), float)
+    each = jax.ShapeDtypeStruct((len(problem.cells),), jnp.result_type(float))
     like = jax.eval_shape(problem.observe, own, each, each)
     zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
     return zeros._replace(own=jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), own, like.own))

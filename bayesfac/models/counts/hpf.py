@@ -219,7 +219,7 @@ def laws(q: Any) -> dict[str, LogGamma]:
     return {site: LogGamma(own["shape"], own["rate"]) for site, own in q._asdict().items()}
 
 
-VARIATIONAL = Variational(begin, coordinate_step, expected_joint, laws)
+VARIATIONAL = Variational(begin, coordinate_step, expected_joint, laws, below=True)
 
 
 def model(data: Counts, hyper: Hyper) -> None:

@@ -41,14 +41,16 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws import ordinal
 from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import expectation, inner, products, row_sums, total
+from bayesfac.core.math import inner, products, row_sums, total
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import empirical_bayes as bayes
+from bayesfac.models.ratings._shared import likelihood_law
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import threshold_law as law
 from bayesfac.models.ratings._shared import thresholds as cuts
 from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.models.ratings._shared.likelihood_law import expected
 
 
 class Params(NamedTuple):
@@ -143,18 +145,18 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     return cuts.scaled(p, t)[0]
 
 
-# -- the variational law: see `_shared/threshold_law.py`; log gaps (shared: all thresholds) are points -----
+# -- the variational law: see `_shared/likelihood_law.py` and `_shared/threshold_law.py` -------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
     return bound.wishart_begin(p, data, hyper) | law.begin(p.U, p.centre, free)
 
 
-def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
-    """The sites that are points, after a step that increases the bound, row by row."""
+def moved(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> Any:
+    """The sites that are points, after a step that increases the ELBO, row by row."""
     t, (c, s) = law.points(q), law.prior_of_points(q, *cuts.population(hyper))
 
     def density(t: jax.Array) -> jax.Array:
-        each = cuts.log_likelihood(law.at(q, t), x, data, hyper)
+        each = expected(partial(of_cells, law.with_points(q, t), data, hyper), x, variance)
         fit = jnp.sum(each)[None] if q.theta is None else row_sums(data.cells.by_row, each)
         return fit - 0.5 * jnp.sum(((t - c) / s) ** 2, 1)
 
@@ -163,31 +165,13 @@ def climbed(q: Any, x: jax.Array, data: Ratings, hyper: Hyper) -> Any:
     return law.with_points(q, law.climbed(t, most, density))
 
 
-def expected_observed(
-    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> tuple[Any, jax.Array, float]:
-    """Each cell observes x at E z, the mean of the truncated normal law about E x."""
-    q, weight = climbed(q, x, data, hyper), cuts.bending(hyper)
-    known = law.at(q, law.points(q))
-    slope = jax.grad(lambda x: jnp.sum(cuts.log_likelihood(known, x, data, hyper)))(x)
-    return q, x + slope / weight, weight
+def of_cells(q: Any, data: Ratings, hyper: Hyper, x: jax.Array) -> jax.Array:
+    """The log likelihood of every rating at x, which is relative to the first threshold if users have one."""
+    return cuts.log_likelihood(law.at(q, law.points(q)), x, data, hyper)
 
 
-def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """A bound on minus the expected objective, with the best law of z, or by `cuts.bending`."""
-    fit = jnp.sum(cuts.log_likelihood(law.at(q, law.points(q)), x, data, hyper))
-    fit -= 0.5 * cuts.bending(hyper) * jnp.sum(variance)
-    return fit - bound.wishart_energy(q, data, hyper) - law.energy(q, *cuts.population(hyper))
-
-
-def fitted(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The expected log likelihood, by Gauss-Hermite quadrature with five points."""
-    known = law.at(q, law.points(q))
-
-    def value(x: jax.Array) -> jax.Array:
-        return jnp.sum(cuts.log_likelihood(known, x, data, hyper))
-
-    return expectation(value, x, variance, 5)
+def energy(q: Any, data: Ratings, hyper: Hyper) -> jax.Array:
+    return bound.wishart_energy(q, data, hyper) + law.energy(q, *cuts.population(hyper))
 
 
 def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
@@ -198,11 +182,9 @@ def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
     return law.settle(bound.wishart_settle(q, data, hyper), *cuts.population(hyper))
 
 
-VARIATIONAL = bound.record(
-    begin, expected_observed, expected, law.laws, fitted=fitted,
-    prior=prior, settle=settle,
-    split=law.split, below=True,
-)  # fmt: skip
+VARIATIONAL = likelihood_law.record(
+    begin, moved, of_cells, energy, law.laws, prior=prior, settle=settle, split=law.split
+)
 
 
 def model(data: Ratings, hyper: Hyper) -> None:

@@ -125,13 +125,6 @@ def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
     return p._replace(centre=centre, theta=jnp.exp(t) * p.theta), t * (1 + len(p.theta))
 
 
-def bending(hyper: Any) -> float:
-    """A bound on the second derivative, in x, of the log probability of a level."""
-    if hyper.link == "probit":
-        return 1.0
-    return 0.25 if len(hyper.levels) == 2 else 0.5
-
-
 def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     """Minus the log density of ratings and thresholds; the last term is the Jacobian of the free
     coordinates."""

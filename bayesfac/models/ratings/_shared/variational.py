@@ -14,6 +14,7 @@ side, and copies of it only inside a sweep.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -165,7 +166,6 @@ def record(
     laws: Callable[..., dict[str, dist.Distribution]],
     prior: Callable[..., tuple[jax.Array, jax.Array]] = wishart_prior,
     settle: Callable[..., Any] = wishart_settle,
-    fitted: Callable[..., jax.Array] | None = None,
     **more: Any,
 ) -> Variational:
     """The record of a method whose data are Gaussian observations of u.v, given the other sites.
@@ -176,8 +176,6 @@ def record(
     laws(q)                                     {site: Distribution}
     prior(q, side, data, hyper)                 precision of the rows, and precision times mean
     settle(q, data, hyper)                      the laws of the prior's sites, updated
-    fitted(q, x, variance, data, hyper)         the expected log likelihood; its curvature widens rows if
-                                                `expected` is a bound with a larger curvature
 
     x and variance are those of u.v at the cells; `more` are other fields of the record.
     """
@@ -196,20 +194,10 @@ def record(
     def all_of(q: Any, data: Any, hyper: Any) -> jax.Array:
         return expected(q, *moments(q.U, q.V, data.cells), data, hyper)
 
-    def widened(key: jax.Array, q: Any, data: Any, hyper: Any) -> tuple[Any, jax.Array]:
-        def of_cells(x: jax.Array, variance: jax.Array) -> jax.Array:
-            return expected(q, x, variance, data, hyper)
+    def wider(key: jax.Array, q: Any, data: Any, hyper: Any) -> tuple[Any, jax.Array]:
+        return widened(key, q, data.cells, partial(expected, q, data=data, hyper=hyper))
 
-        def exact(x: jax.Array, variance: jax.Array) -> jax.Array:
-            return (fitted or expected)(q, x, variance, data, hyper)
-
-        blocks, factor = respond(key, q.U, q.V, data.cells, of_cells, exact)
-        wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
-        # the blocks themselves may be wider than the law if auxiliary variables are uncertain
-        grown = [deviations(S) / deviations(getattr(q, s)["cov"]) for s, S in blocks.items()]
-        return q._replace(**wide), factor * jnp.mean(jnp.concatenate([x.ravel() for x in grown]))
-
-    return Variational(start, update, all_of, laws, widened, **more)
+    return Variational(start, update, all_of, laws, wider, **more)
 
 
 # -- linear response -----------------------------------------------------------------------------------------
@@ -218,8 +206,18 @@ CELLS = 5000  # number of cells whose predictions a probe sums
 Pair = tuple[jax.Array, jax.Array]
 
 
+def widened(key: jax.Array, q: Any, cells: Cells, of_cells: Any) -> tuple[Any, jax.Array]:
+    """q with wider rows, and the mean factor of their sds; `of_cells(x, variance)` is the ELBO without the
+    terms that depend on the rows alone."""
+    blocks, factor = respond(key, q.U, q.V, cells, of_cells)
+    wide = {s: {**getattr(q, s), "cov": factor**2 * S} for s, S in blocks.items()}
+    # the blocks themselves may be wider than the law if auxiliary variables are uncertain
+    grown = [deviations(S) / deviations(getattr(q, s)["cov"]) for s, S in blocks.items()]
+    return q._replace(**wide), factor * jnp.mean(jnp.concatenate([x.ravel() for x in grown]))
+
+
 def respond(
-    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
+    key: jax.Array, U: Belief, V: Belief, cells: Cells, of_cells: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Covariances {"U", "V"} of rows given all other rows, and the factor by which sds of predictions are
     small.
@@ -227,7 +225,7 @@ def respond(
     The predictions are products of a random user and a random item, both drawn by their number of ratings,
     with random signs, each divided by its sd.
     """
-    times, P = bend(U, V, cells, of_cells, exact)
+    times, P = bend(U, V, cells, of_cells)
     S = tuple(map(inverse, P))
     (u, v), n = (U["mean"], facing(U, V)["mean"]), len(cells)
     K = V["mean"].shape[1]
@@ -255,7 +253,7 @@ def deviations(cov: jax.Array) -> jax.Array:
 
 
 def bend(
-    U: Belief, V: Belief, cells: Cells, of_cells: Any, exact: Any
+    U: Belief, V: Belief, cells: Cells, of_cells: Any
 ) -> tuple[Callable[[Pair], Pair], tuple[jax.Array, jax.Array]]:
     """d -> H d, with H minus the second derivatives of the ELBO in the means m of all rows; and the blocks of
     H for each row.
@@ -265,13 +263,13 @@ def bend(
         H_ii = S_i^-1 + sum_j (c_ij - w_ij) (m_j m_j' + S_j)
         (H d)_i = H_ii d_i + sum_j [ c_ij m_i.d_j m_j - l'_ij d_j ]
 
-    `of_cells(x, variance)` is the ELBO as a sum over cells, and c belongs to `exact`. The change of the
-    gradient with the variance of a cell is ignored; it is zero for Gaussian ratings. Blocks differ from S^-1
-    if auxiliary variables, which S treats as given, are uncertain.
+    `of_cells(x, variance)` is the ELBO as a sum over cells. The change of the gradient with the variance of a
+    cell is ignored; it is zero for Gaussian ratings. Blocks differ from S^-1 if auxiliary variables, which S
+    treats as given, are uncertain.
     """
     x, variance = moments(U, V, cells)
     slope, by_variance = jax.grad(of_cells, (0, 1))(x, variance)
-    curved = -jax.jvp(lambda x: jax.grad(exact)(x, variance), (x,), (jnp.ones_like(x),))[1]
+    curved = -jax.jvp(lambda x: jax.grad(of_cells)(x, variance), (x,), (jnp.ones_like(x),))[1]
     faced, K = facing(U, V), V["mean"].shape[1]
     u, v, extra = U["mean"], faced["mean"], curved + 2 * by_variance
 
