@@ -76,7 +76,7 @@ class Search:
         hyper, numbers = self.settings.settled[number], self.settings.numbers
         data = self.method.ready(self.train, hyper)
         job = Job(self.method, data, hyper, self.key)
-        own = self.method.start  # which may depend on the candidate
+        own = self.method.choice_start or self.method.start  # may depend on the candidate
         warm = further and numbers and own is None
         start = self.last if warm else job.start_point(self.key, own)
         settled, values = self.settings.program(number)

@@ -145,9 +145,8 @@ class Method:
     derive(params, data, hyper)       -> {field: array, or {key: array}}: a function of the sites and the
                                       training data that prediction needs; kept with a fit
     fold_in(params, data, hyper)      -> Params with the factors of new rows, all other sites held. None:
-                                      rows of ratings are drawn from their conditionals, or fitted by descent
-                                      on the objective where there are none; rows of other data cannot be
-                                      added to a fit
+                                      rows of ratings are drawn from their conditionals, or without them
+                                      fitted by descent; rows of other data cannot be added to a fit
     prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
@@ -158,7 +157,7 @@ class Method:
                                       complete these settings too, for callers that choose nothing. `ready`
                                       must not depend on candidates that are numbers above 0: one program is
                                       compiled for all
-    choice_sweeps                     how many sweeps of `update` each candidate gets
+    choice_start, choice_sweeps       each candidate begins there (None: at `start`) and gets so many sweeps
     choice_by                         what compares candidates: "loss", of held-out cells; "law", their log
                                       score also where the method chooses levels; "ranks", how high held-out
                                       pairs rank among the items that a user does not have
@@ -199,6 +198,7 @@ class Method:
     start: Callable[..., Any] | None = None
     held: Callable[..., tuple[str, ...]] = lambda hyper: ()
     choices: Callable[..., Any] | None = None
+    choice_start: Callable[..., Any] | None = None
     choice_sweeps: int = 20
     choice_by: str = "loss"
     ready: Callable[..., Any] = lambda data, hyper: data

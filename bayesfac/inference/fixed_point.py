@@ -165,7 +165,7 @@ class Descent:
     objective.
 
     After `look` sweeps (0: never) convergence is tested again. `level` and `seen` are the objective and the
-    predictions at the last test.
+    predictions at the last test, and `changed` says how much they changed before.
     """
 
     p: Any
@@ -177,6 +177,7 @@ class Descent:
     converged: bool = False
     level: float = np.inf
     seen: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    changed: np.ndarray = field(default_factory=lambda: np.zeros(2))
 
     def arrays(self) -> dict[str, Any]:
         """The state for a checkpoint."""
@@ -199,10 +200,10 @@ class Descent:
 
     def examine(self, job: Job, steps: int, share: float) -> None:
         """Converged if nothing has moved since the last test; otherwise decide when to test again."""
-        before = self.level, self.seen
+        before, last = (self.level, self.seen), self.changed
         self.level, self.seen = self.trace[-1], standstill.predictions(job, self.p)
-        now = self.level, self.seen
-        self.converged = standstill.still(before, now, self.done, share)
+        self.changed = standstill.change(before, (self.level, self.seen))
+        self.converged = standstill.still(last, self.changed, self.done, share)
         self.look = standstill.next_look(self.done, steps)
 
 
@@ -214,6 +215,7 @@ KEPT: dict[str, Callable[[Any], Any]] = {
     "converged": bool,
     "level": float,
     "seen": np.asarray,
+    "changed": np.asarray,
 }
 
 

@@ -5,8 +5,9 @@ for ten times as many sweeps. The descent ends if, since the last test, the obje
 the probe cells have changed by no more than a share of these limits. A slow descent by plain sweeps moves
 about evenly in the logarithm of the number of sweeps, so this is the share that belongs to 1.5 times as many
 sweeps. With momentum, what is left of a slow descent falls as 1 / sweeps^2, and 5/9 of it since the last
-test. Predictions are tested too, because the objective of many ratings hardly changes with what a few ratings
-say.
+test. A descent that drifts from a good start moves more from test to test, and its share is smaller: as if
+changes went on to grow like that. Predictions are tested too, because the objective of many ratings hardly
+changes with what a few ratings say.
 
 Near a saddle point a descent is slow for a while, and may then be taken for converged.
 """
@@ -28,6 +29,9 @@ MOVE = 0.01  # of predictions (root mean square) over their spread, in ten times
 SHARE = math.log10(GROWTH)  # of the limits, for plain sweeps
 AHEAD = 1 - GROWTH**-2  # of the limits, with momentum
 CONSTANT = 1e-6  # of their size: predictions that vary by less count as equal
+MORE = math.log(10, GROWTH)  # tests in ten times the sweeps
+
+Look = tuple[float, np.ndarray]  # the objective and the predictions at a test
 
 
 def next_look(done: int, steps: int) -> int:
@@ -43,21 +47,41 @@ def predictions(job: Job, p: Any) -> np.ndarray:
     return np.asarray(found, np.float64)
 
 
-def still(
-    before: tuple[float, np.ndarray],
-    now: tuple[float, np.ndarray],
-    done: int,
-    share: float = SHARE,
-) -> bool:
-    """Whether objective and predictions hardly changed since the last test; `done` sweeps were made."""
+def change(before: Look, now: Look) -> np.ndarray:
+    """The fall of the objective and the move of predictions between two tests, over `FALL` and `MOVE`."""
     (value, seen), (new_value, new_seen) = before, now
-    share *= EXACT if done <= EARLY else 1
-    if value - new_value > FALL * share * (1 + abs(new_value)):
-        return False
+    fall = (value - new_value) / (FALL * (1 + abs(new_value)))
     if not new_seen.size:
-        return True
+        return np.array([fall, 0.0])
+    if not seen.size:
+        return np.array([fall, np.inf])
     spread = max(new_seen.std(), CONSTANT * np.abs(new_seen).max())
-    return bool(np.sqrt(np.mean((new_seen - seen) ** 2)) <= MOVE * share * spread)
+    move = np.sqrt(np.mean((new_seen - seen) ** 2))
+    if spread == 0:
+        return np.array([fall, np.inf if move else 0.0])
+    return np.array([fall, move / (MOVE * spread)])
+
+
+def still(last: np.ndarray, new: np.ndarray, done: int, share: float = SHARE) -> bool:
+    """Whether this change, after the `last` one, is small enough; `done` sweeps were made."""
+    limits = (allowed(share, *pair) for pair in zip(last, new, strict=True))
+    early = EXACT if done <= EARLY else 1
+    return all(now <= early * limit for now, limit in zip(new, limits, strict=True))
+
+
+def allowed(share: float, before: float, now: float) -> float:
+    """The share of a limit for a change: `share`, or less if it is larger than the change before.
+
+    A change c that grows by the factor g from test to test, to at most as many sweeps as there are, makes
+    c (g + g^2 + ...) in ten times the sweeps.
+
+    >>> round(allowed(SHARE, 1.0, 0.5), 3), round(allowed(SHARE, 1.0, 1.5), 3)
+    (0.176, 0.037)
+    """
+    growth = min(now / before, GROWTH) if 0 < before < np.inf else 1.0
+    if not growth > 1:
+        return share
+    return min(share, (growth - 1) / (growth * (growth**MORE - 1)))
 
 
 def probed(method: Method, hyper: Any, p: Any, data: Any, probe: Query) -> Any:

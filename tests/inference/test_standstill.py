@@ -8,7 +8,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import Checkpoint
-from bayesfac.inference.standstill import AHEAD, EARLY, FALL, MOVE, SHARE, next_look, still
+from bayesfac.inference.standstill import AHEAD, EARLY, FALL, MOVE, SHARE, change, next_look, still
 
 
 def test_looks_come_after_half_as_many_sweeps_again():
@@ -23,8 +23,15 @@ def test_looks_come_after_half_as_many_sweeps_again():
 SEEN = np.linspace(-1, 1, 50)
 
 
+ANY = np.array([np.inf, np.inf])  # a large change before the last
+
+
 def look(value=100.0, moved=0.0):
     return value, SEEN + moved * SEEN.std()
+
+
+def ended_by(before, now, done, *share):
+    return still(ANY, change(before, now), done, *share)
 
 
 @pytest.mark.parametrize(
@@ -40,19 +47,21 @@ def look(value=100.0, moved=0.0):
     ids=["nothing", "small fall", "large fall", "small move", "large move", "first look"],
 )
 def test_a_descent_ends_where_neither_objective_nor_predictions_move(before, now, ended):
-    assert still(before, now, EARLY + 1) is ended
+    assert ended_by(before, now, EARLY + 1) is ended
 
 
 def test_few_sweeps_end_only_where_nothing_moves_but_by_rounding():
     slow = look(moved=0.5 * MOVE * SHARE)
-    assert still(slow, look(), EARLY + 1) and not still(slow, look(), EARLY)
-    assert still(look(moved=1e-7), look(), EARLY)
+    assert ended_by(slow, look(), EARLY + 1) and not ended_by(slow, look(), EARLY)
+    assert ended_by(look(moved=1e-7), look(), EARLY)
 
 
 def test_predictions_all_alike_may_move_by_rounding():
     alike = np.full(20, 3.0)
-    assert still((5.0, alike), (5.0, alike + 1e-10), 100)
-    assert not still((5.0, alike), (5.0, alike + 1e-4), 100)
+    assert ended_by((5.0, alike), (5.0, alike + 1e-10), 100)
+    assert not ended_by((5.0, alike), (5.0, alike + 1e-4), 100)
+    assert not ended_by((5.0, alike), (5.0, 0 * alike), 100)
+    assert ended_by((5.0, 0 * alike), (5.0, 0 * alike), 100)
 
 
 def counts(seed=3):
@@ -83,11 +92,22 @@ def test_ten_times_the_sweeps_change_next_to_nothing():
 
 def test_with_momentum_a_larger_share_of_the_limits_is_allowed():
     moved = look(moved=(SHARE + AHEAD) / 2 * MOVE)
-    assert still(moved, look(), EARLY + 1, AHEAD) and not still(moved, look(), EARLY + 1)
+    assert ended_by(moved, look(), EARLY + 1, AHEAD) and not ended_by(moved, look(), EARLY + 1)
+
+
+@pytest.mark.parametrize("share", [SHARE, AHEAD])
+def test_a_drift_of_even_speed_has_not_ended(share):
+    """A move of .06 of the limit in half as many sweeps again is 1.1 of it in ten times as many."""
+    for each in range(2):  # of the objective, of the predictions
+        before, now = np.zeros(2), np.zeros(2)
+        before[each], now[each] = 0.04, 0.06
+        assert not still(before, now, EARLY + 1, share)
+        assert still(now, before, EARLY + 1, share) and still(now, now, EARLY + 1, share)
+        assert still(before / 2, now / 2, EARLY + 1, share)
 
 
 def test_without_probe_cells_the_objective_decides():
-    assert still((5.0, np.zeros(0)), (5.0, np.zeros(0)), 100)
+    assert ended_by((5.0, np.zeros(0)), (5.0, np.zeros(0)), 100)
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.ConvergenceWarning")

@@ -172,7 +172,9 @@ def test_what_cannot_run_says_why():
         bf.fit("mmmf", small(), bf.VB())
 
 
-@pytest.mark.parametrize(("name", "sparse"), [("bpmf", True), ("pmf", False)])
+@pytest.mark.parametrize(
+    ("name", "sparse"), [("bpmf", True), pytest.param("pmf", False, marks=pytest.mark.slow)]
+)
 def test_features_say_of_new_users_what_they_say_in_gibbs(name, sparse):
     """Predictions of users without ratings, and of an item that nobody rated."""
     data = with_features_of(sparse)

@@ -66,7 +66,10 @@ from bayesfac.models.ratings._shared import variational as bound
 
 LEAST = 0.3  # smallest variance of the level codes about biases, which limits the cost
 SHARP = 1e-3  # the last s of a start
-FEW, MANY, PRICE = 300, 3000, 3e7  # sweeps of a start: minimum, maximum, and number times cells
+# sweeps of a start while the cost is chosen: minimum, maximum, and number times cells. A fit has `MORE` times
+# as many, and not more than the maximum: after 300 on 100,000 ratings, its predictions would drift for
+# thousands of sweeps
+FEW, MANY, PRICE, MORE = 300, 3000, 3e7, 5
 
 
 class Params(NamedTuple):
@@ -135,14 +138,20 @@ def choices(data: Ratings, hyper: Hyper, chosen: Mapping[str, Any]) -> list[dict
     return [{"cost": middle * 2.0**-step} for step in range(-2, 4)]
 
 
-def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Start a point fit, with one compiled program for all costs, which are tried one after the other."""
+def start(key: jax.Array, data: Ratings, hyper: Hyper, more: int = MORE) -> Params:
+    """Start a point fit, with one compiled program for all costs and numbers of sweeps."""
     numbers = {name: jnp.asarray(getattr(hyper, name), data.y.dtype) for name in ("cost", "rate")}
-    return started(key, data, hyper._replace(cost=None, rate=None), numbers)
+    sweeps = more * max(FEW, int(PRICE / len(data.y)))
+    return started(key, data, hyper._replace(cost=None, rate=None), numbers, min(sweeps, MANY))
+
+
+choice_start = partial(start, more=1)
 
 
 @compiled_for(2, once=True)
-def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]) -> Params:
+def started(
+    key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any], sweeps: jax.Array | int
+) -> Params:
     """Find mu and Lambda by empirical Bayes, which the solver keeps fixed, and rows that match them.
 
     The normal law is centred at the middles of the levels. If middles are 2 apart, the hinges of a u.v at
@@ -151,7 +160,7 @@ def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]
     hyper = hyper._replace(**numbers)
     p = init(key, data, hyper)
     if hyper.scales == "joint":
-        return sharpened(p, data, hyper)
+        return sharpened(p, data, hyper, sweeps)
     R, (noise, spread) = len(hyper.levels), extent(data)
     apart = width(noise)
     y, variance = apart * (codes(data) - (R - 1) / 2), (apart * spread) ** 2
@@ -160,12 +169,11 @@ def started(key: jax.Array, data: Ratings, hyper: Hyper, numbers: dict[str, Any]
     sides, (alpha, _) = bayes.estimated(begin, data, hyper, first, normal(y, 1, variance))
     sides |= {site: sides[site] * hyper.cost / alpha for site in ("Lambda_U", "Lambda_V")}
     theta = apart * margins.start_thresholds(centres(R), data.n_users)
-    return sharpened(Params(**sides, theta=theta), data, hyper)
+    return sharpened(Params(**sides, theta=theta), data, hyper, sweeps)
 
 
-def sharpened(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Sweeps with hinges that get sharper. Slower sweeps reach a lower J; few ratings allow many sweeps."""
-    sweeps = int(min(max(FEW, PRICE / len(data.y)), MANY))
+def sharpened(p: Params, data: Ratings, hyper: Hyper, sweeps: jax.Array | int) -> Params:
+    """Sweeps with hinges that get sharper. With more sweeps, they reach a lower J."""
 
     def step(count: jax.Array, p: Params) -> Params:
         return em(p, data, hyper, hyper.cost * SHARP ** (count / sweeps))
@@ -351,7 +359,7 @@ METHOD = register(Method(
     name="gibbs_mmmf", cite="xu2013gibbs", data=Ratings, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held, choices=choices,
-    choice_by="law",
+    choice_by="law", choice_start=choice_start,
     conditionals=CONDITIONALS, augment=augment,
     variational=bound.record(begin, expected_observed, expected, laws, below=True),
     noncentred=("U", "V"),

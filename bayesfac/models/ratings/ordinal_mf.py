@@ -50,7 +50,6 @@ from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared import threshold_law as law
 from bayesfac.models.ratings._shared import thresholds as cuts
 from bayesfac.models.ratings._shared import variational as bound
-from bayesfac.models.ratings._shared.likelihood_law import expected
 
 
 class Params(NamedTuple):
@@ -156,7 +155,8 @@ def moved(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
     t, (c, s) = law.points(q), law.prior_of_points(q, *cuts.population(hyper))
 
     def density(t: jax.Array) -> jax.Array:
-        each = expected(partial(of_cells, law.with_points(q, t), data, hyper), x, variance)
+        log_likelihood = partial(of_cells, law.with_points(q, t), data, hyper)
+        each = likelihood_law.expected(log_likelihood, x, variance)
         fit = jnp.sum(each)[None] if q.theta is None else row_sums(data.cells.by_row, each)
         return fit - 0.5 * jnp.sum(((t - c) / s) ** 2, 1)
 

@@ -90,7 +90,9 @@ def shop(seed, highest=0.6, strength=0.25):
     return bf.Ratings(user, item, 1 + np.searchsorted(lower, score), levels=5)
 
 
-@pytest.mark.parametrize("name", ["mmmf", "hmf", "ipmmmf", "bmmmf"])
+@pytest.mark.parametrize(
+    "name", ["mmmf", "hmf", pytest.param("ipmmmf", marks=pytest.mark.slow), "bmmmf"]
+)
 def test_margins_of_few_skewed_ratings_are_better_than_biases(name):
     """Without biases, or (ipmmmf) with wide thresholds about equal distances, the error of the levels is 1.03
     to 1.21 times that of biases; here it is .90 to .99 times."""

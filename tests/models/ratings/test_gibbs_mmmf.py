@@ -9,6 +9,7 @@ from scipy import integrate
 import bayesfac as bf
 from bayesfac.core.laws.distributions import InverseGaussian
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings import gibbs_mmmf
 
 GIBBS = REGISTRY["gibbs_mmmf"]
 
@@ -133,3 +134,23 @@ def test_levels_that_factors_explain_exactly_converge_in_single_precision():
     assert fit.params.U.dtype == np.float32
     assert fit.converged
     assert not any("rose" in note for note in fit.notes)
+
+
+def test_a_fit_begins_after_more_sweeps_than_the_candidates_of_its_cost(monkeypatch):
+    """And they lead to a lower objective."""
+    monkeypatch.setattr(gibbs_mmmf, "FEW", 60)
+    monkeypatch.setattr(gibbs_mmmf, "PRICE", 0.0)
+    own, sweeps = gibbs_mmmf.started, []
+
+    def started(key, data, hyper, numbers, many):
+        sweeps.append(many)
+        return own(key, data, hyper, numbers, many)
+
+    monkeypatch.setattr(gibbs_mmmf, "started", started)
+    data = bf.datasets.make_ratings(150, 100, 2, density=0.6, seed=0, noise=0.5)
+    fit = bf.fit("gibbs_mmmf", data, bf.FixedPoint(1, tol=0.5), n_components=2, progress=False)
+    assert sweeps[-1] == 300 and set(sweeps[:-1]) == {60}
+    few = gibbs_mmmf.start(jax.random.key(0), data, fit.hyper, 1)
+    many = gibbs_mmmf.start(jax.random.key(0), data, fit.hyper, 5)
+    J = [float(gibbs_mmmf.objective(p, data, fit.hyper)) for p in (few, many)]
+    assert J[1] < J[0]

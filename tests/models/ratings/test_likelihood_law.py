@@ -22,7 +22,7 @@ def test_rows_step_to_the_best_law_or_as_far_as_their_part_of_the_elbo_rises():
         return -jnp.abs(law["mean"][:, 0] - top)
 
     own, best = normal([0.0] * 4, [1.0] * 4), normal([10.0] * 4, [0.5] * 4)
-    found = likelihood_law.climbed(own, best, part(own), part)
+    found = likelihood_law.raised(own, best, part(own), part)
     # precisions 1 and 2: a quarter of the step has the precision 1.25 and the mean .25 * 20 / 1.25 = 4
     precision = np.array([2, 1.25, 1 + 1 / 16, 1])
     np.testing.assert_allclose(found["cov"][:, 0, 0], 1 / precision)
@@ -31,7 +31,7 @@ def test_rows_step_to_the_best_law_or_as_far_as_their_part_of_the_elbo_rises():
 
 def test_a_law_that_is_no_number_is_not_taken():
     own, best = normal([0.0, 0.0], [1.0, 1.0]), normal([1.0, jnp.nan], [1.0, 1.0])
-    found = likelihood_law.climbed(own, best, jnp.zeros(2), lambda law: law["mean"][:, 0])
+    found = likelihood_law.raised(own, best, jnp.zeros(2), lambda law: law["mean"][:, 0])
     np.testing.assert_array_equal(found["mean"][:, 0], [1, 0])
 
 

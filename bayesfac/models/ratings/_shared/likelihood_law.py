@@ -55,7 +55,7 @@ def as_normal(
     return each, x + slope / weight, weight
 
 
-def climbed(
+def raised(
     own: Belief, best: Belief, before: jax.Array, part: Callable[[Belief], jax.Array]
 ) -> Belief:
     """Each row at `best`, or after a shorter step where its part of the ELBO would fall below `before`.
@@ -138,7 +138,7 @@ def record(
         x, variance = bound.moments(q.U, q.V, data.cells)
         each, target, weight = as_normal(partial(of_cells, q, data, hyper), x, variance)
         best = bound.rows(mine, target, weight, other, *given)
-        return q._replace(**{name: climbed(own, best, part(own, each), part_of)})
+        return q._replace(**{name: raised(own, best, part(own, each), part_of)})
 
     def update(q: Any, data: Any, hyper: Any) -> Any:
         q = moved(q, *bound.moments(q.U, q.V, data.cells), data, hyper)
