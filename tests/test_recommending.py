@@ -291,7 +291,9 @@ def test_rows_of_another_byte_order_are_rows():
     assert framed.iloc[[0, 5]]["row"].tolist() == framed["row"].to_numpy()[[0, 5]].tolist()
 
 
-@pytest.mark.parametrize(("name", "levels"), [("bpmf", None), ("ordinal_mf", 5)])
+@pytest.mark.parametrize(
+    ("name", "levels"), [("bpmf", None), pytest.param("ordinal_mf", 5, marks=pytest.mark.slow)]
+)
 def test_an_unknown_user_has_the_spread_of_the_prior(name, levels):
     """As a known user without ratings has, of whom there are draws. With the mean over the prior the first
     item was among the best three in .7 to .9 of the draws."""

@@ -232,6 +232,7 @@ def test_the_same_draws_after_an_interruption(tmp_path) -> None:
         bf.fit("bpmf", ratings, kept, seed=1, **HOW)
 
 
+@pytest.mark.slow
 def test_other_processes_find_the_same_draws() -> None:
     ratings = data()
     here = bf.fit("pmf", ratings, ENGINE, noise=0.5, scale_user=1.0, scale_item=1.0, **HOW)

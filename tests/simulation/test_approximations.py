@@ -1,5 +1,7 @@
 """Calibration measures how far the engines that approximate are off."""
 
+import pytest
+
 import bayesfac as bf
 
 
@@ -12,6 +14,7 @@ def test_mean_field_is_measured():
     assert found.table["the draws are"].str.contains("too").any()
 
 
+@pytest.mark.slow
 def test_vb_is_measured_and_its_unseen_predictions_are_too_narrow():
     found = bf.sbc("bpmf", "VB", replications=100, max_iter=200, progress=False)
     assert found.ok is False and (found.ess == 99).all()

@@ -62,7 +62,7 @@ def test_the_minimum_of_every_entry(backend):
             now[j, k] = found[j, k]
 
 
-@BACKENDS
+@pytest.mark.parametrize("backend", ["numba", pytest.param("jax", marks=pytest.mark.slow)])
 def test_many_passes_end_where_scikit_learn_ends(backend):
     X, U, Z = made(np.random.default_rng(1))
     found = passes(backend, X, U, Z, np.zeros((4, 4)), 9.0, 300)
