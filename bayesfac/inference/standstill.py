@@ -5,8 +5,8 @@ for ten times as many sweeps. The descent ends if, since the last test, the obje
 the probe cells have changed by no more than a share of these limits. A slow descent by plain sweeps moves
 about evenly in the logarithm of the number of sweeps, so this is the share that belongs to 1.5 times as many
 sweeps. With momentum, what is left of a slow descent falls as 1 / sweeps^2, and 5/9 of it since the last
-test. A descent that drifts from a good start moves more from test to test, and its share is smaller: as if
-changes went on to grow like that. Predictions are tested too, because the objective of many ratings hardly
+test. If changes grow from test to test, as those of a drift from a good start, they are expected to go on
+growing, and the share is smaller. Predictions are tested too, because the objective of many ratings hardly
 changes with what a few ratings say.
 
 Near a saddle point a descent is slow for a while, and may then be taken for converged.
@@ -72,8 +72,8 @@ def still(last: np.ndarray, new: np.ndarray, done: int, share: float = SHARE) ->
 def allowed(share: float, before: float, now: float) -> float:
     """The share of a limit for a change: `share`, or less if it is larger than the change before.
 
-    A change c that grows by the factor g from test to test, to at most as many sweeps as there are, makes
-    c (g + g^2 + ...) in ten times the sweeps.
+    If changes go on to grow by the factor g from test to test, a change c is followed by c (g + g^2 + ...) in
+    ten times the sweeps. The factor of a drift of even speed is `GROWTH`; a larger one counts as this.
 
     >>> round(allowed(SHARE, 1.0, 0.5), 3), round(allowed(SHARE, 1.0, 1.5), 3)
     (0.176, 0.037)

@@ -12,7 +12,7 @@ from bayesfac.core.method import lookup
 from bayesfac.core.precision import doubled
 
 SCALES = {"1e-3": 1e-3, "1": 1.0, "1e2": 1e2, "1e4": 1e4, "each its own": np.logspace(-3, 4, 8)}
-QUICK = ("each its own",)  # the other scales are among these
+QUICK = ("each its own",)  # with features of all scales from 1e-3 to 1e4
 METHODS = {
     "lsml": ("lsml", {}, 10),
     "cplst": ("cplst", {}, 10),

@@ -137,7 +137,7 @@ def test_levels_that_factors_explain_exactly_converge_in_single_precision():
 
 
 def test_a_fit_begins_after_more_sweeps_than_the_candidates_of_its_cost(monkeypatch):
-    """And they lead to a lower objective."""
+    """With more sweeps the start has a lower objective."""
     monkeypatch.setattr(gibbs_mmmf, "FEW", 60)
     monkeypatch.setattr(gibbs_mmmf, "PRICE", 0.0)
     own, sweeps = gibbs_mmmf.started, []

@@ -42,7 +42,11 @@ def expected(log_likelihood: Callable, x: jax.Array, variance: jax.Array) -> jax
 def as_normal(
     log_likelihood: Callable, x: jax.Array, variance: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """F, target and weight of every cell."""
+    """F, target and weight of every cell.
+
+    Weights are derivatives of the quadrature itself, so that sweeps end at a maximum of this ELBO. Those of
+    `empirical_bayes.as_normal` approximate them.
+    """
 
     def total(x: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
         each = expectation(log_likelihood, x, variance, NODES)
