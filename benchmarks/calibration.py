@@ -81,7 +81,7 @@ How to read the tables:
   quantity that mixes worst. Correlated draws give false alarms: if the number is below half of the draws, a
   small p may mean that the sampler is slow, not wrong.
 - Quick, VB and SVI are approximations and are expected to fail. Their rows show by how much: the coverage is
-  that of the quantity that is farthest off. Quick has 100 sweeps here; by itself it takes 40 to 640.
+  that of the quantity that is farthest off. Quick has 100 sweeps here; by itself it takes 80 to 640.
 - On larger data than these tiny examples, `python benchmarks/quick.py` compares `Quick` and `VB` with a long
   Gibbs run, and Laplace by blocks with NUTS ([figures](engines.md)).
   `fit.diagnostics().narrow` says by how much the standard deviations of predictions are too small, for

@@ -1,7 +1,11 @@
 """Checks of hyper-parameters and data; every method raises the same messages."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -9,6 +13,76 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.laws.losses import SMOOTH
 
 NONNEGATIVE = {"nonnegative": "the factors are not negative, so their products are not either"}
+WORDS = {  # for types of settings: in the singular, in the plural
+    float: ("a number", "numbers"),
+    int: ("a whole number", "whole numbers"),
+    str: ("a string", "strings"),
+    bool: ("True or False", "True or False"),
+    NoneType: ("None", "None"),
+}
+
+
+def typed(kind: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, each checked against the annotation of its field in `kind`, a named tuple.
+
+    Lists and arrays become tuples and NumPy's numbers become Python's, because settings are hashed, compared
+    and saved. Annotations with other types than numbers, strings and tuples of them allow every value.
+    """
+    hints = _hints(kind)
+    return {name: _typed(name, value, hints.get(name, Any)) for name, value in settings.items()}
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not all(map(_known, options)):
+        return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    own = _in_python(value)
+    if not any(_is(own, option) for option in options):
+        wanted = " or ".join(map(_words, options))
+        raise ValueError(f"Expected {name} to be {wanted}, got {value!r}")
+    return bool(own) if bool in options and own is not None else own
+
+
+def _in_python(value: Any) -> Any:
+    """Arrays and sequences as tuples, NumPy's numbers as Python's."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return tuple(map(_in_python, value)) if listed else value
+
+
+def _known(hint: Any) -> bool:
+    inner = [part for part in get_args(hint) if part is not Ellipsis]
+    return all(map(_known, inner)) if get_origin(hint) is tuple else hint in WORDS
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of this type. Truth values are no numbers, and neither is NaN."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        parts = get_args(hint)
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(parts) == len(value) and all(map(_is, value, parts))
+    if hint is bool:
+        return isinstance(value, Integral) and value in (0, 1)
+    if hint in (int, float):
+        number = isinstance(value, Integral if hint is int else Real)
+        return number and not isinstance(value, bool) and not math.isnan(value)
+    return isinstance(value, hint)
+
+
+def _words(hint: Any, many: bool = False) -> str:
+    """A type in words: "a number", "a list of pairs of whole numbers"."""
+    if get_origin(hint) is not tuple:
+        return WORDS[hint][many]
+    first, *rest = get_args(hint)
+    noun = "list" if rest == [Ellipsis] else "pair"
+    return f"{noun}s of {_words(first, True)}" if many else f"a {noun} of {_words(first, True)}"
 
 
 def filled(hyper: Any, **usual: Any) -> Any:

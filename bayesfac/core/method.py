@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from bayesfac.core.checks import TooLarge
+from bayesfac.core.checks import TooLarge, typed
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.precision import told_of_rounding
 
@@ -296,13 +294,7 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
             raise UnknownName(
                 unknown(f"hyper-parameter of {method.name}", name, method.Hyper._fields)
             )
-    # NumPy and JAX scalars become Python numbers: hyper-parameters are hashed, compared and saved
-    plain = {k: v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for k, v in hyper.items()}
-    for name, value in plain.items():
-        if method.Hyper.__annotations__[name] is bool:
-            if not isinstance(value, int) or value not in (0, 1):
-                raise ValueError(f"Expected {name} to be True or False, got {value!r}")
-            plain[name] = bool(value)
+    plain = typed(method.Hyper, dict(hyper))
     while True:
         try:
             return method.prepare(data, method.Hyper(**plain))

@@ -10,7 +10,7 @@ from bayesfac.inference.gibbs import Gibbs, draws_of_a_sweep
 from bayesfac.inference.result import Job, Result, check_settings
 from bayesfac.inference.widths import monte_carlo_error
 
-FEWEST, MOST = 40, 640  # sweeps of a chain: fewer show no spread; more are a run for `Gibbs`
+FEWEST, MOST = 80, 640  # sweeps of a chain: fewer blur the spread; more are a run for `Gibbs`
 STUCK = 0.85  # of the error before; with twice as many independent draws it would be .71
 JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the start
 
@@ -24,8 +24,8 @@ SHORT = (
 class Quick:
     """A Gibbs run that is only as long as precise predictions need.
 
-    The chains begin at the method's own start, or at rotated copies of `init`. They make 40 sweeps, and then
-    80, 160, 320 or 640 in all, of which the second half is kept. The run ends when the Monte Carlo error of
+    The chains begin at the method's own start, or at rotated copies of `init`. They make 80 sweeps, and then
+    160, 320 or 640 in all, of which the second half is kept. The run ends when the Monte Carlo error of
     the predictions at some cells (the probe cells) is small enough. It also ends when this error hardly falls
     any more, for example because the chains stay in different modes. A kept sweep gives several draws, as
     `Gibbs(pairs=...)` describes. The rule does not use the time, so the same seed gives the same fit.

@@ -12,7 +12,7 @@ from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.inference.propagation import beliefs, blocks
 from bayesfac.inference.propagation.beliefs import Belief
 from bayesfac.inference.propagation.cutting import cut, groups
-from bayesfac.inference.propagation.stages import Known, kinds, natural, prior_of, propagated
+from bayesfac.inference.propagation.stages import BlockData, kinds, natural, prior_of, propagated
 
 HOW = {"n_components": 2, "progress": False}
 ENGINE = bf.Blocks(2, 2, 40, 60, 2)
@@ -83,7 +83,7 @@ def test_a_row_that_learns_block_by_block_knows_what_all_ratings_say() -> None:
                 else:
                     prior = prior_of(method, site, before, first, hyper)
                     more[site] = Belief(*map(np.asarray, natural(law))).less(prior)
-            known = Known(second, rows, more)
+            known = BlockData(second, rows, more)
             for site in sites:
                 mine = laws_of(propagated(method), p)[site](after, known, hyper)
                 whole = laws[site](p, ratings, hyper)

@@ -158,7 +158,7 @@ def test_the_engine_of_a_fit_repeats_it(monkeypatch):
     """A run that goes on twice is one run of as many sweeps, also in its draws and its log joint."""
     errors(monkeypatch, 0.4, 0.2, 0.09)
     first = fit(bf.Quick())
-    assert first.engine.sweeps == 160 and not first.info["notes"]
+    assert first.engine.sweeps == 320 and not first.info["notes"]
     again = fit(first.engine)
     assert again.engine == first.engine
     same(first, again)
@@ -166,20 +166,20 @@ def test_the_engine_of_a_fit_repeats_it(monkeypatch):
 
 
 def test_a_run_ends_where_its_error_is_small():
-    sweeps = [fit(bf.Quick(error)).engine.sweeps for error in (10.0, 0.1, 0.05)]
-    assert sweeps[0] == 40 < sweeps[1] < sweeps[2] <= MOST
+    sweeps = [fit(bf.Quick(error)).engine.sweeps for error in (10.0, 0.08, 0.05)]
+    assert sweeps[0] == 80 < sweeps[1] < sweeps[2] <= MOST
 
 
 def test_a_run_that_does_not_get_there_says_so(monkeypatch):
     errors(monkeypatch, 0.5, 0.45)
     stuck = fit(bf.Quick())
-    assert stuck.engine.sweeps == 80
-    assert "0.45 of their standard deviation after 80" in stuck.info["notes"][0]
+    assert stuck.engine.sweeps == 160
+    assert "0.45 of their standard deviation after 160" in stuck.info["notes"][0]
     errors(monkeypatch, *(0.5 * 0.8**k for k in range(9)))
     longest = fit(bf.Quick(error=0.01))
     assert longest.engine.sweeps == MOST and "the aim was 0.01" in longest.info["notes"][0]
     errors(monkeypatch, None)
-    assert fit(bf.Quick()).engine.sweeps == 40, "no prediction varies"
+    assert fit(bf.Quick()).engine.sweeps == 80, "no prediction varies"
 
 
 def test_an_interrupted_run_gives_the_draws_that_are_there(monkeypatch):
@@ -194,9 +194,9 @@ def test_an_interrupted_run_gives_the_draws_that_are_there(monkeypatch):
 
     monkeypatch.setattr(bf.Gibbs, "run", stop)
     found = fit(bf.Quick())
-    assert len(calls) == 2 and found.partial and "interrupted after 40" in found.info["notes"][0]
+    assert len(calls) == 2 and found.partial and "interrupted after 80" in found.info["notes"][0]
     monkeypatch.undo()
-    same(found, fit(bf.Quick(sweeps=40)))
+    same(found, fit(bf.Quick(sweeps=80)))
 
 
 def test_a_run_killed_on_its_second_way_resumes_there(monkeypatch, tmp_path):
@@ -205,7 +205,7 @@ def test_a_run_killed_on_its_second_way_resumes_there(monkeypatch, tmp_path):
 
     def die(self, arrays):
         save(self, arrays)
-        if self.path.parent.name == "80":
+        if self.path.parent.name == "160":
             raise Killed
 
     engine, save = bf.Quick(error=0.01, folder=str(tmp_path), save_every=0.0), Checkpoint.save
@@ -215,7 +215,7 @@ def test_a_run_killed_on_its_second_way_resumes_there(monkeypatch, tmp_path):
         fit(engine)
     monkeypatch.setattr(Checkpoint, "save", save)
     errors(monkeypatch, 0.5, 0.001)
-    same(fit(engine), fit(bf.Quick(sweeps=80)))
+    same(fit(engine), fit(bf.Quick(sweeps=160)))
 
 
 @pytest.mark.parametrize("name", sorted(n for n, m in REGISTRY.items() if m.conditionals))

@@ -61,7 +61,7 @@ def test_given_sds_are_those_of_predictions():
 
 
 @pytest.mark.parametrize("name", ["cplst", "heres"])
-@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, (1.0, 2.0), "large", [[1.0, 2.0, 3.0]]])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, (1.0, 2.0), (1.0, 2.0, -3.0)])
 def test_sds_that_are_none_are_refused(name, wrong):
     x, y = made(20)
     with pytest.raises(

@@ -99,11 +99,8 @@ def checked_sd(sd: Any, many: int) -> tuple[float, ...] | None:
     """The sd of every label; None stays None."""
     if sd is None:
         return None
-    try:
-        given = np.broadcast_to(np.asarray(sd, float), many) if np.ndim(sd) < 2 else None
-    except (TypeError, ValueError):
-        given = None
-    if given is None or not (np.isfinite(given) & (given > 0)).all():
+    given = np.full(many, sd) if np.ndim(sd) == 0 else np.asarray(sd, float)
+    if len(given) != many or not (np.isfinite(given) & (given > 0)).all():
         raise ValueError(
             f"Expected label_sd as a number above 0, or one for each of {many} labels, got {sd!r}"
         )
@@ -169,7 +166,7 @@ def checked_cut(cut: float | None) -> float:
     """The score above which a label is predicted; one half if `cut` is None."""
     if cut is None:
         return HALF
-    if not isinstance(cut, int | float) or not CERTAIN < cut < 1 - CERTAIN:
+    if not CERTAIN < cut < 1 - CERTAIN:
         raise ValueError(f"Expected cut between {CERTAIN} and {1 - CERTAIN}, got {cut!r}")
     return float(cut)
 

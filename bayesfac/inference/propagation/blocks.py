@@ -16,7 +16,7 @@ from bayesfac.inference.gibbs import Gibbs
 from bayesfac.inference.propagation import beliefs
 from bayesfac.inference.propagation.beliefs import Belief, combined
 from bayesfac.inference.propagation.cutting import cut, groups
-from bayesfac.inference.propagation.stages import Known, completed, kinds, of_block, prior_of
+from bayesfac.inference.propagation.stages import BlockData, completed, kinds, of_block, prior_of
 from bayesfac.inference.result import Job, Result, bar, each_draw, log_joints
 
 Place = tuple[int, int]
@@ -140,7 +140,7 @@ class Plan:
             return 0, 0
         return (place[0], 0) if side == 0 else (0, place[1])
 
-    def known(self, place: Place) -> Known:
+    def known(self, place: Place) -> BlockData:
         """The ratings of a block, and the results of earlier stages for its sites."""
         rows, more = {}, {}
         for site, kind in self.kinds.items():
@@ -152,7 +152,7 @@ class Plan:
                 rows[site] = belief
             else:
                 more[site] = belief.less(self.prior_at(site, place))
-        return Known(self.blocks[place], rows, more)
+        return BlockData(self.blocks[place], rows, more)
 
     def prior_at(self, site: str, place: Place) -> Belief:
         """The method's prior of a site in a block."""

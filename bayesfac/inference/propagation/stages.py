@@ -32,7 +32,7 @@ PROBES = 50  # cells of a block at which chains are compared
 AFTER = 5  # sweeps of means and precisions given their rows, which determine them well
 
 
-class Known(NamedTuple):
+class BlockData(NamedTuple):
     """The ratings of a block, and the results of earlier blocks for its sites.
 
     rows    {site: belief} of factors: this prior replaces the method's prior
@@ -75,7 +75,7 @@ def natural(law: Any) -> Belief:
     return Belief(1 / law.variance, law.mean / law.variance)
 
 
-def revised(law: Any, known: Known, site: str) -> Any:
+def revised(law: Any, known: BlockData, site: str) -> Any:
     """A conditional, changed by the results of earlier blocks for its site."""
     if site in known.rows:
         own_prior: tuple[Any, Any] = known.rows[site]
@@ -91,10 +91,10 @@ def revised(law: Any, known: Known, site: str) -> Any:
 
 @lru_cache
 def propagated(method: Method) -> Method:
-    """The method for data of the type `Known`. It has no moves, because moves would rotate or scale the
+    """The method for data of the type `BlockData`. It has no moves, because moves would rotate or scale the
     factors, and the priors fix their rotation and scale."""
 
-    def init(key: jax.Array, known: Known, hyper: Any) -> Any:
+    def init(key: jax.Array, known: BlockData, hyper: Any) -> Any:
         p = method.init(key, known.data, hyper)
         p = replace_sites(p, {site: _mean(belief) for site, belief in known.rows.items()})
         for site, law in laws_of(method, p).items():
@@ -122,7 +122,7 @@ def _mean(belief: Belief) -> jax.Array:
 def of_block(
     name: str | Method,
     place: tuple[int, int],
-    known: Known,
+    known: BlockData,
     hyper: Any,
     key: Any,
     engine: Gibbs,

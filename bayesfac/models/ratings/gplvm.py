@@ -103,6 +103,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = checks.filled(hyper, length=hyper.n_components**0.5, offset=data.mean)
     hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=data.spread**2 / 10)
     checks.positive(hyper, "length", "alpha_shape", "alpha_rate", "shape", "rate")
+    checks.positive(hyper, "n_frequencies", zero=True)
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
 

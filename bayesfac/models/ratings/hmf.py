@@ -49,7 +49,8 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 10
-    penalty: Any = None  # a number, or one for each stage; None: one for all, by held-out ratings
+    # a number, or one for each stage; None: one for all, by held-out ratings
+    penalty: float | tuple[float, ...] | None = None
     loss: str = "smooth_hinge"
     cut: float = 0.0
     biases: bool = True  # of users and items; the paper has none
@@ -61,10 +62,11 @@ class Hyper(NamedTuple):
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = margins.penalised(data, levelled(data, hyper, "hmf"))
     stages = len(hyper.levels) - 1
-    each = hyper.penalty if isinstance(hyper.penalty, tuple | list) else (hyper.penalty,) * stages
+    each = hyper.penalty if isinstance(hyper.penalty, tuple) else (hyper.penalty,) * stages
     hyper = hyper._replace(penalty=tuple(map(float, each)))
     if len(hyper.penalty) != stages or not all(0 < number < jnp.inf for number in hyper.penalty):
         raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {each!r}")
+    checks.positive(hyper, "scale_bias")
     checks.smooth_loss(hyper)
     if hyper.offset is None:
         usual = margins.alike(data, hyper.loss) if hyper.biases else (0.0,) * stages

@@ -104,14 +104,8 @@ def check(data: Tasks, hyper: Any) -> Any:
         hyper = hyper._replace(weight=1.0)
     if hyper.start is None:
         hyper = hyper._replace(start="labels")
-    try:
-        layers = tuple((int(p), int(q)) for p, q in hyper.layers)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"Expected layers as pairs (row clusters, column clusters), got {hyper.layers!r}"
-        ) from None
-    checks.whole("the number of layers", len(layers), 9, "the largest number of layers")
-    for p, q in layers:
+    checks.whole("the number of layers", len(hyper.layers), 9, "the largest number of layers")
+    for p, q in hyper.layers:
         checks.whole("row clusters", p, data.n_rows, "the number of rows")
         checks.whole("column clusters", q, max(data.n_features.values()), "the widest block")
     checks.positive(hyper, "weight")
@@ -129,7 +123,7 @@ def check(data: Tasks, hyper: Any) -> Any:
         raise ValueError(
             f"Expected labels in every task where coupling is 0, got none in {data.bare[0]!r}"
         )
-    return labels.read(data, hyper._replace(layers=layers), centred=False)
+    return labels.read(data, hyper, centred=False)
 
 
 def usual_size(data: Tasks) -> int:

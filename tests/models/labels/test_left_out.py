@@ -66,7 +66,7 @@ def test_faie_has_as_many_codes_as_there_are_different_labels(copies, d):
 @pytest.mark.parametrize(
     "name", ["lsml", "grople", "mlc_hmf", "heres", "lsa_mml", "himls", "himlsd"]
 )
-@pytest.mark.parametrize("cut", [1.5, -1.0, "x"])
+@pytest.mark.parametrize("cut", [1.5, -1.0])
 def test_a_cut_outside_of_probabilities_is_refused(name, cut):
     with pytest.raises(ValueError, match="Expected cut between"):
         bf.fit(name, bf.Tasks(*made()), cut=cut)

@@ -121,7 +121,9 @@ def test_a_new_user_is_given_the_middle_of_what_is_likely():
         ({"penalty": (1.0, 2.0)}, r"a penalty above 0, or 4 of them"),
         ({"penalty": -1.0}, r"a penalty above 0"),
         ({"offset": (0.0, 1.0)}, r"4 finite offsets, one for each stage"),
-        ({"offset": (0.0, 1.0, np.nan, 2.0)}, r"4 finite offsets"),
+        ({"offset": (0.0, 1.0, np.inf, 2.0)}, r"4 finite offsets"),
+        ({"penalty": "a"}, r"penalty to be a number or a list of numbers or None, got .a."),
+        ({"scale_bias": -1.0}, r"scale_bias to be a finite number above 0, got -1.0"),
     ],
 )
 def test_bad_options(options, message):

@@ -348,7 +348,7 @@ def test_labels_of_rows_without_any_are_found(name):
     ("given", "said"),
     [
         ({"layers": ((40, 2),)}, "Expected row clusters between 1 and 9"),
-        ({"layers": 3}, "Expected layers as pairs"),
+        ({"layers": 3}, "Expected layers to be a list of pairs of whole numbers"),
         ({"layers": ()}, "Expected the number of layers between 1 and 9"),
         ({"layers": ((2, 99),)}, "Expected column clusters between 1 and 5"),
         ({"weight": 0}, "Expected weight to be a finite number above 0, got 0"),

@@ -201,7 +201,7 @@ def test_the_way_into_the_ball():
         ),
         ({"alpha": (0.5, 0.6)}, "Expected alpha above 0 for .'topics', 'words'., of sum 1"),
         ({"alpha": (1.0,)}, "Expected alpha above 0 for"),
-        ({"alignment": float("nan")}, "Expected alignment to be a finite number above 0"),
+        ({"alignment": float("inf")}, "Expected alignment to be a finite number above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(given, said):
