@@ -14,10 +14,9 @@ second moments. If several matrices share factors, the cells of a row are those 
 the other. If rows have features x_i, B is set to its mean given the means of the rows, and ridge to its mode
 given the second moment of B. The uncertainty of B adds F Lambda^-1 to the moments that determine Lambda.
 
-The sweeps start at several points. The start whose end predicts left-out cells best is used. From random
-factors, the first sweeps draw the rows from their normal distributions, as Gibbs does. The reason is that
-random factors explain nothing, so the means of the rows are near zero, and sweeps over means would stay there
-for long.
+The sweeps start at several points, and left-out cells decide between them. From random factors, the first
+sweeps draw the rows from their normal distributions, as Gibbs does. The reason is that random factors explain
+nothing, so the means of the rows are near zero, and sweeps over means would stay there for long.
 
 A point fit then keeps mu and Lambda fixed. As it treats factors as certain, it lacks the ridge sum_j w_ij
 cov_j of their uncertainty. So `estimated` adds the mean of this ridge over the cells to Lambda. If a few rows
@@ -47,6 +46,9 @@ AWAY = 0.1  # share of the cells that are left out to judge the starts
 PARTS = (1.0, 0.3, 0.03)  # shares of the ridge that points lack: those that are tried
 DRAWS = 60  # from a random start: sweeps with draws of the rows, before the others
 SHARE = 0.8  # largest share of a cell's own weight in its prediction
+LOST = (
+    0.8  # a loss that is below this share of another one shows that the other has lost a component
+)
 NODES = 3  # of a quadrature over the products
 LEAST = 0.05  # smallest weight of a cell
 RIDGE = 5.0  # weight of the prior of a bias, in cells
@@ -103,40 +105,44 @@ def certain(mean: jax.Array, *rest: Any) -> Side:
 
 
 def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple[list[Side], Any]:
-    """The sides, one for each axis of the cells, with scales for a point fit, and the method's own
-    parameters.
+    """The sides, one for each axis, with scales for a point fit, and the method's own parameters.
 
-    The sweeps run from each of the `starts`, the first of which is random. Each is judged by one cell in ten,
-    which its sweeps leave out (`_losses`). The best start is then used with all cells.
+    The sweeps run from each of the `starts`, the first of which is random. One cell in ten is left out and
+    judges them (`_losses`). Then the sweeps from the best start are made with all cells. In a tensor they may
+    lose a component that the trial had; if so, the end of the trial goes on with all cells instead.
     """
     n, first = len(starts), nothing_seen(problem, own)
     away = jax.random.bernoulli(jax.random.key(1), AWAY, first.loss.shape)
     begun = jax.tree.map(lambda *tables: jnp.stack(tables), *starts)
 
-    def best(losses: jax.Array) -> jax.Array:
-        """The number of the start with the smallest loss at left-out cells."""
-        least = jnp.min(jnp.sum(losses, -1, where=away), 1)
-        return jnp.argmin(jnp.where(jnp.isnan(least), jnp.inf, least))
+    def sums(losses: jax.Array) -> jax.Array:
+        """The loss of the left-out cells for each of `PARTS`."""
+        return jnp.sum(losses, 1, where=away)
 
     def turn(number: int, state: tuple) -> tuple:
-        """The sweeps of one start without the left-out cells. The last turn is the best start with all."""
-        losses, _ = state
-        trial = number < n
-        at = jnp.where(trial, number, best(losses))
-        sides = jax.tree.map(lambda table: table[at], begun)
-        draws, kept = jnp.where(at == 0, DRAWS, 0), jnp.where(trial & away, 0.0, 1.0)
-        end = swept(problem, first, sides, draws, draws + SWEEPS, kept)
+        losses, best, at = state
+        trial, further = number < n, number == n
+        at = jnp.where(trial, number, at)
+        start = End(jax.tree.map(lambda table: table[at], begun), first)
+        sides, seen = jax.tree.map(partial(jnp.where, further), best, start)
+        draws, kept = jnp.where((at == 0) & ~further, DRAWS, 0), jnp.where(trial & away, 0.0, 1.0)
+        end = swept(problem, seen, sides, draws, draws + SWEEPS, kept)
 
-        def judged() -> jax.Array:
-            return losses.at[at].set(_losses(problem, end, kept))
+        def judged() -> tuple:
+            new = _losses(problem, end, kept)
+            return new, sums(new).min() < sums(losses).min()  # not better if `new` has NaN
 
-        return jax.lax.cond(trial, judged, lambda: losses), end
+        def compared() -> tuple:
+            return losses, further | ~(best.seen.loss.sum() < LOST * end.seen.loss.sum())
 
-    losses = jnp.zeros((n, len(PARTS), len(away)), first.loss.dtype)
-    losses, (sides, seen) = jax.lax.fori_loop(0, n + 1, turn, (losses, End(list(starts[0]), first)))
-    each = losses[best(losses)]
-    share = jnp.argmin(jnp.sum(each, 1, where=away))
-    usual = ~_beaten(each[:1], each[share], away)[0]
+        new, better = jax.lax.cond(trial, judged, compared)
+        return jax.tree.map(partial(jnp.where, better), (new, end, at), state)
+
+    losses = jnp.full((len(PARTS), len(away)), jnp.inf, first.loss.dtype)
+    state = losses, End(list(starts[0]), first), 0
+    losses, (sides, seen), _ = jax.lax.fori_loop(0, n + 2, turn, state)
+    share = jnp.argmin(sums(losses))
+    usual = ~_beaten(losses[:1], losses[share], away)[0]
     scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share])
     return _stiffened(sides, seen.weight, problem.cells, scale), seen.own
 
@@ -317,13 +323,7 @@ def _even(table: jax.Array) -> jax.Array:
 
 
 def _drawn(
-    m: int,
-    x: Features | None,
-    cells: Any,
-    key: jax.Array,
-    sides: list[Side],
-    target: Any,
-    weight: Any,
+    m: int, x: Features | None, cells: Any, key: Any, sides: list[Side], target: Any, weight: Any
 ) -> Side:
     """The side of mode m at a draw of its rows given the means of the others, as in a Gibbs sweep."""
     side, table, centre = sides[m], others([s.mean for s in sides], m, cells), None
