@@ -42,7 +42,7 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     if not all(map(_known, options)):
         return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
     own = _in_python(value)
-    if not any(_is(own, option) for option in options):
+    if not any(_matches(own, option) for option in options):
         wanted = " or ".join(map(_words, options))
         raise ValueError(f"Expected {name} to be {wanted}, got {value!r}")
     return bool(own) if bool in options and own is not None else own
@@ -60,14 +60,14 @@ def _known(hint: Any) -> bool:
     return all(map(_known, inner)) if get_origin(hint) is tuple else hint in WORDS
 
 
-def _is(value: Any, hint: Any) -> bool:
+def _matches(value: Any, hint: Any) -> bool:
     """Whether a value is of this type. Truth values are no numbers, and neither is NaN."""
     if get_origin(hint) is tuple:
         if not isinstance(value, tuple):
             return False
         parts = get_args(hint)
         parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return len(parts) == len(value) and all(map(_is, value, parts))
+        return len(parts) == len(value) and all(map(_matches, value, parts))
     if hint is bool:
         return isinstance(value, Integral) and value in (0, 1)
     if hint in (int, float):
@@ -81,7 +81,7 @@ def _words(hint: Any, many: bool = False) -> str:
     if get_origin(hint) is not tuple:
         return WORDS[hint][many]
     first, *rest = get_args(hint)
-    noun = "list" if rest == [Ellipsis] else "pair"
+    noun = "pair" if len(rest) == 1 and rest != [Ellipsis] else "list"
     return f"{noun}s of {_words(first, True)}" if many else f"a {noun} of {_words(first, True)}"
 
 
