@@ -79,6 +79,7 @@ def test_a_collapse_by_a_penalty_says_to_take_a_smaller_one():
     assert not bf.fit("bmmmf", data, penalty=3.0, **options).notes
 
 
+@pytest.mark.slow
 def test_ratings_with_a_long_tail_are_said_for_points_and_draws():
     table = bf.datasets.make_ratings(40, 30, 2, density=0.4, seed=0).frame()
     told = {}

@@ -42,6 +42,7 @@ def descend(times, momentum=True):
     return np.array(values), starts
 
 
+@pytest.mark.slow
 def test_momentum_saves_sweeps_and_never_raises_the_objective():
     values, starts = descend(600)
     plain, _ = descend(600, momentum=False)

@@ -59,13 +59,19 @@ class Hyper(NamedTuple):
     levels: tuple[float, ...] | None = None  # None: the levels in the data
 
 
+def penalties(hyper: Hyper) -> tuple[float, ...]:
+    """One for each stage."""
+    stages = len(hyper.levels or ()) - 1
+    return hyper.penalty if isinstance(hyper.penalty, tuple) else (hyper.penalty or 0.0,) * stages
+
+
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     hyper = margins.penalised(data, levelled(data, hyper, "hmf"))
     stages = len(hyper.levels) - 1
-    each = hyper.penalty if isinstance(hyper.penalty, tuple) else (hyper.penalty,) * stages
-    hyper = hyper._replace(penalty=tuple(map(float, each)))
-    if len(hyper.penalty) != stages or not all(0 < number < jnp.inf for number in hyper.penalty):
+    each = tuple(map(float, penalties(hyper)))
+    if len(each) != stages or not all(0 < number < jnp.inf for number in each):
         raise ValueError(f"Expected a penalty above 0, or {stages} of them, got {each!r}")
+    hyper = hyper._replace(penalty=each)
     checks.positive(hyper, "scale_bias")
     checks.smooth_loss(hyper)
     if hyper.offset is None:
@@ -131,7 +137,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
     U, V = joined(p, hyper)
 
     def stages(cells: Query | Grid) -> list:
-        each = zip(U, V, hyper.penalty, hyper.offset, strict=True)
+        each = zip(U, V, penalties(hyper), hyper.offset, strict=True)
         return [margins.products(u, v, cells, penalty, hyper, m) for u, v, penalty, m in each]
 
     def levels(x: list) -> Levels:
@@ -146,7 +152,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
         return levels([mean for mean, _ in every]), at
 
-    mean, dim = jnp.stack([mean for mean, _ in stages(query)], -1), len(hyper.penalty)
+    mean, dim = jnp.stack([mean for mean, _ in stages(query)], -1), len(U)
     return averaged(law, dim * (1 + U.shape[-1]), query, cascade(mean, hyper.cut))
 
 

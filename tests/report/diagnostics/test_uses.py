@@ -119,6 +119,7 @@ def test_one_user_has_no_standard_error_and_leaves_averages_to_the_chains():
     assert _standard_error(two, "MAE") == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_draws_from_one_posterior_are_not_compared_with_each_other():
     train, test = bf.split.holdout(bf.datasets.make_ratings(40, 30, 2, seed=0), 0.2, seed=0)
     common = {"n_components": 2, "progress": False}
