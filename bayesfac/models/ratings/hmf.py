@@ -60,9 +60,9 @@ class Hyper(NamedTuple):
 
 
 def penalties(hyper: Hyper) -> tuple[float, ...]:
-    """One for each stage."""
-    stages = len(hyper.levels or ()) - 1
-    return hyper.penalty if isinstance(hyper.penalty, tuple) else (hyper.penalty or 0.0,) * stages
+    """One penalty for each stage."""
+    each = hyper.penalty
+    return each if isinstance(each, tuple) else (each,) * (len(hyper.levels) - 1)
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
