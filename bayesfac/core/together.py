@@ -15,7 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from bayesfac.core.data.divided import own_rows
-from bayesfac.core.data.divided.shares import AXIS, dealer, devices, divide, to_all
+from bayesfac.core.data.divided.messages import AXIS
+from bayesfac.core.data.divided.shares import dealer, devices, divide, to_all
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 

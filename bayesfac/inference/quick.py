@@ -33,7 +33,8 @@ class Quick:
     Parameters
     ----------
     error : float
-        The Monte Carlo error that ends the run, in units of the standard deviation of an expected outcome.
+        The Monte Carlo error that ends the run, in units of the standard deviation of an expected outcome,
+        or of half that of the outcome where this is smaller: .1 then costs at most .00125 of the log score.
         If the run ends with a larger error, the fit says so.
     sweeps : int, optional
         A fixed number of sweeps of each chain. `fit.engine.sweeps` says how many sweeps were made.

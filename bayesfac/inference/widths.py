@@ -17,7 +17,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import from_sites
 from bayesfac.inference.gibbs import continued
-from bayesfac.inference.predictions.everywhere import expectations
+from bayesfac.inference.predictions.everywhere import expectations, mean_noise
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.inference.result import Job, Result, derived
 
@@ -50,8 +50,16 @@ def against_conditionals(job: Job, draws: Mapping[str, np.ndarray], probe: Query
 
 def _expected(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.ndarray:
     """(draw, cell) expected outcomes."""
-    full = derived(job.method, job.data, job.hyper, Result(draws=draws)).draws
-    return expectations(job.method, job.hyper, full, probe, MEMORY).astype(float)  # type: ignore[arg-type]
+    return expectations(job.method, job.hyper, _full(job, draws), probe, MEMORY).astype(float)
+
+
+def _noise(job: Job, draws: Mapping[str, np.ndarray], probe: Query) -> np.ndarray:
+    """(cell,) variance of an outcome about its expectation, a mean over the draws."""
+    return mean_noise(job.method, job.hyper, _full(job, draws), probe, MEMORY).astype(float)
+
+
+def _full(job: Job, draws: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    return derived(job.method, job.data, job.hyper, Result(draws=draws)).draws  # type: ignore[return-value]
 
 
 def _growth(before: np.ndarray, after: np.ndarray) -> float:
@@ -61,18 +69,26 @@ def _growth(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def monte_carlo_error(job: Job, draws: Any) -> float | None:
-    """`monte_carlo_share` of the expected outcomes at the probe cells of a job; None if it has none."""
+    """`monte_carlo_share` of the expected outcomes at the probe cells of a job; None if it has none.
+
+    The unit is the sd of the expected outcome, or half the sd of the outcome where this is smaller. With a
+    normal outcome, a mean that is wrong by e costs 1/2 (e / sd of the outcome)^2 of the log score. So an
+    error of .1 costs at most .00125. Some predictions have no noise: those of words are probabilities.
+    """
     if job.probe is None:
         return None
     chains, kept = next(iter(draws.values())).shape[:2]
-    return monte_carlo_share(_expected(job, draws, job.probe).reshape(chains, kept, -1))
+    x = _expected(job, draws, job.probe)
+    noise = _noise(job, draws, job.probe)
+    limit = np.where(noise > 0, (x.var(0) + noise) / 4, np.inf)
+    return monte_carlo_share(x.reshape(chains, kept, -1), limit)
 
 
-def monte_carlo_share(x: np.ndarray) -> float | None:
+def monte_carlo_share(x: np.ndarray, limit: np.ndarray | float = np.inf) -> float | None:
     """The Monte Carlo error of means of draws (chain, draw, cell) divided by their sd, a root mean square
-    over the cells.
+    over the cells. A cell's variance counts as `limit` where it is larger.
 
-    It follows from the means of the halves of all chains, which differ by this error and because the chains
+    The error follows from the means of the halves of all chains, which differ by it and because the chains
     still depend on their start. None if no cell varies, or if the chains have no two halves.
     """
     chains, kept, cells = x.shape
@@ -85,7 +101,8 @@ def monte_carlo_share(x: np.ndarray) -> float | None:
     moves = whole > 0
     if not moves.any():
         return None
-    return float(np.sqrt(np.mean(means.var(0, ddof=1)[moves] / (2 * chains) / whole[moves])))
+    unit = np.minimum(whole, limit)[moves]
+    return float(np.sqrt(np.mean(means.var(0, ddof=1)[moves] / (2 * chains) / unit)))
 
 
 def shortness(probe: np.ndarray) -> float | None:

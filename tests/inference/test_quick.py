@@ -232,10 +232,16 @@ def test_the_error_of_a_fit_is_known(name):
 
 def test_the_error_of_independent_draws(monkeypatch):
     x = np.random.default_rng(0).standard_normal((4, 50, 2000))
+    noise = np.zeros(2000)
     monkeypatch.setattr("bayesfac.inference.widths._expected", lambda *_: x.reshape(200, -1))
+    monkeypatch.setattr("bayesfac.inference.widths._noise", lambda *_: noise)
     job, _ = problem()
     job = replace(job, probe=job.data.cells)
     assert monte_carlo_error(job, {"x": x}) == pytest.approx(200**-0.5, rel=0.03)
+    noise += 8.0  # outcomes of variance 9: half their sd is larger than the sd of their expectation
+    assert monte_carlo_error(job, {"x": x}) == pytest.approx(200**-0.5, rel=0.03)
+    noise -= 7.0  # outcomes of variance 2
+    assert monte_carlo_error(job, {"x": x}) == pytest.approx((200 * 2 / 4) ** -0.5, rel=0.03)
     chains = np.arange(4)[:, None, None] + 0.1 * x  # chains that do not agree
     monkeypatch.setattr("bayesfac.inference.widths._expected", lambda *_: chains.reshape(200, -1))
     assert monte_carlo_error(job, {"x": x}) > 0.3

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.divided import own_rows
-from bayesfac.core.data.divided.shares import AXIS, dealer, dealt, seen
+from bayesfac.core.data.divided.messages import AXIS
+from bayesfac.core.data.divided.shares import dealer, dealt, seen
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, sites

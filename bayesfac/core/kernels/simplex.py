@@ -7,7 +7,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.splitting import seed_of
 
 ROUNDS = 10_000  # largest number of proposals; only NaN parameters need so many, giving NaN rows
-EACH = 450  # a Gamma number takes as long as this number of multiplications, as measured
+EACH = 200  # a Gamma number takes as long as this number of multiplications, as measured
 STEPS = 20  # of Newton's method; the law of a row is right after any number of them
 
 

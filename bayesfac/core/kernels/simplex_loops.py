@@ -27,10 +27,17 @@ def _gammas(f, T, problem, block, blocks):
 
 @compiled
 def shift(shape, tilt):
-    """The s at which sum shape / (tilt + s) is 1, from below (see simplex.shift)."""
-    s = np.float64(shape[0]) - np.float64(tilt[0])
-    for k in range(1, len(shape)):
+    """The s at which sum shape / (tilt + s) is 1, from below (see simplex.shift).
+
+    If all tilts are equal, as without any, no search is needed.
+    """
+    total, s, equal = 0.0, -np.inf, True
+    for k in range(len(shape)):
+        total += shape[k]
         s = max(s, np.float64(shape[k]) - np.float64(tilt[k]))
+        equal &= tilt[k] == tilt[0]
+    if equal:
+        return total - tilt[0]
     for _ in range(STEPS):
         sum_, slope = 0.0, 0.0
         for k in range(len(shape)):

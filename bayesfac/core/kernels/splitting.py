@@ -25,7 +25,7 @@ def split_counts(
     from bayesfac.core.kernels import bridge, splitting_loops  # not at import: loads Numba
 
     # as timed with counts below ten; larger ones take up to six times as long
-    cost = (160 + 12 * K) * len(cells)
+    cost = (80 + 6 * K) * len(cells)
     copies, rows = sparse._copies(cost), cells.by_row
     args = seed_of(key), rows.ptr, rows.index, y.astype(A.dtype), A, G
     plan = {"cost": cost, "blocks": copies}

@@ -12,25 +12,26 @@ SMALL = 8  # counts up to this are divided one by one, larger ones by a binomial
 
 
 @compiled
-def _divide(state, count, tail, row, column):
-    """Add the parts of one count to its row and column; tail[k] is the sum of the shares from k on."""
-    K = len(row)
+def _divide(state, count, sums, row, column):
+    """Add the parts of one count to its row and column; sums[k] is the sum of the shares up to k."""
+    K, total, before = len(row), sums[-1], 0.0
     if count <= SMALL:
         for _ in range(count):
-            u, k = uniform(state) * tail[0], 0
-            while k < K - 1 and tail[k + 1] > u:
-                k += 1
+            u, k = uniform(state) * total, 0
+            for other in range(K - 1):  # all of them: a loop without branches takes less time
+                k += sums[other] <= u
             row[k] += 1
             column[k] += 1
         return
     for k in range(K):
         if count == 0:
             return
-        share = (tail[k] - tail[k + 1]) / tail[k] if tail[k + 1] > 0 else 1.0
+        share = (sums[k] - before) / (total - before) if sums[k] < total else 1.0
         part = binomial(state, count, share)
         row[k] += part
         column[k] += part
         count -= part
+        before = sums[k]
 
 
 @compiled
@@ -44,20 +45,22 @@ def _split_counts(f, T, problem, block, blocks):
     # a copy of the columns for each share: no two threads write to one column
     by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
     seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
-    state, tail = np.zeros(1, np.uint64), np.zeros(K + 1)
+    state, sums = np.zeros(1, np.uint64), np.zeros(K)
     for j in range(len(G)):
         for k in range(K):
             by_col[j, k] = 0
     for i in range(bound(ptr, 1, block, blocks), bound(ptr, 1, block + 1, blocks)):
+        a, row = A[i], by_row[i]
         for k in range(K):
-            by_row[i, k] = 0
+            row[k] = 0
         for p in range(ptr[i], ptr[i + 1]):
-            j = index[p]
-            for k in range(K - 1, -1, -1):
-                tail[k] = tail[k + 1] + np.float64(A[i, k]) * G[j, k]
+            g, total = G[index[p]], 0.0
+            for k in range(K):
+                total += np.float64(a[k]) * g[k]
+                sums[k] = total
             # the numbers of a cell depend on the key and its place alone, not on threads
             state[0] = mixed(seed + mixed(np.uint64(p) + np.uint64(1)))
-            _divide(state, np.int64(y[p] + 0.5), tail, by_row[i], by_col[j])
+            _divide(state, np.int64(y[p] + 0.5), sums, row, by_col[index[p]])
 
 
 _run_split_counts = runner(_split_counts, axes=2)

@@ -227,6 +227,22 @@ def expectations(
     )
 
 
+def mean_noise(
+    method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, memory: int
+) -> np.ndarray:
+    """The variance of the outcomes of a query given the parameters, averaged over the draws."""
+    total, seen = 0.0, 0
+    for params in param_blocks(method, draws, 1, memory // 4):
+        total += np.asarray(_noise(method, hyper, params, query))
+        seen += len(jax.tree.leaves(params)[0])
+    return total / seen
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _noise(method: Method, hyper: Any, params: Any, query: Grid | Query) -> jax.Array:
+    return jax.lax.map(lambda p: method.predict(p, query, hyper).variance, params).sum(0)
+
+
 def outcomes(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, seed: Any
 ) -> np.ndarray:

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
-from bayesfac.core.data.divided.shares import AXIS, dealt, longer, placed
+from bayesfac.core.data.divided import messages
+from bayesfac.core.data.divided.shares import dealt, longer, placed
 
 
 @jax.custom_vjp
 def added(values: jax.Array) -> jax.Array:
     """What all devices have, added up."""
-    return jax.lax.psum(values, AXIS)
+    return messages.summed(values)
 
 
 added.defvjp(lambda values: (added(values), None), lambda _, slope: (slope,))
@@ -33,7 +34,7 @@ def of_all(table: jax.Array) -> jax.Array:
     return table
 
 
-of_all.defvjp(lambda table: (table, None), lambda _, slope: (jax.lax.psum(slope, AXIS),))
+of_all.defvjp(lambda table: (table, None), lambda _, slope: (messages.summed(slope),))
 
 
 @partial(
@@ -67,7 +68,7 @@ class OwnRows:
 
     def gathered(self, rows: jax.Array) -> jax.Array:
         """All rows, from what each device has for its own."""
-        return jax.lax.all_gather(rows, AXIS, tiled=True)[self.place]
+        return messages.gathered(rows)[self.place]
 
     def total(self, values: jax.Array) -> jax.Array:
         """The sum over all cells of what each device has for its own; that of filled-in cells is zero."""

@@ -17,8 +17,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bayesfac.core.data.cells import CHUNK, Rows, rows_of
+from bayesfac.core.data.divided import messages
+from bayesfac.core.data.divided.messages import AXIS
 
-AXIS = "share"  # the name of the axis of devices
 SIDES = ("user", "item")
 
 
@@ -77,12 +78,12 @@ class Share:
 
     def gathered(self, rows: jax.Array) -> jax.Array:
         """All rows of the side, from what each device has for its own."""
-        return jax.lax.all_gather(rows, AXIS, tiled=True)[self.place]
+        return messages.gathered(rows)[self.place]
 
     def total(self, values: jax.Array) -> jax.Array:
         """The sum over all cells of what each device has for its own."""
         real = jnp.arange(values.shape[0]) < self.mine.ptr[-1]
-        return jax.lax.psum(jnp.sum(jnp.where(real, values, 0)), AXIS)
+        return messages.summed(jnp.sum(jnp.where(real, values, 0)))
 
 
 class Divided(NamedTuple):
