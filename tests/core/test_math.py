@@ -1,9 +1,10 @@
-"""Random numbers of starts: those of JAX, by programs that serve many sizes."""
+"""Random numbers of starts are those of JAX, by programs that serve many sizes; log Gamma."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from bayesfac.core import math
 
@@ -47,3 +48,9 @@ def test_large_tables_are_not_padded(monkeypatch):
     monkeypatch.setattr(math, "LARGE", 100)
     monkeypatch.setattr(math, "_padded", lambda size: pytest.fail("padded"))
     math.normals(jax.random.key(0), (101,))
+
+
+def test_log_gamma_by_stirlings_series():
+    x = np.concatenate([np.logspace(-6, 8, 2000), np.linspace(0.1, 20, 2000)])
+    error = np.abs(math.stirling(jnp.asarray(x)) - gammaln(x)) / np.maximum(1, np.abs(gammaln(x)))
+    assert error.max() < 2e-13

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.divided import own_rows
+from bayesfac.core.data.divided import messages, own_rows
 from bayesfac.core.data.divided.messages import AXIS
 from bayesfac.core.data.divided.shares import dealer, dealt, seen
 from bayesfac.core.errors import BayesfacError
@@ -76,6 +76,21 @@ def test_the_loops_of_accelerators_know_shares() -> None:
         shares = simulated(data, 2)(lambda data: one(data))
     for x, y in zip(jax.tree.leaves(one(data)), jax.tree.leaves(shares), strict=True):
         np.testing.assert_allclose(y[1], x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("shape", [(), (3, 2), (messages.SMALL + 1,)])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_sums_and_rows_of_all_devices(parts, shape, backend, monkeypatch) -> None:
+    """Processors and accelerators, which send them in different ways, have the same numbers."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    each = np.random.default_rng(0).normal(size=(parts, *shape))
+    total = jax.vmap(messages.summed, axis_name=AXIS)(jnp.asarray(each))
+    np.testing.assert_allclose(total, np.stack([each.sum(0)] * parts), rtol=1e-5, atol=1e-5)
+    if shape:
+        rows = jax.vmap(messages.gathered, axis_name=AXIS)(jnp.asarray(each))
+        whole = each.reshape(-1, *shape[1:])
+        np.testing.assert_allclose(rows, np.stack([whole] * parts), rtol=1e-6)
 
 
 def test_shares_hold_every_cell_once_and_cost_about_the_same() -> None:

@@ -10,7 +10,7 @@ from jax.scipy.special import gammaln, logsumexp
 from numpyro.distributions import constraints
 
 from bayesfac.core.kernels.simplex import shift, tilted_rows
-from bayesfac.core.math import safe_log
+from bayesfac.core.math import safe_log, stirling
 
 
 class TiltedDirichlet(dist.Distribution):
@@ -95,11 +95,14 @@ class MixedDirichlet(dist.Distribution):
         return self.of_logs(safe_log(value)) + jnp.max(self.normalisers, -1)
 
     def given(self, counts: jax.Array) -> "MixedDirichlet":
-        """The distribution after multinomial counts (tables x rows x columns) were observed."""
-        old, new = self.concentration, self.concentration + counts[..., None, :, :]
-        rows = jnp.sum(gammaln(new) - gammaln(old), -1)
-        rows += gammaln(jnp.sum(old, -1)) - gammaln(jnp.sum(new, -1))
-        return MixedDirichlet(self.log_weight + jnp.sum(rows, -1), new)
+        """The distribution after multinomial counts (... x rows x columns) were observed."""
+        tables = counts.reshape(-1, *counts.shape[-2:])
+        old = self.concentration[..., None]
+        new = old + jnp.moveaxis(tables, 0, -1)  # tables last: XLA's loops run along the last axis
+        rows = jnp.sum(stirling(new) - stirling(old), -2)
+        rows += stirling(jnp.sum(old, -2)) - stirling(jnp.sum(new, -2))
+        more = jnp.sum(rows, -2).T.reshape(*counts.shape[:-2], -1)
+        return MixedDirichlet(self.log_weight + more, self.concentration + counts[..., None, :, :])
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         of_part, of_rows = jax.random.split(key)

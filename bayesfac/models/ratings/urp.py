@@ -42,6 +42,7 @@ from jax.scipy.special import ndtri
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.counts import Splitting, Sums
 from bayesfac.core.laws.dirichlet_rows import record
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.laws.simplex import MixedDirichlet
@@ -145,21 +146,28 @@ def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     return jax.tree.map(lambda n, a, old: normalise(n + a, old), counts, prior, p)
 
 
-def augment(p: Params, data: Ratings, hyper: Hyper) -> dist.Distribution:
-    """Draw z of every cell, with probability proportional to A_ik B_jkr."""
-    joint = p.A[data.cells.row] * p.B[data.cells.col, :, codes(data)]
-    return dist.Categorical(logits=safe_log(joint))
+def augment(p: Params, data: Ratings, hyper: Hyper) -> Splitting:
+    """z: the attitude behind each rating, with probabilities proportional to A_ik B_jkr.
+
+    Only counts of z are needed: of attitudes by user, and by item and level.
+    """
+    m, K, R = p.B.shape
+    by_level = jnp.moveaxis(p.B, -1, 1).reshape(m * R, K)
+    cells, row = data.cells, data.cells.col * R + codes(data)  # of `by_level`
+    children = cells.row, row, cells.by_row._replace(index=row), cells.by_col
+    levels = Cells.tree_unflatten((len(p.A), m * R), children)
+    return Splitting(p.A, by_level, levels, jnp.ones_like(data.y))
 
 
-def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
+def conditional_A(p: Params, data: Ratings, hyper: Hyper, z: Sums) -> dist.Distribution:
     """A_i | z: a Dirichlet with the counts of each attitude in the ratings of user i."""
-    return dist.Dirichlet(jnp.full_like(p.A, hyper.alpha).at[data.cells.row, z].add(1))
+    return dist.Dirichlet(hyper.alpha + z.by_row)
 
 
-def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> dist.Distribution:
+def conditional_B(p: Params, data: Ratings, hyper: Hyper, z: Sums) -> dist.Distribution:
     """B_j | z, y: the prior plus the counts of each level that each attitude gave item j."""
-    counts = jnp.zeros_like(p.B).at[data.cells.col, z, codes(data)].add(1)
-    return tables(hyper).given(counts)
+    m, K, R = p.B.shape
+    return tables(hyper).given(jnp.moveaxis(z.by_col.reshape(m, R, K), 1, -1))
 
 
 VARIATIONAL = record(seen, log_prior)

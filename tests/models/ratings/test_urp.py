@@ -82,18 +82,25 @@ def test_objective_by_hand():
 
 def test_em_counts_what_gibbs_draws():
     """The expected counts of EM are those of the attitudes that Gibbs draws, on average."""
-    data, h, p, A, B, _ = case()
-    z = np.asarray(URP.augment(p, data, h).probs)
-    assert z.shape == (len(data), h.n_components)
-    counts = np.zeros(A.shape)
-    np.add.at(counts, np.asarray(data.cells.row), z)
+    data, h, p, A, B, cells = case()
+    by_user, by_item = np.zeros(A.shape), np.zeros(B.shape)
+    for i, j, r in cells:
+        z = A[i] * B[j, :, r] / (A[i] @ B[j, :, r])
+        by_user[i] += z
+        by_item[j, :, r] += z
     new = np.asarray(URP.update(p, data, h).A)
-    expected = (h.alpha - 1 + counts) / (h.alpha - 1 + counts).sum(-1, keepdims=True)
+    expected = (h.alpha - 1 + by_user) / (h.alpha - 1 + by_user).sum(-1, keepdims=True)
     np.testing.assert_allclose(new, expected, rtol=1e-10)
-    drawn = URP.augment(p, data, h).sample(jax.random.key(0))
-    law = URP.conditionals["B"](p, data, h, drawn)
-    counts = law.concentration - concentrations(h)
-    np.testing.assert_allclose(counts.sum((0, 2, 3)), np.full(len(GRID), len(data)))
+
+    draws = jax.vmap(URP.augment(p, data, h).sample)(jax.random.split(jax.random.key(0), 4000))
+    rows = jax.vmap(lambda z: URP.conditionals["A"](p, data, h, z).concentration)(draws)
+    tables = jax.vmap(lambda z: URP.conditionals["B"](p, data, h, z).concentration)(draws)
+    error = 5 * np.sqrt(
+        len(data) / 4 / 4000
+    )  # the variance of a count is at most a quarter of its trials
+    np.testing.assert_allclose(rows.mean(0) - h.alpha, by_user, atol=error)
+    drawn = tables.mean(0) - concentrations(h)
+    np.testing.assert_allclose(drawn, np.repeat(by_item[:, None], len(GRID), 1), atol=error)
 
 
 def test_flat_priors_are_maximum_likelihood():
