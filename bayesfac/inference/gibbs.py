@@ -87,21 +87,21 @@ class Gibbs:
         With `past`, which is `Result.last` of a shorter run, the chains continue from there.
         """
         place = (Together if self.shares else Alone)(job, self.folder, program)
-        p, walks = self._starts(job)
+        done, p = past or (0, self.starts(job))
         each = draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
-        one = each * sum(x.nbytes for x in jax.tree.leaves(p))
+        room = BUFFER // max(1, each * sum(x.nbytes for x in jax.tree.leaves(p)))
         # a power of two, so that one program serves runs of several lengths
-        size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(one, 1)))
+        size = max(1, min(1 << (self.draws - 1).bit_length(), room))
         writer = Writer(self.folder, (self.chains, each * self.draws), place.idle)
         lp = np.full((self.chains, each * self.draws), np.nan)
-        total, pace, (done, p) = self.warmup + self.draws * self.thin, 1, past or (0, p)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
+        total, pace = self.warmup + self.draws * self.thin, 1
         if saved := point.load():
             done, lp = int(saved.pop("done")), saved.pop("lp")
             p = replace_sites(p, saved)
             writer.check(sites(p) if done > self.warmup else ())
         settings = job.method, job.hyper, size, self.pairs, self.over
-        block, p, data, walks = place.program(_block, settings, p, walks, done)
+        block, p, data, walks = place.program(_block, settings, p, self._walks(job), done)
         with bar(job.progress, total, job.method.name) as shown:
             shown.update(done)
             try:
@@ -132,12 +132,19 @@ class Gibbs:
         draws = writer.view(*lp.shape)
         return Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp}, last=(total, p))
 
-    def _starts(self, job: Job) -> tuple[Any, jax.Array]:
-        """The first Params of all chains, and their random keys."""
-        keys = [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
-        starts = [self._start(job.of_chain(c, self.chains), key) for c, (key, _) in enumerate(keys)]
-        p = jax.tree.map(lambda *each: np.stack(each), *starts)
-        return p, jnp.stack([walk for _, walk in keys])
+    def starts(self, job: Job) -> Any:
+        """The first Params of all chains."""
+        keys = enumerate(self._keys(job))
+        starts = [self._start(job.of_chain(c, self.chains), key) for c, (key, _) in keys]
+        return jax.tree.map(lambda *each: np.stack(each), *starts)
+
+    def _walks(self, job: Job) -> jax.Array:
+        """The random keys of the sweeps of all chains."""
+        return jnp.stack([walk for _, walk in self._keys(job)])
+
+    def _keys(self, job: Job) -> list[jax.Array]:
+        """Two random keys for each chain, of its start and of its sweeps."""
+        return [jax.random.split(jax.random.fold_in(job.key, c)) for c in range(self.chains)]
 
     def _start(self, job: Job, key: jax.Array) -> Any:
         p = job.start_point(key)

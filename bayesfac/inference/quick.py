@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+
 from bayesfac.core import checks
 from bayesfac.inference.checkpoint import SAVE_EVERY
 from bayesfac.inference.gibbs import Gibbs, draws_of_a_sweep
@@ -65,11 +67,12 @@ class Quick:
         """Run chains, each time to twice as many sweeps. An interrupted run returns the last draws."""
         found: Result | None = None
         n, before = self.sweeps or FEWEST, math.inf
-        each = draws_of_a_sweep(job, job.start_point(job.key), self.pairs)
+        starts = Gibbs(chains=self.chains, jitter=JITTER).starts(job)
+        each = draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], starts), self.pairs)
         while True:
             longer = replace(job, identity=f"{job.identity} {n} sweeps")
             try:
-                new = self.chains_of(n, each).run(longer, found.last if found else None)
+                new = self.chains_of(n, each).run(longer, found.last if found else (0, starts))
             except KeyboardInterrupt:
                 if found is None:
                     raise

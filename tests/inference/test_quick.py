@@ -188,7 +188,7 @@ def test_an_interrupted_run_gives_the_draws_that_are_there(monkeypatch):
 
     def stop(self, job, past):
         calls.append(past)
-        if past is not None:
+        if len(calls) == 2:
             raise KeyboardInterrupt
         return run(self, job, past)
 

@@ -231,9 +231,9 @@ def mean_noise(
     method: Method, hyper: Any, draws: Mapping[str, np.ndarray], query: Grid | Query, memory: int
 ) -> np.ndarray:
     """The variance of the outcomes of a query given the parameters, averaged over the draws."""
-    total, seen = 0.0, 0
+    total, seen = np.zeros(()), 0
     for params in param_blocks(method, draws, 1, memory // 4):
-        total += np.asarray(_noise(method, hyper, params, query))
+        total = total + np.asarray(_noise(method, hyper, params, query))
         seen += len(jax.tree.leaves(params)[0])
     return total / seen
 
