@@ -165,6 +165,13 @@ def test_the_engine_of_a_fit_repeats_it(monkeypatch):
     np.testing.assert_array_equal(first.stats["lp"], again.stats["lp"])
 
 
+def test_a_run_that_goes_on_does_not_compute_its_starts_again(monkeypatch):
+    errors(monkeypatch, 0.4, 0.2, 0.09)
+    starts, calls = bf.Gibbs.starts, []
+    monkeypatch.setattr(bf.Gibbs, "starts", lambda *args: calls.append(1) or starts(*args))
+    assert fit(bf.Quick()).engine.sweeps == 320 and len(calls) == 1
+
+
 def test_a_run_ends_where_its_error_is_small():
     sweeps = [fit(bf.Quick(error)).engine.sweeps for error in (10.0, 0.08, 0.05)]
     assert sweeps[0] == 80 < sweeps[1] < sweeps[2] <= MOST
