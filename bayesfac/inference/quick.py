@@ -1,4 +1,4 @@
-"""A short Gibbs run, which stops when predictions are precise enough: about the time of a point fit."""
+"""A short Gibbs run, which stops when predictions are precise enough."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ STUCK = 0.85  # of the error before; with twice as many independent draws it wou
 JITTER, OVER = 0.1, 0.5  # of the chains: both shorten the way from the start
 
 SHORT = (
-    "the Monte Carlo error of predictions is {:.2f} of their standard deviation after {} sweeps, and the "
-    "aim was {:g}: a long run of Gibbs is more precise"
+    "the Monte Carlo error of predictions is {:.2f} of their standard deviation, or of half that of the "
+    "outcome, after {} sweeps, and the aim was {:g}: a long run of Gibbs is more precise"
 )
 
 

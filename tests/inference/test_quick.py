@@ -181,7 +181,7 @@ def test_a_run_that_does_not_get_there_says_so(monkeypatch):
     errors(monkeypatch, 0.5, 0.45)
     stuck = fit(bf.Quick())
     assert stuck.engine.sweeps == 160
-    assert "0.45 of their standard deviation after 160" in stuck.info["notes"][0]
+    assert "is 0.45 of their" in stuck.info["notes"][0] and "160" in stuck.info["notes"][0]
     errors(monkeypatch, *(0.5 * 0.8**k for k in range(9)))
     longest = fit(bf.Quick(error=0.01))
     assert longest.engine.sweeps == MOST and "the aim was 0.01" in longest.info["notes"][0]

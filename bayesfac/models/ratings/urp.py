@@ -153,8 +153,11 @@ def augment(p: Params, data: Ratings, hyper: Hyper) -> Splitting:
     """
     m, K, R = p.B.shape
     by_level = jnp.moveaxis(p.B, -1, 1).reshape(m * R, K)
-    cells, row = data.cells, data.cells.col * R + codes(data)  # of `by_level`
-    children = cells.row, row, cells.by_row._replace(index=row), cells.by_col
+    cells, place = (
+        data.cells,
+        data.cells.col * R + codes(data),
+    )  # the row of `by_level` of each rating
+    children = cells.row, place, cells.by_row._replace(index=place), None  # not sorted by place
     levels = Cells.tree_unflatten((len(p.A), m * R), children)
     return Splitting(p.A, by_level, levels, jnp.ones_like(data.y))
 
