@@ -42,7 +42,8 @@ def _normal(state):
 def gamma(state, shape):
     """A Gamma(shape, 1) number (Marsaglia & Tsang 2000).
 
-    For a small whole shape, as of a prior of 1 and few counts, it is a sum of exponential numbers.
+    For a small whole shape it is a sum of exponential numbers. Such shapes are frequent: a flat prior has
+    the shape 1, and each count adds 1.
     """
     if shape in SUMS:
         product = 1.0
