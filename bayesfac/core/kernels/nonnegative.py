@@ -1,7 +1,10 @@
-"""Least squares of numbers that are at least 0, by coordinate descent, in Numba and in JAX."""
+"""Factors with entries of at least 0: coordinate descent for two errors, in Numba and in JAX."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bayesfac.core.kernels import sparse
 
@@ -45,3 +48,98 @@ def _descend(
         return T.at[k].set(positive_root(gram[k, k], b, c))
 
     return jax.lax.fori_loop(0, len(gram), column, H.T).T
+
+
+class Tables(NamedTuple):
+    """The stored cells of one or more tables side by side, X_1, X_2, ..., whose rows are the rows of H.
+
+    ptr     (tables, rows + 1): where the cells of each row of each table begin, in the list of all cells
+    index   the column of every cell, counted over all tables
+    x       the value of every cell
+    first   for each row of H, the row of `others` for column 0: sets of rows may have `others` of their own
+    """
+
+    ptr: jax.Array
+    index: jax.Array
+    x: jax.Array
+    first: jax.Array | np.ndarray
+
+
+def descend_divergence(
+    H: jax.Array, sums: jax.Array, cells: Tables, others: jax.Array, shape: float, rate: float
+) -> jax.Array:
+    """Bring every entry of H nearer to its minimum, one after the other, with all entries before it renewed.
+
+    For a row h of H, its cells x_j and the rows g_j of `others` the objective is
+
+        s'h - sum_j x_j log(g_j'h) + sum_k (rate h_k - (shape - 1) log h_k),
+
+    a generalised Kullback-Leibler divergence if `sums` has s = sum of g_j over all columns, with or without a
+    cell. In entry h = h_k its slope is D - N(h) with D = s_k + rate and
+
+        N(h) = sum_j x_j g_jk / (g_j'h) + (shape - 1) / h.
+
+    1 / N is concave in h, so Newton's step for 1 / N(h) = 1 / D, h + N (N - D) / (D |N'|), never passes the
+    minimum upwards. Downwards it may. The slope is concave in h, so the objective has not risen if the slopes
+    before and after the step have a sum of at least 0. Otherwise the multiplicative step h N / D is made. It
+    never raises the objective (Lee & Seung, "Algorithms for non-negative matrix factorization", NIPS 2000).
+    Cells where g_j'h is 0 have no effect. Entries of 0 are left out where N <= D as their row's turn begins.
+    """
+    prior = jnp.asarray([shape - 1, rate], H.dtype)
+    if sparse.backend() == "jax":
+        return _descend_divergence(H, sums, cells, others, prior)
+    from bayesfac.core.kernels import bridge, nonnegative_loops  # not at import: loads Numba
+
+    real = [a.astype(H.dtype) for a in (cells.x, others)]
+    whole = [jnp.asarray(a, jnp.int32) for a in (cells.ptr, cells.index, cells.first)]
+    args, cost = (H, sums, prior, *whole, *real), 6 * len(cells.index) * H.shape[1]
+    kernel = nonnegative_loops.descend_divergence
+    return bridge.call(kernel, H.dtype, [H.shape], *args, cost=cost)[0]
+
+
+def _descend_divergence(
+    H: jax.Array, sums: jax.Array, cells: Tables, others: jax.Array, prior: jax.Array
+) -> jax.Array:
+    n, size = len(H), len(cells.index)
+    counts = jnp.diff(cells.ptr, axis=1).ravel()
+    rows = jnp.tile(jnp.arange(n), len(cells.ptr))
+    row = jnp.repeat(rows, counts, total_repeat_length=size)
+    G = others[jnp.asarray(cells.first)[row] + cells.index].astype(H.dtype)
+    fit, info = jnp.sum(H[row] * G, 1), jnp.finfo(H.dtype)
+    x = jnp.where(fit > 4 * info.tiny * cells.x, cells.x, 0).astype(H.dtype)
+    fit = jnp.where(x > 0, fit, 1)
+
+    def summed(values: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(values, row, n)
+
+    def column(k: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        T, fit = state
+        D, g = sums[:, k] + prior[1], G[:, k]
+        safe_D = jnp.where(D > 0, D, 1)
+        least = prior[0] / safe_D
+        old = jnp.maximum(T[k], least)
+
+        def pulled(h: jax.Array, fit: jax.Array) -> jax.Array:
+            own = jnp.where(prior[0] > 0, prior[0] / jnp.where(h > 0, h, 1), 0)
+            return summed(x * g / fit) + own
+
+        def moved(new: jax.Array) -> jax.Array:
+            return jnp.maximum(fit + (new - T[k])[row] * g, info.eps * fit)
+
+        now = moved(old)
+        N = pulled(old, now)
+        bend = summed(x * (g / now) ** 2) + jnp.where(
+            prior[0] > 0, prior[0] / jnp.where(old > 0, old, 1) ** 2, 0
+        )
+        some = bend > 0
+        step = N * (N - D) / (safe_D * jnp.where(some, bend, 1))
+        new = jnp.where(some, jnp.maximum(old + step, least), 0)
+        risen = (new < old) & some & (2 * D - N - pulled(new, moved(new)) < 0)
+        new = jnp.where(risen, old * N / safe_D, new)
+        new = jnp.where(waits[:, k], T[k], new)
+        return T.at[k].set(new), moved(new)
+
+    D = sums + prior[1]
+    begun = jax.ops.segment_sum((x / fit)[:, None] * G, row, n)
+    waits = (D <= 0) | (H == 0) & (begun <= D) & (prior[0] == 0)
+    return jax.lax.fori_loop(0, H.shape[1], column, (H.T, fit))[0].T

@@ -20,7 +20,6 @@ from bayesfac.models.tasks._layers import (
     column_factor,
     column_factors,
     depth,
-    factors_above,
     layout,
     left,
     product,
@@ -57,8 +56,8 @@ def row_tables(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dic
 
 def pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
     """R'N and R'Z, from which the space of every block and task is updated."""
-    if error.descend:
-        return quadratic_pulls(p, data, hyper, error, layer)
+    if error.pulls:
+        return error.pulls(p, data, hyper, layer)
     return _pulls(row_tables(p, data, hyper, error, layer), p, layout(data), hyper, layer)
 
 
@@ -72,20 +71,6 @@ def _pulls(parts: dict[str, Pair], p: Any, rows: Layout, hyper: Any, layer: int)
             for total, table in zip(sums, pair, strict=True):
                 total[i] = weigh(b, hyper) * product(*R, table[at])
         pulled[b] = jnp.stack(sums[0]), jnp.stack(sums[1])
-    return pulled
-
-
-def quadratic_pulls(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> dict[str, Pair]:
-    """`pulls` of the squared error: R'Z is (R'R) M (C'C), which needs no product with a table of all rows."""
-    tables, pulled = row_tables(p, data, hyper, error, layer), {}
-    for b, (N, _) in tables.items():
-        C, w = column_factor(p, b, layer), weigh(b, hyper)
-        num, den = ([jnp.zeros_like(space(p, b, 0))] * data.n_tasks for _ in "nd")
-        for i, at in data.spans(b):
-            R = product(*row_factors(p, at, i, layer))
-            num[i] = w * (R.T @ N[at])
-            den[i] = w * (R.T @ R @ space(p, b, i) @ (C.T @ C))
-        pulled[b] = jnp.stack(num), jnp.stack(den)
     return pulled
 
 
@@ -118,18 +103,17 @@ def update_spaces(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> 
 def update_rows(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
     """R (10, 11, 17), or S of a layer above by (16) with all rows, because unlabelled rows share this
     factor."""
+    if layer == 1 and error.best_rows:
+        return p._replace(R=error.best_rows(p, data, hyper))
     old = p.R if layer == 1 else p.S[str(layer)]
     parts = row_tables(p, data, hyper, error, depth(hyper))
-    num, den = _row_sums(parts, old, p, layout(data), hyper, layer)
-    if layer == 1 and error.descend:
-        new = error.descend(old, num, *row_grams(p, data, hyper), hyper)
-    else:
-        new = error.step(old, num, den, hyper)
+    num, den = row_sums(parts, old, p, layout(data), hyper, layer)
+    new = error.step(old, num, den, hyper)
     return p._replace(R=new) if layer == 1 else p._replace(S={**p.S, str(layer): new})
 
 
 @compiled_for(3, 4, 5)
-def _row_sums(
+def row_sums(
     parts: dict[str, Pair], old: jax.Array, p: Any, rows: Layout, hyper: Any, layer: int
 ) -> list[jax.Array]:
     sums = [jnp.zeros_like(old), jnp.zeros_like(old)]
@@ -144,35 +128,20 @@ def _row_sums(
     return sums
 
 
-def row_grams(p: Any, data: Tasks, hyper: Any) -> tuple[list[jax.Array], list[slice]]:
-    """sum_b w_b G G' with X_b ~ R G, for each set of rows of a task that have the same blocks."""
-    L = depth(hyper)
-    right = {b: column_factor(p, b, L) for b in data.blocks}
-    inner = {b: weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
-    grams, spans = [], []
-    for i, at, blocks in data.parts():
-        above = {b: [*factors_above(p, i, L), space(p, b, i)] for b in blocks}
-        parts = (product(*F, inner[b], *turned(F)) for b, F in above.items())
-        grams.append(sum(parts, jnp.zeros(())))
-        spans.append(at)
-    return grams, spans
-
-
 def update_columns(p: Any, data: Tasks, hyper: Any, error: Error, layer: int) -> Any:
     """C (12, 13), or D of a layer above (18, 19), of every block."""
     L = depth(hyper)
     C, D = dict(p.C), dict(p.D or {})
     for b in data.blocks:
+        if layer == 1 and error.best_columns:
+            C[b] = error.best_columns(p, data, hyper, b)
+            continue
         A = row_table(p, layout(data), b, L)
         pair = error.columns(data.cells[b], data.y[b], A, column_factor(p, b, L))
         factors = column_factors(p, b, L)
         below, above = turned(factors[: layer - 1]), turned(factors[layer:])
         num, den = (weigh(b, hyper) * product(*below, table, *above) for table in pair)
-        if layer == 1 and error.descend:
-            A = product(A, *above)
-            gram, every = weigh(b, hyper) * (A.T @ A), slice(0, len(C[b]))
-            C[b] = error.descend(C[b], num, [gram], [every], hyper)
-        elif layer == 1:
+        if layer == 1:
             C[b] = error.step(C[b], num, den, hyper)
         else:
             D[f"{b}.{layer}"] = error.step(D[f"{b}.{layer}"], num, den, hyper)
@@ -209,6 +178,6 @@ def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
     """New rows of known tasks: R by its own update, with all other factors fixed."""
     usual = jnp.mean(p.R, 0)
     p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
-    times = ARRIVED if error.descend else 10 * max(30, hyper.pretraining)
+    times = ARRIVED if error.best_rows else 10 * max(30, hyper.pretraining)
     p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, times)
     return p._replace(left=left(p, data, hyper))

@@ -80,7 +80,9 @@ class Error(NamedTuple):
     factor(M, num, den, hyper)      the best common factor of all spaces of a task, entry by entry
     view(M, num, den, other, hyper) the update of the space of a view, coupled to that of the labels
     label(M, num, den, others, V, hyper)   the update of the space of the labels, coupled to those of V views
-    descend(H, num, grams, spans, hyper)    R or C entry by entry, or None if `step` updates these as well
+    pulls(p, data, hyper, layer)    for the spaces of every block, the sums of N and Z over rows; or None
+    best_rows(p, data, hyper)       R, updated entry by entry; or None if `step` updates R as well
+    best_columns(p, data, hyper, block)     C of a block, as `best_rows`
     """
 
     rows: Callable[..., Pair]
@@ -90,7 +92,14 @@ class Error(NamedTuple):
     factor: Callable[..., jax.Array]
     view: Callable[..., jax.Array]
     label: Callable[..., jax.Array]
-    descend: Callable[..., jax.Array] | None = None
+    pulls: Callable[..., dict[str, Pair]] | None = None
+    best_rows: Callable[..., jax.Array] | None = None
+    best_columns: Callable[..., jax.Array] | None = None
+
+    @property
+    def multiplicative(self) -> "Error":
+        """The same error, with multiplicative updates of all factors."""
+        return self._replace(pulls=None, best_rows=None, best_columns=None)
 
 
 def check(data: Tasks, hyper: Any) -> Any:
@@ -104,6 +113,8 @@ def check(data: Tasks, hyper: Any) -> Any:
         hyper = hyper._replace(weight=1.0)
     if hyper.start is None:
         hyper = hyper._replace(start="labels")
+    if hyper.rate is None:
+        hyper = hyper._replace(rate=0.1)
     checks.whole("the number of layers", len(hyper.layers), 9, "the largest number of layers")
     for p, q in hyper.layers:
         checks.whole("row clusters", p, data.n_rows, "the number of rows")
@@ -138,16 +149,10 @@ def usual_size(data: Tasks) -> int:
 
 
 def choices(
-    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, float]
+    data: Tasks, hyper: Any, chosen: Any, candidates: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Candidates for the weight of the labels and for the start, as far as they are not given.
-
-    A large weight is combined with a start by labels: with "svd", rows would lose their features for the
-    labels.
-    """
-    pairs = [("labels", weights[0]), ("svd", weights[0]), ("labels", weights[1])]
-    each = [{"start": start, "weight": weight} for start, weight in pairs]
-    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in each]
+    """The candidates, without the settings that are given."""
+    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in candidates]
     different = [one for i, one in enumerate(own) if one and one not in own[:i]]
     return [] if chosen else different
 

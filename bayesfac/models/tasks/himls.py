@@ -23,8 +23,8 @@ factor, so J may rise in the paper. Here all rows are used, and J never rises. (
 which terms of degree two become h^2 / h_old and terms linear in h become h_old (1 + log(h / h_old)); the
 gamma prior is included by h <= (h^2 / h_old + h_old) / 2. But J is quadratic in each factor, so the linear
 terms need no bound. Without it, the update is h_old num / den without the printed root, and J falls faster. R
-and C, the tables with most entries, need no bound at all: `descend` sets each of their entries to its
-minimum, given all others (for plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` uses
+and C, the tables with most entries, need no bound at all: each of their entries is set to its minimum, given
+all others (for plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` uses
 the paper's update for all factors. Pre-training is always multiplicative, because at a rough start exact
 minima set whole clusters to zero. The pseudo-inverse of step 3 may have negative entries; they start at small
 positive values. The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary and the
@@ -64,7 +64,13 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-WEIGHTS = (0.3, 30.0)  # candidates for the weight of a label, compared with a scaled feature
+# The weight of a label is compared with that of a scaled feature. A large weight is combined with a start by
+# labels: with "svd", rows would lose their features for the labels.
+CANDIDATES = [
+    {"start": "labels", "weight": 0.3},
+    {"start": "svd", "weight": 0.3},
+    {"start": "labels", "weight": 30.0},
+]
 
 
 class Hyper(NamedTuple):
@@ -85,7 +91,7 @@ class Hyper(NamedTuple):
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
-    return pretraining.pretrain(key, data, hyper, steps(hyper)._replace(descend=None))
+    return pretraining.pretrain(key, data, hyper, SQUARED.multiplicative)
 
 
 def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
@@ -133,13 +139,46 @@ def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper
     return nonnegative.positive_root(den, num, prior)
 
 
-def descend(
-    H: jax.Array, num: jax.Array, grams: list[jax.Array], spans: list[slice], hyper: Hyper
-) -> jax.Array:
-    """Set every entry of R or C to its minimum, in turn; the rows spans[g] share the matrix grams[g]."""
-    prior, groups = (hyper.shape, hyper.rate), zip(spans, grams, strict=True)
-    parts = [nonnegative.descend(H[at], num[at], gram, *prior) for at, gram in groups]
-    return jnp.concatenate(parts)
+def pulls(p: Params, data: Tasks, hyper: Hyper, layer: int) -> dict[str, layers.Pair]:
+    """R'N and R'Z of every block and task. R'Z is (R'R) M (C'C), so no table of all rows is needed."""
+    parts, pulled = sweeps.row_tables(p, data, hyper, SQUARED, layer), {}
+    for b, (N, _) in parts.items():
+        C, w = layers.column_factor(p, b, layer), layers.weigh(b, hyper)
+        num, den = ([jnp.zeros_like(layers.space(p, b, 0))] * data.n_tasks for _ in "nd")
+        for i, at in data.spans(b):
+            R = layers.product(*layers.row_factors(p, at, i, layer))
+            num[i] = w * (R.T @ N[at])
+            den[i] = w * (R.T @ R @ layers.space(p, b, i) @ (C.T @ C))
+        pulled[b] = jnp.stack(num), jnp.stack(den)
+    return pulled
+
+
+def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
+    """Set every entry of R to its minimum, in turn."""
+    L = layers.depth(hyper)
+    parts = sweeps.row_tables(p, data, hyper, SQUARED, L)
+    num, _ = sweeps.row_sums(parts, p.R, p, layers.layout(data), hyper, 1)
+    right = {b: layers.column_factor(p, b, L) for b in data.blocks}
+    inner = {b: layers.weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
+    found = []
+    for (
+        i,
+        at,
+        blocks,
+    ) in data.parts():  # rows with the same blocks have the same G G', where X ~ R G
+        above = {b: [*layers.factors_above(p, i, L), layers.space(p, b, i)] for b in blocks}
+        grams = (layers.product(*F, inner[b], *layers.turned(F)) for b, F in above.items())
+        gram = sum(grams, jnp.zeros(()))
+        found.append(nonnegative.descend(p.R[at], num[at], gram, hyper.shape, hyper.rate))
+    return jnp.concatenate(found)
+
+
+def best_columns(p: Params, data: Tasks, hyper: Hyper, b: str) -> jax.Array:
+    """Set every entry of C of this block to its minimum, in turn."""
+    A, w = layers.row_table(p, layers.layout(data), b, layers.depth(hyper)), layers.weigh(b, hyper)
+    A = layers.product(A, *layers.turned(layers.column_factors(p, b, layers.depth(hyper))[1:]))
+    num = w * tables.transposed(data.cells[b], data.y[b], A)
+    return nonnegative.descend(p.C[b], num, w * (A.T @ A), hyper.shape, hyper.rate)
 
 
 def of_view(
@@ -156,11 +195,13 @@ def of_labels(
     return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
 
 
-SQUARED = layers.Error(rows, columns, size, step, factor, of_view, of_labels, descend)
+SQUARED = layers.Error(
+    rows, columns, size, step, factor, of_view, of_labels, pulls, best_rows, best_columns
+)
 
 
 def steps(hyper: Hyper) -> layers.Error:
-    return SQUARED._replace(descend=None) if hyper.multiplicative else SQUARED
+    return SQUARED.multiplicative if hyper.multiplicative else SQUARED
 
 
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
@@ -194,7 +235,7 @@ METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=layers.check,
-    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
+    choices=partial(layers.choices, candidates=CANDIDATES), ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

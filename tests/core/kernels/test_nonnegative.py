@@ -7,7 +7,12 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from bayesfac.core.kernels import sparse
-from bayesfac.core.kernels.nonnegative import descend, positive_root
+from bayesfac.core.kernels.nonnegative import (
+    Tables,
+    descend,
+    descend_divergence,
+    positive_root,
+)
 
 BACKENDS = pytest.mark.parametrize("backend", ["numba", "jax"])
 
@@ -60,3 +65,104 @@ def test_a_root_without_cancellation():
     a, b, c = jnp.array(2.0), jnp.array(-1e9), jnp.array(0.5)
     np.testing.assert_allclose(positive_root(a, b, c), 0.5 / 1e9, rtol=1e-12)
     assert positive_root(jnp.array(0.0), jnp.array(0.0), jnp.array(0.0)) == 0
+
+
+# -- the divergence -------------------------------------------------------------------------------
+def tables(seed=0, n=9, K=4):
+    """Two tables with zeros beside each other, whose rows have two sets of `others`; as matrices too."""
+    rng = np.random.default_rng(seed)
+    X = [rng.poisson(1.2, (n, width)).astype(float) for width in (6, 3)]
+    X[1][n // 2 :] = 0  # rows without the second table
+    others = rng.gamma(0.8, size=(2, 9, K)) * (rng.random((2, 9, K)) > 0.2)
+    others[:, 2] = 0  # a column that nothing explains
+    others[..., 3] *= rng.random((2, 9)) > 0.5
+    ptr, index, x = [], [], []
+    for table, begin in zip(X, (0, 6), strict=True):
+        row, col = np.nonzero(table + (np.arange(n)[:, None] == 1))  # row 1 stores its zeros
+        ptr.append(
+            sum(map(len, x)) + np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
+        )
+        index.append(col + begin)
+        x.append(table[row, col])
+    group = np.arange(n) % 2
+    cells = Tables(np.stack(ptr), np.concatenate(index), np.concatenate(x), 9 * group)
+    G, whole = others[group], np.concatenate(X, 1)
+    here = np.concatenate([np.ones((n, 6)), np.repeat(np.arange(n) < n // 2, 3).reshape(n, 3)], 1)
+    sums = np.einsum("nj,njk->nk", here, G)
+    H = rng.gamma(1.0, size=(n, K)) + 0.1
+    sums, cells, others = jax.tree.map(jnp.asarray, (sums, cells, others.reshape(-1, K)))
+    return H, sums, cells, others, (G, whole)
+
+
+def divergence(h, s, G, x, shape, rate):
+    fit = G @ h
+    some = (x > 0) & G.any(1)
+    prior = (shape - 1) * np.log(h).sum() if shape > 1 else 0.0
+    return s @ h - x[some] @ np.log(fit[some]) + rate * h.sum() - prior
+
+
+@BACKENDS
+@pytest.mark.parametrize("shape", [1.0, 1.4])
+def test_no_entry_raises_the_divergence_and_each_passes_to_its_minimum(backend, shape):
+    """Entry by entry, from the old values left and the new ones right of it. After 60 sweeps no search over
+    one entry finds less."""
+    H, sums, cells, others, (G, X) = tables()
+
+    one = jax.jit(lambda H: descend_divergence(H, sums, cells, others, shape, 0.3))
+
+    def swept(H):
+        with sparse.use(backend):
+            return np.asarray(one(H))
+
+    for _ in range(3):
+        new = swept(H)
+        for i in range(len(H)):
+            parts = (sums[i], G[i], X[i], shape, 0.3)
+            trace = [divergence(np.r_[new[i, :k], H[i, k:]], *parts) for k in range(5)]
+            assert np.diff(trace).max() < 1e-12, (i, trace)
+        H = new
+    for _ in range(60):
+        H = swept(H)
+    for i in range(len(H)):
+        for k in range(4):
+
+            def J(x, i=i, k=k):
+                h = np.where(np.arange(4) == k, x, H[i])
+                return divergence(h, sums[i], G[i], X[i], shape, 0.3)
+
+            search = {"bounds": (1e-12, 30), "method": "bounded", "options": {"xatol": 1e-10}}
+            assert J(max(H[i, k], 1e-12)) < minimize_scalar(J, **search).fun + 1e-9
+    assert (H == 0).any() == (shape == 1)
+
+
+@pytest.mark.parametrize(("shape", "rate"), [(1.0, 0.0), (1.0, 0.2), (1.7, 0.2)])
+def test_both_backends_agree_on_the_divergence(shape, rate):
+    """With zeros in H, with an entry that nothing pulls, and under `jax.vmap`."""
+    H, sums, cells, others, _ = tables(n=40)
+    H *= (np.random.default_rng(1).random(H.shape) > 0.3) | (shape > 1)
+    H[0, 1:] = 0
+    several, ends = np.stack([H, 2 * H[::-1]]), []
+    for backend in ("numba", "jax"):
+        with sparse.use(backend):
+            run = jax.vmap(lambda h: descend_divergence(h, sums, cells, others, shape, rate))
+            ends.append(np.asarray(jax.jit(run)(several)))
+    assert np.isfinite(ends[0]).all()
+    np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-12)
+
+
+def test_shares_of_the_rows_give_the_divergence_of_all_rows():
+    """Many rows are divided among threads, and rows without any cell go to 0 or to the mode of the prior."""
+    H, sums, cells, others, _ = tables(n=3_000)
+    whole = np.asarray(descend_divergence(H, sums, cells, others, 1.0, 0.2))
+    parts = []
+    for at in range(0, 3_000, 30):
+        own = cells._replace(ptr=cells.ptr[:, at : at + 31], first=cells.first[at : at + 30])
+        rows = slice(at, at + 30)
+        parts.append(descend_divergence(H[rows], sums[rows], own, others, 1.0, 0.2))
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    none = cells._replace(ptr=jnp.zeros((2, 3_001), int))
+    for shape, mode in ((1.0, np.zeros_like(sums)), (1.4, 0.4 / (sums + 0.2))):
+        found = np.asarray(descend_divergence(H, sums, none, others, shape, 0.2))
+        for _ in range(80):
+            found = np.asarray(descend_divergence(found, sums, none, others, shape, 0.2))
+        np.testing.assert_allclose(found, mode, rtol=1e-9)

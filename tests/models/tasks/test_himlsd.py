@@ -23,8 +23,8 @@ def float64():
 
 def golden(method):  # noqa: C901  # the paper's sums, written out
     """(38) with its exact minimum, (33), (34), (36), (37) of one layer, table by table."""
-    data, h = few_tasks(jax.random.key(3)), method.Hyper(((3, 2),), 0.7, 0.5, **PAPER)
-    h = method.prepare(data, h)
+    data = few_tasks(jax.random.key(3))
+    h = method.prepare(data, method.Hyper(((3, 2),), 0.7, 0.5, multiplicative=True, **PAPER))
     p = method.init(jax.random.key(4), data, h)
     new = method.update(p, data, h)
     X = {(b, i): data[b].toarray()[at] for b in data.blocks for i, at in data.spans(b)}
@@ -80,6 +80,36 @@ def golden(method):  # noqa: C901  # the paper's sums, written out
 
 def test_golden_step():
     golden(HIMLSD)
+
+
+def begun(seed, **given):
+    data = few_tasks(jax.random.key(seed))
+    h = HIMLSD.prepare(data, HIMLSD.Hyper(weight=0.7, coupling=0.5, **(PAPER | given)))
+    return data, h, HIMLSD.init(jax.random.key(seed + 1), data, h)
+
+
+@pytest.mark.parametrize("shape", [1.0, 1.5])
+def test_rows_and_columns_end_where_the_slope_says(shape):
+    """The slope of J is 0 at positive entries and not negative at zeros; unlabelled rows, lacking blocks."""
+    data, h, p = begun(3, layers=((3, 2),), rate=0.3, shape=shape)
+    for site, part in (("R", sweeps.update_rows), ("C", sweeps.update_columns)):
+        q = sweeps.repeat(lambda p, part=part: part(p, data, h, DIVERGENCE, 1), p, 400)
+        slope = getattr(jax.grad(lambda q: HIMLSD.objective(q, data, h))(q), site)
+        pairs = zip(jax.tree.leaves(getattr(q, site)), jax.tree.leaves(slope), strict=True)
+        for table, of_table in pairs:
+            np.testing.assert_allclose(of_table[table > 1e-9], 0, atol=1e-6)
+            assert (of_table >= -1e-6).all()
+            assert shape == 1 or (table > 0).all()
+
+
+def test_entry_by_entry_falls_faster_than_the_printed_updates():
+    ends = []
+    for multiplicative in (False, True):
+        data, h, p = begun(3, layers=((3, 2),), rate=0.1, multiplicative=multiplicative)
+        for _ in range(30):
+            p = HIMLSD.update(p, data, h)
+        ends.append(float(HIMLSD.objective(p, data, h)))
+    assert ends[0] < ends[1]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
