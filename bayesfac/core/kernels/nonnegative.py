@@ -54,13 +54,13 @@ class Tables(NamedTuple):
     """The stored cells of one or more tables side by side, X_1, X_2, ..., whose rows are the rows of H.
 
     ptr     (tables, rows + 1): where the cells of each row of each table begin, in the list of all cells
-    index   the column of every cell, counted over all tables
+    column  the column of every cell, counted over all tables
     x       the value of every cell
     first   for each row of H, the row of `others` for column 0: sets of rows may have `others` of their own
     """
 
     ptr: jax.Array
-    index: jax.Array
+    column: jax.Array
     x: jax.Array
     first: jax.Array | np.ndarray
 
@@ -91,8 +91,8 @@ def descend_divergence(
     from bayesfac.core.kernels import bridge, nonnegative_loops  # not at import: loads Numba
 
     real = [a.astype(H.dtype) for a in (cells.x, others)]
-    whole = [jnp.asarray(a, jnp.int32) for a in (cells.ptr, cells.index, cells.first)]
-    args, cost = (H, sums, prior, *whole, *real), 6 * len(cells.index) * H.shape[1]
+    whole = [jnp.asarray(a, jnp.int32) for a in (cells.ptr, cells.column, cells.first)]
+    args, cost = (H, sums, prior, *whole, *real), 6 * len(cells.column) * H.shape[1]
     kernel = nonnegative_loops.descend_divergence
     return bridge.call(kernel, H.dtype, [H.shape], *args, cost=cost)[0]
 
@@ -100,11 +100,11 @@ def descend_divergence(
 def _descend_divergence(
     H: jax.Array, sums: jax.Array, cells: Tables, others: jax.Array, prior: jax.Array
 ) -> jax.Array:
-    n, size = len(H), len(cells.index)
+    n, size = len(H), len(cells.column)
     counts = jnp.diff(cells.ptr, axis=1).ravel()
     rows = jnp.tile(jnp.arange(n), len(cells.ptr))
     row = jnp.repeat(rows, counts, total_repeat_length=size)
-    G = others[jnp.asarray(cells.first)[row] + cells.index].astype(H.dtype)
+    G = others[jnp.asarray(cells.first)[row] + cells.column].astype(H.dtype)
     fit, info = jnp.sum(H[row] * G, 1), jnp.finfo(H.dtype)
     x = jnp.where(fit > 4 * info.tiny * cells.x, cells.x, 0).astype(H.dtype)
     fit = jnp.where(x > 0, fit, 1)

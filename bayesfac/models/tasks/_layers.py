@@ -113,8 +113,6 @@ def check(data: Tasks, hyper: Any) -> Any:
         hyper = hyper._replace(weight=1.0)
     if hyper.start is None:
         hyper = hyper._replace(start="labels")
-    if hyper.rate is None:
-        hyper = hyper._replace(rate=0.1)
     checks.whole("the number of layers", len(hyper.layers), 9, "the largest number of layers")
     for p, q in hyper.layers:
         checks.whole("row clusters", p, data.n_rows, "the number of rows")
@@ -149,10 +147,16 @@ def usual_size(data: Tasks) -> int:
 
 
 def choices(
-    data: Tasks, hyper: Any, chosen: Any, candidates: list[dict[str, Any]]
+    data: Tasks, hyper: Any, chosen: Any, weights: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """The candidates, without the settings that are given."""
-    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in candidates]
+    """Candidates for the weight of the labels and for the start, as far as they are not given.
+
+    A large weight is combined with a start by labels: with "svd", rows would lose their features for the
+    labels.
+    """
+    pairs = [("labels", weights[0]), ("svd", weights[0]), ("labels", weights[1])]
+    each = [{"start": start, "weight": weight} for start, weight in pairs]
+    own = [{k: v for k, v in one.items() if getattr(hyper, k) is None} for one in each]
     different = [one for i, one in enumerate(own) if one and one not in own[:i]]
     return [] if chosen else different
 

@@ -64,13 +64,7 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-# The weight of a label is compared with that of a scaled feature. A large weight is combined with a start by
-# labels: with "svd", rows would lose their features for the labels.
-CANDIDATES = [
-    {"start": "labels", "weight": 0.3},
-    {"start": "svd", "weight": 0.3},
-    {"start": "labels", "weight": 30.0},
-]
+WEIGHTS = (0.3, 30.0)  # candidates for the weight of a label, compared with a scaled feature
 
 
 class Hyper(NamedTuple):
@@ -235,7 +229,7 @@ METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, derive=derive, fold_in=fold_in, prepare=layers.check,
-    choices=partial(layers.choices, candidates=CANDIDATES), ready=layers.ready, remarks=labels.remarks,
+    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
     gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
 ))
 # fmt: on

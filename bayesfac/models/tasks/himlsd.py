@@ -62,13 +62,7 @@ from bayesfac.models.tasks import _layers as layers
 from bayesfac.models.tasks import _pretraining as pretraining
 from bayesfac.models.tasks._layers import Params
 
-# as in `himls`; few features that say much need a larger rate, and many that say little a small one
-CANDIDATES = [
-    {"start": "labels", "weight": 0.3, "rate": 0.1},
-    {"start": "svd", "weight": 0.3, "rate": 0.1},
-    {"start": "labels", "weight": 5.0, "rate": 0.1},
-    {"start": "labels", "weight": 0.3, "rate": 1.0},
-]
+WEIGHTS = (0.3, 5.0)  # candidates for the weight of a label, compared with a scaled feature
 
 
 class Hyper(NamedTuple):
@@ -78,7 +72,7 @@ class Hyper(NamedTuple):
     shared: bool = False
     approximate: bool = False  # the paper's update of M, with which J may rise
     shape: float = 1.0
-    rate: float | None = None  # None: by rows held out; .1 for numbers
+    rate: float = 0.1
     multiplicative: bool = False  # the paper's updates of R and C; J ends 5 % higher
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
@@ -91,7 +85,7 @@ class Hyper(NamedTuple):
 
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, Any]]:
     """Candidates for labels of 0 and 1; with numbers, short fits rank them otherwise than whole fits."""
-    return layers.choices(data, hyper, chosen, CANDIDATES) if data.binary else []
+    return layers.choices(data, hyper, chosen, WEIGHTS) if data.binary else []
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
