@@ -13,6 +13,7 @@ QUIET = {"seconds": 1e6, "progress": False}
 PLANTED = bf.datasets.make_gaussian(40, 30, 2, noise=0.3, density=0.4, seed=0)[0]
 
 
+@pytest.mark.slow
 def test_the_number_of_planted_components_wins(tmp_path, monkeypatch):
     fit = bf.auto(PLANTED, methods=["pmf"], components=[1, 2], folder=tmp_path, **QUIET)
     assert (fit.name, fit.hyper.n_components) == ("pmf", 2)

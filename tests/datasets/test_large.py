@@ -181,7 +181,7 @@ def test_what_needs_all_ratings_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "levels"), [("bpmf", None), ("ordinal_mf", 5)])
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("twice", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_draws_are_those_of_ratings_read_at_once(tmp_path, name, levels, twice):
     table = bf.datasets.make_ratings(30, 20, 2, seed=0).frame()
     if twice:  # the mean of two levels is a level

@@ -172,6 +172,7 @@ def test_a_cell_can_be_read_by_people(tmp_path):
 # ---------------------------------------------------------------------- processes
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
     ways = {
         "heres": HERES,

@@ -44,7 +44,10 @@ def simulated(data: bf.Ratings, parts: int):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {}) for name in DIVISIBLE), ("ordinal_mf", {"thresholds": "shared"})],
+    [
+        *((name, {}) for name in DIVISIBLE),
+        pytest.param("ordinal_mf", {"thresholds": "shared"}, marks=pytest.mark.slow),
+    ],
 )
 def test_twenty_sweeps_of_three_shares_are_those_of_one_machine(name: str, settings) -> None:
     """The draws agree to 1e-9 in double precision, and so does the objective; users have features."""

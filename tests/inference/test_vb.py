@@ -173,7 +173,7 @@ def test_what_cannot_run_says_why():
 
 
 @pytest.mark.parametrize(
-    ("name", "sparse"), [("bpmf", True), pytest.param("pmf", False, marks=pytest.mark.slow)]
+    ("name", "sparse"), [pytest.param("bpmf", True, marks=pytest.mark.slow), ("pmf", False)]
 )
 def test_features_say_of_new_users_what_they_say_in_gibbs(name, sparse):
     """Predictions of users without ratings, and of an item that nobody rated."""

@@ -23,6 +23,7 @@ def test_vb_is_measured_and_its_unseen_predictions_are_too_narrow():
     assert unseen < 0.8 < seen
 
 
+@pytest.mark.slow
 def test_quick_is_measured_and_its_intervals_of_predictions_hold_what_they_say():
     found = bf.sbc("pmf", "Quick", replications=100, sweeps=100, progress=False)
     assert (found.ess == 99).all()

@@ -249,6 +249,7 @@ def test_data_that_cannot_be_are_refused():
             bf.fit("grople", data, progress=False, n_groups=2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 def test_the_objective_does_not_rise_in_single_precision():
     """Labels are many beside J, so that differences of costs are lost in rounding errors."""

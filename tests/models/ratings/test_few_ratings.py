@@ -131,7 +131,7 @@ def test_margins_of_few_skewed_ratings_are_better_than_biases(name):
     assert error < 1.01 * biases
 
 
-@pytest.mark.parametrize("name", ["ordinal_mf", "ordinal_fm"])
+@pytest.mark.parametrize("name", ["ordinal_mf", pytest.param("ordinal_fm", marks=pytest.mark.slow)])
 def test_ordinal_points_keep_the_factors_of_skewed_ratings(name):
     """When the uncertainty of a score cost as much at a 5 as between two levels, the factors vanished and the
     points had 1.00 of the error of biases. Now they have .92 and .93."""
@@ -142,6 +142,7 @@ def test_ordinal_points_keep_the_factors_of_skewed_ratings(name):
     assert error < 0.96 * bf.metrics.rmse(ridge_of_biases(train, test), test.value)
 
 
+@pytest.mark.slow
 def test_variational_rows_keep_the_factors_of_skewed_ratings():
     """With independent latent values in the law the error was 1.00 of that of biases. Now it is .90."""
     train, test = bf.split.holdout(shop(0, strength=0.9), 0.1, seed=0)

@@ -50,6 +50,7 @@ def parts():
     return bf.split.holdout(ratings, 0.1, seed=0)
 
 
+@pytest.mark.slow
 def test_draws_and_a_point_predict_levels(parts):
     train, test = parts
     share = np.bincount(train.value.astype(int), minlength=6)[1:] / len(train)

@@ -112,7 +112,12 @@ def test_the_logistic_has_no_gibbs_and_says_so():
 
 
 @pytest.mark.parametrize(
-    "engine", [bf.Gibbs(3, 3, 1), bf.Quick(sweeps=40), bf.VB(warmup=2, chains=1)]
+    "engine",
+    [
+        bf.Gibbs(3, 3, 1),
+        bf.Quick(sweeps=40),
+        pytest.param(bf.VB(warmup=2, chains=1), marks=pytest.mark.slow),
+    ],
 )
 def test_two_levels_with_thresholds_of_users(engine):
     """A single threshold has no gaps: a sum over none of them made XLA refuse the program."""

@@ -106,8 +106,7 @@ def test_entry_by_entry_falls_faster_than_the_printed_updates():
     ends = []
     for multiplicative in (False, True):
         data, h, p = begun(3, layers=((3, 2),), rate=0.1, multiplicative=multiplicative)
-        for _ in range(30):
-            p = HIMLSD.update(p, data, h)
+        p = sweeps.repeat(lambda p, data=data, h=h: HIMLSD.update(p, data, h), p, 30)
         ends.append(float(HIMLSD.objective(p, data, h)))
     assert ends[0] < ends[1]
 
