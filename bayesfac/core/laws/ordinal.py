@@ -18,7 +18,9 @@ from bayesfac.core.data.reading import halfway
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
 POINTS = 256  # the number of points in averages over the prior of a new user or item
-TOGETHER = 64  # cells with a new user or item that are averaged at a time
+TOGETHER = (
+    8  # cells with a new user or item that are averaged at a time; the last such part is padded
+)
 
 
 def levelled(data: Any, hyper: Any, name: str) -> Any:
@@ -224,12 +226,7 @@ def averaged(
 
     def average(at: jax.Array) -> jax.Array:
         _, levels = law(Query(row[at], col[at], *features))
-
-        def add(total: jax.Array, point: jax.Array) -> tuple[jax.Array, None]:
-            return total + levels(point).probs, None
-
-        total = jax.lax.scan(add, jnp.zeros_like(exact.log_p[: len(at)]), every)[0]
-        return jnp.log(total / POINTS)
+        return jnp.log(jnp.mean(jax.vmap(lambda point: levels(point).probs)(every), 0))
 
     log_p = apart(new, average, exact.log_p, TOGETHER)
     choice = jnp.where(new, Levels(exact.values, log_p).choice, choice)

@@ -52,7 +52,9 @@ def tally(
     ]
     for params in blocks:
         begun = [_tally(method, hyper, levels, params, part) for part in parts if len(part.row)]
-        new = Tally(*map(np.concatenate, zip(*jax.device_get(begun), strict=True)))
+        new = Tally(
+            *(np.concatenate(part, 1).T for part in zip(*jax.device_get(begun), strict=True))
+        )
         log_mass, votes = np.logaddexp(log_mass, new.log_mass), votes + new.votes
     return Tally(log_mass - np.logaddexp.reduce(log_mass, axis=1, keepdims=True), votes)
 
@@ -61,35 +63,50 @@ def tally(
 def _tally(
     method: Method, hyper: Any, levels: tuple[float, ...], params: Any, query: Query
 ) -> Tally:
-    """The log of the sum of masses over draws, and the votes."""
+    """The log of the sum of masses over draws, and the votes; levels by cells, so that vectors hold cells."""
 
     def add(seen: tuple, p: Any) -> tuple[tuple, None]:
         outcome = method.predict(p, query, hyper)
-        vote = jax.nn.one_hot(choice(outcome, levels), len(levels), dtype=seen[1].dtype)
-        return (seen[0] + masses(outcome, levels), seen[1] + vote), None
+        return (seen[0] + masses(outcome, levels), seen[1] + above(outcome, levels)), None
 
     def add_logs(seen: jax.Array, p: Any) -> tuple[jax.Array, None]:
-        return jnp.logaddexp(seen, log_masses(method.predict(p, query, hyper), levels)), None
+        return jnp.logaddexp(seen, log_masses(method.predict(p, query, hyper), levels).T), None
 
-    nothing = jnp.zeros((len(query.row), len(levels)))
-    mass, votes = jax.lax.scan(add, (nothing, nothing), params)[0]
+    nothing = jnp.zeros((len(levels), len(query.row)))
+    mass, higher = jax.lax.scan(add, (nothing, nothing[1:]), params)[0]
     exact = lambda: jax.lax.scan(add_logs, nothing - jnp.inf, params)[0]  # noqa: E731
     plain = jnp.all(mass > LITTLE)  # no level has lost a mass that counts to underflow
+    draws = len(jax.tree.leaves(params)[0])
+    votes = -jnp.diff(higher, axis=0, prepend=draws, append=0)
     return Tally(jax.lax.cond(plain, lambda: jnp.log(mass), exact), votes)
 
 
 def masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
-    """The mass of every level, as in `log_masses`; masses below the smallest number are zero."""
+    """The mass of every level (levels by cells), as in `log_masses`; below the smallest number it is zero."""
     if not isinstance(outcome, dist.Normal):
-        return jnp.exp(log_masses(outcome, levels))
-    z = (midpoints(levels) - outcome.loc[..., None]) / outcome.scale[..., None]
-    tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
-    edge = [(0, 0)] * (z.ndim - 1)
-    below = jnp.pad(jnp.where(z < 0, tail, 1 - tail), [*edge, (1, 1)], constant_values=(0, 1))
-    above = jnp.pad(jnp.where(z < 0, 1 - tail, tail), [*edge, (1, 1)], constant_values=(1, 0))
-    # on the side of the mean where nothing cancels
-    high = jnp.pad(z > 0, [*edge, (1, 0)])
-    return jnp.where(high, above[..., :-1] - above[..., 1:], below[..., 1:] - below[..., :-1])
+        return jnp.exp(log_masses(outcome, levels)).T
+    found: list[jax.Array] = []
+    nothing = jnp.zeros_like(outcome.mean)
+    high, below, over = (
+        nothing > 0,
+        nothing,
+        1 - nothing,
+    )  # of the lower end: P(Y < end), P(Y > end)
+    for cut in midpoints(levels):
+        z = (cut - outcome.loc) / outcome.scale
+        tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
+        new_below, new_over = jnp.where(z < 0, tail, 1 - tail), jnp.where(z < 0, 1 - tail, tail)
+        # on the side of the mean where nothing cancels
+        found.append(jnp.where(high, over - new_over, new_below - below))
+        high, below, over = z > 0, new_below, new_over
+    return jnp.stack([*found, jnp.where(high, over, 1 - below)])
+
+
+def above(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
+    """Whether the outcome's rule predicts a level above each level but the last (levels by cells)."""
+    if isinstance(outcome, Levels):
+        return outcome.choice > jnp.arange(len(levels) - 1)[:, None]
+    return outcome.mean > midpoints(levels)[:, None]
 
 
 def log_masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
@@ -130,13 +147,6 @@ def _normal_mass(low: jax.Array, high: jax.Array) -> jax.Array:
     mass = jax.scipy.special.ndtr(near) - jax.scipy.special.ndtr(far)
     exact = lambda: log_between(low, high, "probit")  # noqa: E731
     return jax.lax.cond(jnp.all(mass > 0), lambda: jnp.log(mass), exact)
-
-
-def choice(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
-    """The code of the level that the outcome's rule predicts; a continuous outcome is rounded to a level."""
-    if isinstance(outcome, Levels):
-        return outcome.choice
-    return jnp.sum(outcome.mean[..., None] > midpoints(levels), -1)
 
 
 def midpoints(levels: tuple[float, ...]) -> np.ndarray:
