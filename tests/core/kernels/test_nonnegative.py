@@ -114,12 +114,13 @@ def test_no_entry_raises_the_divergence_and_each_passes_to_its_minimum(backend, 
         with sparse.use(backend):
             return np.asarray(one(H))
 
+    H = H * np.logspace(-2, 2, len(H))[:, None]  # from far below and from far above
     for _ in range(3):
         new = swept(H)
         for i in range(len(H)):
             parts = (sums[i], G[i], X[i], shape, 0.3)
             trace = [divergence(np.r_[new[i, :k], H[i, k:]], *parts) for k in range(5)]
-            assert np.diff(trace).max() < 1e-12, (i, trace)
+            assert np.diff(trace).max() < 1e-11, (i, trace)
         H = new
     for _ in range(60):
         H = swept(H)
