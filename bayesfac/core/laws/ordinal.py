@@ -18,9 +18,7 @@ from bayesfac.core.data.reading import halfway
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
 POINTS = 256  # the number of points in averages over the prior of a new user or item
-TOGETHER = (
-    8  # cells with a new user or item that are averaged at a time; the last such part is padded
-)
+TOGETHER = 8  # cells with a new user or item that are averaged at a time, with padding
 
 
 def levelled(data: Any, hyper: Any, name: str) -> Any:

@@ -85,21 +85,20 @@ def masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
     """The mass of every level (levels by cells), as in `log_masses`; below the smallest number it is zero."""
     if not isinstance(outcome, dist.Normal):
         return jnp.exp(log_masses(outcome, levels)).T
-    found: list[jax.Array] = []
-    nothing = jnp.zeros_like(outcome.mean)
-    high, below, over = (
-        nothing > 0,
-        nothing,
-        1 - nothing,
-    )  # of the lower end: P(Y < end), P(Y > end)
-    for cut in midpoints(levels):
+
+    def add(lower: tuple, cut: jax.Array) -> tuple[tuple, jax.Array]:
+        """The mass between two ends; of an end: whether it is above the mean, P(Y < end), P(Y > end)."""
+        high, below, over = lower
         z = (cut - outcome.loc) / outcome.scale
         tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
-        new_below, new_over = jnp.where(z < 0, tail, 1 - tail), jnp.where(z < 0, 1 - tail, tail)
+        upper = z > 0, jnp.where(z < 0, tail, 1 - tail), jnp.where(z < 0, 1 - tail, tail)
         # on the side of the mean where nothing cancels
-        found.append(jnp.where(high, over - new_over, new_below - below))
-        high, below, over = z > 0, new_below, new_over
-    return jnp.stack([*found, jnp.where(high, over, 1 - below)])
+        return upper, jnp.where(high, over - upper[2], upper[1] - below)
+
+    none = jnp.zeros_like(outcome.mean)
+    lowest, cuts = (none > 0, none, 1 - none), jnp.asarray(midpoints(levels), none.dtype)
+    (high, below, over), found = jax.lax.scan(add, lowest, cuts)
+    return jnp.concatenate([found, jnp.where(high, over, 1 - below)[None]])
 
 
 def above(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
