@@ -73,7 +73,7 @@ def of_rows(fit, values, data):
 @pytest.mark.parametrize("name", METHODS)
 def test_rows_without_labels_come_back_as_training_had_them(name):
     """heres and lsa_mml solve for the rows: off only by what training was off its end after 1,000 sweeps. The
-    others take 200 multiplicative steps towards them, which is hundredths of a probability away."""
+    others step towards them, and training was hundredths of a probability off its own end."""
     data, fit = training(), point(name)
     hidden = data.take(~data.labelled)
     folded = fit.fold_in(hidden)

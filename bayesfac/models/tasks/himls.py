@@ -155,11 +155,7 @@ def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     right = {b: layers.column_factor(p, b, L) for b in data.blocks}
     inner = {b: layers.weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
     found = []
-    for (
-        i,
-        at,
-        blocks,
-    ) in data.parts():  # rows with the same blocks have the same G G', where X ~ R G
+    for i, at, blocks in data.parts():  # these rows have the same G G', where X ~ R G
         above = {b: [*layers.factors_above(p, i, L), layers.space(p, b, i)] for b in blocks}
         grams = (layers.product(*F, inner[b], *layers.turned(F)) for b, F in above.items())
         gram = sum(grams, jnp.zeros(()))
@@ -169,8 +165,7 @@ def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 def best_columns(p: Params, data: Tasks, hyper: Hyper, b: str) -> jax.Array:
     """Set every entry of C of this block to its minimum, in turn."""
-    A, w = layers.row_table(p, layers.layout(data), b, layers.depth(hyper)), layers.weigh(b, hyper)
-    A = layers.product(A, *layers.turned(layers.column_factors(p, b, layers.depth(hyper))[1:]))
+    A, w = sweeps.rows_seen(p, data, hyper, b), layers.weigh(b, hyper)
     num = w * tables.transposed(data.cells[b], data.y[b], A)
     return nonnegative.descend(p.C[b], num, w * (A.T @ A), hyper.shape, hyper.rate)
 
