@@ -31,8 +31,8 @@ from bayesfac.models.tasks._layers import (
     weigh,
 )
 
-# passes of coordinate descent over new rows; the error is then below 1e-4 of the spread of the predictions: it
-# is 1e-5 after ten passes of `himls`, and 8e-5 after 30 passes of `himlsd`
+# passes of coordinate descent over new rows; the error is then below 1e-4 of the spread of the predictions:
+# 1e-5 after ten passes of `himls`, and 8e-5 after 30 passes of `himlsd`
 ARRIVED = 30
 
 
