@@ -9,7 +9,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.membership import clusters
 from bayesfac.report.arviz_versions import SHORTEST
 from bayesfac.report.diagnostics.diagnose import diagnostics
-from bayesfac.report.diagnostics.held_out import Scores, score
+from bayesfac.report.diagnostics.held_out import WORDS, Scores, score
 from bayesfac.report.drawing import kept_open
 from bayesfac.report.plots import fit_plots
 from bayesfac.report.plots.chain_plots import objective, spotlight, trace
@@ -81,8 +81,10 @@ class Plots:
         axis = card.columns[0]
         code = positions_of(card.coords[axis], cells[axis])
         activity = np.where(code >= 0, card.row_counts[code], 0)
-        pair = {self._name: self._fit, f"{draws.name} by {type(draws.engine).__name__}": draws}
-        return self._shown(beside, pair, cells, activity, which)
+        names = self._name, f"{draws.name} by {type(draws.engine).__name__}"
+        at, other = self._fit.predict(cells).mean, draws.predict(cells)
+        drawn = other.mean, *other.interval(0.9)
+        return self._shown(beside, names, at, drawn, activity, WORDS[card.kind], which)
 
     def factors(self, site: str | None = None) -> Any:
         """The largest entries of up to four components in aligned draws, with 90 % intervals.

@@ -18,8 +18,9 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.core.method import site_dims
+from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.predictions.everywhere import OUTCOMES, expectations, outcomes
-from bayesfac.inference.predictions.predict import MEMORY, param_blocks
+from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics.top_n import top
 
 if TYPE_CHECKING:

@@ -19,15 +19,14 @@ from bayesfac.report.diagnostics.held_out import (
     LEVELS,
     WIDTH,
     WORDS,
-    OutsideScores,
     Scores,
     Words,
     coverage,
-    outside,
     paired_difference,
     score,
 )
 from bayesfac.report.diagnostics.uses import judge_averages, same_posterior
+from bayesfac.report.outside import OutsideScores, outside
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import SHARES, number, percent, render
 from bayesfac.report.ranking import Ranking, ranking
@@ -85,7 +84,7 @@ class Comparison:
             if not fit.is_point:
                 twins = [n for n, b in self.fits.items() if n != name and same_posterior(fit, b)]
                 known = {n: each for n, each in self._every.items() if n not in twins}
-                averages = judge_averages(name, fit, known, self.test)
+                averages = judge_averages(name, known)
                 found[name] = replace(found[name], findings=(*found[name].findings, averages))
         return found
 

@@ -16,7 +16,7 @@ from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.inference.predictions import pointwise
-from bayesfac.inference.predictions.predict import simulated
+from bayesfac.inference.predictions.by_draw import simulated
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import Example, example, listed, require, same
 

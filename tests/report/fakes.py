@@ -163,10 +163,16 @@ class FakePrediction:
     def draws_of_mean(self) -> np.ndarray:
         return self.means
 
-    def means_of_parts(self, count: int) -> np.ndarray:
+    @property
+    def means_of_parts(self) -> np.ndarray:
         chains, draws = self.means.shape[:2]
-        pieces = np.array_split(self.means, min(draws, -(-count // chains)), axis=1)
+        pieces = np.array_split(self.means, min(draws, -(-8 // chains)), axis=1)
         return np.concatenate([piece.mean(1) for piece in pieces])
+
+    @property
+    def replicates(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(0)
+        return np.arange(len(self)), rng.normal(self.mean, self.sd, (50, len(self)))
 
     def quantiles(self, tails: list[float]) -> np.ndarray:
         return self.mean + norm.ppf(tails)[:, None] * self.sd
@@ -433,10 +439,10 @@ def simulated_scores(n: int = 4000, stated: float = 1.0, seed: int = 0) -> Score
     mean, sd = rng.normal(size=n), np.full(n, stated)
     value = mean + rng.normal(size=n)
     log_score, pit = norm.logpdf(value, mean, sd), norm.cdf(value, mean, sd)
-    width = 2 * norm.ppf(0.95) * sd
+    ends = mean - norm.ppf(0.95) * sd, mean + norm.ppf(0.95) * sd
     cluster, activity = rng.integers(50, size=n), rng.integers(1, 100, size=n)
     return Scores(
-        value, mean, sd, log_score, sd * 0, pit, width, activity, cluster, np.zeros(n, bool)
+        value, mean, sd, log_score, sd * 0, pit, *ends, activity, cluster, np.zeros(n, bool)
     )
 
 

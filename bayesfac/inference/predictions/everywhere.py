@@ -20,7 +20,8 @@ from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
-from bayesfac.inference.predictions.predict import Prediction, means_by_draw, param_blocks
+from bayesfac.inference.predictions.by_draw import means_by_draw, param_blocks
+from bayesfac.inference.predictions.predict import Prediction
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table

@@ -1,6 +1,5 @@
 """Probabilities of the levels of a scale, summed over draws, one draw at a time."""
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels, log_between
 from bayesfac.core.method import Method
 
-CELLS = 2**13  # cells at a time, so that one draw's results stay in the processor's cache
+MASSES = 2**16  # levels of all cells of a block: one draw's results stay in the processor's cache
 LITTLE = 1e-25  # above this, a sum of probabilities has not changed by underflow
 
 
@@ -38,47 +37,47 @@ class Tally(NamedTuple):
         return {"ordinal_log_score": own, "rps": (below - true) ** 2 @ gaps}
 
 
-def tally(
-    method: Method, hyper: Any, levels: tuple[float, ...], blocks: Iterable[Any], query: Query
-) -> Tally:
-    """The tally of the cells over blocks of draws; only sums are kept."""
-    shape = (len(query.row), len(levels))
-    log_mass, votes = np.full(shape, -np.inf), np.zeros(shape)
-    # in parts that XLA runs side by side; all are awaited before the next block is read
-    half = -(-shape[0] // 2)
-    parts = [
-        query._replace(row=query.row[at], col=query.col[at])
-        for at in (slice(half), slice(half, None))
-    ]
-    for params in blocks:
-        begun = [_tally(method, hyper, levels, params, part) for part in parts if len(part.row)]
-        new = Tally(
-            *(np.concatenate(part, 1).T for part in zip(*jax.device_get(begun), strict=True))
-        )
-        log_mass, votes = np.logaddexp(log_mass, new.log_mass), votes + new.votes
-    return Tally(log_mass - np.logaddexp.reduce(log_mass, axis=1, keepdims=True), votes)
+class Masses(NamedTuple):
+    """Sums over draws, levels by cells, so that vectors hold cells: the mass of every level, and the number
+    of draws that predict a level above each level but the last."""
+
+    mass: jax.Array
+    above: jax.Array
+
+    def plus(self, outcome: dist.Distribution, levels: tuple[float, ...]) -> "Masses":
+        """The sums with one more draw."""
+        return Masses(self.mass + masses(outcome, levels), self.above + above(outcome, levels))
+
+
+def no_masses(levels: tuple[float, ...], cells: int) -> Masses:
+    """The sums over no draws."""
+    nothing = jnp.zeros((len(levels), cells))
+    return Masses(nothing, nothing[1:])
+
+
+def log_of_sums(
+    mass: np.ndarray,
+    method: Method,
+    hyper: Any,
+    levels: tuple[float, ...],
+    params: Any,
+    query: Query,
+) -> np.ndarray:
+    """The log of summed masses, computed by logarithms if one of them may have underflowed."""
+    if np.all(mass > LITTLE):
+        return np.log(mass, dtype=float)
+    return np.asarray(_log_sums(method, hyper, levels, params, query), float)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _tally(
+def _log_sums(
     method: Method, hyper: Any, levels: tuple[float, ...], params: Any, query: Query
-) -> Tally:
-    """The log of the sum of masses over draws, and the votes; levels by cells, so that vectors hold cells."""
-
-    def add(seen: tuple, p: Any) -> tuple[tuple, None]:
-        outcome = method.predict(p, query, hyper)
-        return (seen[0] + masses(outcome, levels), seen[1] + above(outcome, levels)), None
-
-    def add_logs(seen: jax.Array, p: Any) -> tuple[jax.Array, None]:
+) -> jax.Array:
+    def add(seen: jax.Array, p: Any) -> tuple[jax.Array, None]:
         return jnp.logaddexp(seen, log_masses(method.predict(p, query, hyper), levels).T), None
 
-    nothing = jnp.zeros((len(levels), len(query.row)))
-    mass, higher = jax.lax.scan(add, (nothing, nothing[1:]), params)[0]
-    exact = lambda: jax.lax.scan(add_logs, nothing - jnp.inf, params)[0]  # noqa: E731
-    plain = jnp.all(mass > LITTLE)  # no level has lost a mass that counts to underflow
-    draws = len(jax.tree.leaves(params)[0])
-    votes = -jnp.diff(higher, axis=0, prepend=draws, append=0)
-    return Tally(jax.lax.cond(plain, lambda: jnp.log(mass), exact), votes)
+    nothing = jnp.full((len(levels), len(query.row)), -jnp.inf)
+    return jax.lax.scan(add, nothing, params)[0]
 
 
 def masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
@@ -86,19 +85,14 @@ def masses(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:
     if not isinstance(outcome, dist.Normal):
         return jnp.exp(log_masses(outcome, levels)).T
 
-    def add(lower: tuple, cut: jax.Array) -> tuple[tuple, jax.Array]:
-        """The mass between two ends; of an end: whether it is above the mean, P(Y < end), P(Y > end)."""
-        high, below, over = lower
-        z = (cut - outcome.loc) / outcome.scale
-        tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
-        upper = z > 0, jnp.where(z < 0, tail, 1 - tail), jnp.where(z < 0, 1 - tail, tail)
-        # on the side of the mean where nothing cancels
-        return upper, jnp.where(high, over - upper[2], upper[1] - below)
-
-    none = jnp.zeros_like(outcome.mean)
-    lowest, cuts = (none > 0, none, 1 - none), jnp.asarray(midpoints(levels), none.dtype)
-    (high, below, over), found = jax.lax.scan(add, lowest, cuts)
-    return jnp.concatenate([found, jnp.where(high, over, 1 - below)[None]])
+    cuts = jnp.asarray(midpoints(levels), outcome.mean.dtype)[:, None]
+    z = (cuts - outcome.loc) / outcome.scale
+    tail = 0.5 * jax.scipy.special.erfc(jnp.abs(z) * 0.5**0.5)
+    high = z > 0
+    below, over = jnp.where(high, 1 - tail, tail), jnp.where(high, tail, 1 - tail)
+    # on the side of the mean where nothing cancels
+    inner = jnp.where(high[:-1], over[:-1] - over[1:], below[1:] - below[:-1])
+    return jnp.concatenate([below[:1], inner, over[-1:]])
 
 
 def above(outcome: dist.Distribution, levels: tuple[float, ...]) -> jax.Array:

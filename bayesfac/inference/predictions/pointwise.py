@@ -24,8 +24,8 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method
+from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.predictions.level_masses import codes, log_mass
-from bayesfac.inference.predictions.predict import param_blocks
 from bayesfac.inference.unconstrained import sites_of_model
 
 CELLS = 2**13  # cells at a time, where only sums over the draws are kept

@@ -10,7 +10,6 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayesfac.core.data.reading import positions_of
-from bayesfac.inference.predictions.level_masses import midpoints
 from bayesfac.metrics import nmae
 from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics import uniformity
@@ -85,7 +84,9 @@ class Rows:
         return {**means, "RMSE": means["RMSE"] ** 0.5}
 
 
-def _errors(value: np.ndarray, mean: np.ndarray, level: np.ndarray | None) -> dict[str, np.ndarray]:
+def errors_of(
+    value: np.ndarray, mean: np.ndarray, level: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """The losses of the predicted means, or of the predicted levels where there are levels."""
     square = {"RMSE": (mean - value) ** 2}
     if level is None:
@@ -94,15 +95,24 @@ def _errors(value: np.ndarray, mean: np.ndarray, level: np.ndarray | None) -> di
     return {**square, "MAE of level": off, "zero-one": (off > 0).astype(float)}
 
 
+def nothing() -> np.ndarray:
+    """No numbers for any row."""
+    return np.zeros((0, 0))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Rows):
     """Predictions of ratings beside the true values; every array is in the order of the test set.
 
     pit       predictive distribution function at the true value (at random within a jump): uniform
               for a calibrated fit
-    width     of the 90 % predictive interval
+    lower, upper
+              the ends of the 90 % predictive interval
     activity  number of training ratings of the same user
     cluster   index of the user, as ratings of one user are not independent
+    parts     (part, row) means of consecutive parts of the draws
+    shown, replicates
+              some rows, and simulated values (replicate, row) of them
     """
 
     value: np.ndarray
@@ -111,15 +121,19 @@ class Scores(Rows):
     log_score: np.ndarray
     crps: np.ndarray
     pit: np.ndarray
-    width: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     activity: np.ndarray
     cluster: np.ndarray
     flagged: np.ndarray
+    parts: np.ndarray = field(default_factory=nothing, kw_only=True)
+    shown: np.ndarray = field(default_factory=nothing, kw_only=True)
+    replicates: np.ndarray = field(default_factory=nothing, kw_only=True)
     kind: str = field(default="Ratings", kw_only=True)
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        errors = _errors(self.value, self.mean, None)
+        errors = errors_of(self.value, self.mean, None)
         return {**errors, "log score": -self.log_score, "CRPS": self.crps}
 
     def inside(self, level: float) -> np.ndarray:
@@ -141,7 +155,7 @@ class Scores(Rows):
         means = super()._part(rows)
         means |= {name: -mean for name, mean in means.items() if name in LARGER_IS_BETTER}
         covered = {coverage(level): float(self.inside(level)[rows].mean()) for level in LEVELS}
-        return {**means, **covered, "width": float(self.width[rows].mean())}
+        return {**means, **covered, "width": float((self.upper - self.lower)[rows].mean())}
 
     def pit_histogram(self) -> pd.DataFrame:
         """Relative frequency of each PIT bin (1 is calibrated), with a simultaneous 95 % band.
@@ -206,7 +220,7 @@ class LevelScores(Scores):
 
     @cached_property
     def losses(self) -> dict[str, np.ndarray]:
-        errors = _errors(self.value, self.mean, self.level)
+        errors = errors_of(self.value, self.mean, self.level)
         return {**errors, "ordinal log score": -self.ordinal_log_score, "RPS": self.rps}
 
     def _part(self, rows: Any) -> dict[str, float]:
@@ -224,55 +238,6 @@ class LevelScores(Scores):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutsideScores(Rows):
-    """Predictions that were made elsewhere: one number per test row, so errors only. See `Scores`."""
-
-    value: np.ndarray
-    mean: np.ndarray
-    cluster: np.ndarray
-    activity: np.ndarray
-    levels: tuple[float, ...] | None = None
-    kind: str = "Ratings"
-
-    @cached_property
-    def level(self) -> np.ndarray | None:
-        """The level that is nearest to each prediction, if the ratings have levels."""
-        if self.levels is None:
-            return None
-        return np.asarray(self.levels)[np.searchsorted(midpoints(self.levels), self.mean)]
-
-    @cached_property
-    def losses(self) -> dict[str, np.ndarray]:
-        return _errors(self.value, self.mean, self.level)
-
-    def _part(self, rows: Any) -> dict[str, float]:
-        means = super()._part(rows)
-        if self.levels is not None and self.level is not None:
-            means["NMAE"] = nmae(self.value[rows], self.level[rows], self.levels)
-        return means
-
-
-def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
-    """Score predictions that were made elsewhere, one per row of the test set, in its order."""
-    try:
-        numbers = np.asarray(predicted, np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"Expected a fit, or numbers in the order of the test set, as {name!r}, "
-            f"got {type(predicted).__name__}"
-        ) from error
-    shaped = numbers.shape == (len(first),)
-    if not shaped or not np.isfinite(numbers).all():
-        got = "NaN or infinity in them" if shaped else numbers.shape
-        raise ValueError(
-            f"Expected {len(first)} finite predictions as {name!r}, one per row of the test set in its "
-            f"order, got {got}"
-        )
-    same = (first.cluster, first.activity, card.levels, card.kind)
-    return OutsideScores(first.value, numbers, *same)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class TokenScores(Rows):
     """Probabilities of the stored cells, among the features of their view, weighted by their counts."""
 
@@ -281,6 +246,7 @@ class TokenScores(Rows):
     view: np.ndarray
     cluster: np.ndarray
     activity: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    parts: np.ndarray = field(default_factory=nothing)
     kind = "Views"
 
     @property
@@ -337,13 +303,15 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
         with np.errstate(divide="ignore"):  # a feature of probability 0 has log probability -inf
             log_p = np.log(among_features(fit, test, prediction.mean))
         count, view = (frame[name].to_numpy() for name in ("value", "view"))
-        return TokenScores(count, log_p, view, cluster, activity)
+        return TokenScores(count, log_p, view, cluster, activity, prediction.means_of_parts)
     scores = prediction.scores(test.value)
+    shown, replicates = prediction.replicates
     lower, upper = prediction.interval(WIDTH)
     parts: dict[str, Any] = {
         **{name: np.asarray(part, float) for name, part in scores.items()},
-        "width": upper - lower, "activity": activity, "cluster": cluster, "kind": kind,
+        "lower": lower, "upper": upper, "activity": activity, "cluster": cluster, "kind": kind,
         "value": test.value, "flagged": np.asarray(prediction.flagged),
+        "parts": prediction.means_of_parts, "shown": shown, "replicates": replicates,
     }  # fmt: skip
     if fit.data.levels is None:
         return Scores(**parts)

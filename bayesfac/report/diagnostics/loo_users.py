@@ -23,7 +23,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import row_sums
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference.predictions import pointwise
-from bayesfac.inference.predictions.predict import param_blocks
+from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.report.diagnostics.elpd import Loo
 from bayesfac.report.diagnostics.psis import left_out
 

@@ -22,7 +22,7 @@ from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference.joint import observed
 from bayesfac.inference.predictions import pointwise
-from bayesfac.inference.predictions.predict import param_blocks
+from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.unconstrained import sites_of_model
 from bayesfac.report.diagnostics import psis
 from bayesfac.report.diagnostics.diagnose import identified, prediction_names, row_names

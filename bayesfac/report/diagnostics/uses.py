@@ -17,7 +17,6 @@ USES = {
 }
 SHORT = {"good": "usable", "care": "usable in part", "bad": "not usable"}
 SAMPLERS = ("Gibbs", "Quick", "NUTS")
-PARTS = 8  # into which draws are divided, for the Monte Carlo error of a score
 SMALL = (0.1, 0.3)  # Monte Carlo error as a share of a difference: good, and usable with care
 
 
@@ -76,7 +75,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # -- averages: Monte Carlo error of scores --------------------------------------------------------
-def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) -> Finding:
+def judge_averages(name: str, scores: Mapping[str, Any]) -> Finding:
     """Whether the Monte Carlo error of a fit's main score is small beside its differences from other fits.
 
     `scores` has no other fit with draws from the same posterior: their difference is Monte Carlo error.
@@ -84,7 +83,7 @@ def judge_averages(name: str, fit: Any, scores: Mapping[str, Any], test: Any) ->
     there is no such error, and the finding says so without a judgement.
     """
     main = "RMSE" if "RMSE" in scores[name].losses else "log score"
-    error = monte_carlo_error(fit, test, main)
+    error = monte_carlo_error(scores[name], main)
     sizes = {}
     for other, each in scores.items():
         if other != name:
@@ -111,19 +110,17 @@ def same_posterior(a: Any, b: Any) -> bool:
     return a.data.summary == b.data.summary and np.array_equal(counts[0], counts[1])
 
 
-def monte_carlo_error(fit: Any, test: Any, main: str) -> float:
+def monte_carlo_error(scores: Any, main: str) -> float:
     """The jackknife error of a score from leaving out consecutive parts of the draws."""
-    means = fit.predict(test).means_of_parts(PARTS)
-    count = len(means)
+    count = len(means := scores.parts)
     if count < 2:
         return np.inf
     without = [(means.sum(0) - part) / (count - 1) for part in means]
     if main == "RMSE":  # of ratings or labels; else of counts
-        found = [np.sqrt(np.mean((mean - test.value) ** 2)) for mean in without]
+        found = [np.sqrt(np.mean((mean - scores.value) ** 2)) for mean in without]
     else:
-        weight = test.frame()["value"].to_numpy()
         with np.errstate(divide="ignore"):
-            found = [np.average(np.log(mean), weights=weight) for mean in without]
+            found = [np.average(np.log(mean), weights=scores.weights) for mean in without]
     return float(np.sqrt((count - 1) * np.var(found))) if np.isfinite(found).all() else np.inf
 
 

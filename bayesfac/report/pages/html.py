@@ -85,9 +85,12 @@ def comparison_page(source: "Comparison") -> str:
     methods = list(dict.fromkeys(fit.name for fit in source.fits.values()))
     *names, last = source.fits
     joined = f"{', '.join(names)} and {last}" if names else last
-    # the recommendations are found by compiled loops, beside which Python makes the other parts
-    with ThreadPoolExecutor(1) as beside:
-        ranked = beside.submit(lambda: source.ranking)
+    # compiled loops find the recommendations, and NumPy the diagnostics, while Python draws
+    with ThreadPoolExecutor(2) as beside:
+        ranked, judged = (beside.submit(getattr, source, part) for part in ("ranking", "diagnoses"))
+        pictures = held_out(source.fits, source.scores)
+        _ = [picture.uri for picture in pictures]  # drawn now
+        judged.result()
         parts = {
             "columns": list(source.table.index),
             "title": f"{', '.join(methods)}{_on(source.fits)}: {joined}",
@@ -96,7 +99,7 @@ def comparison_page(source: "Comparison") -> str:
             "rows": score_rows(source),
             "differences": source.sentences(),
             "believed": source.believed if len(source.believed) > 1 else None,
-            "held_out": held_out(source.fits, source.scores, source.test),
+            "held_out": pictures,
             "activity": source.by_activity.set_axis(
                 [", ".join(i) for i in source.by_activity.index]
             ),
@@ -104,7 +107,7 @@ def comparison_page(source: "Comparison") -> str:
         ranking = ranked.result()
     contents = {k: v for k, v in CONTENTS.items() if k != "ranking" or ranking}
     return _page(
-        source.fits, source.diagnoses, source.test, contents=contents, ranking=ranking, **parts
+        source.fits, source.diagnoses, source.scores, contents=contents, ranking=ranking, **parts
     )
 
 
@@ -116,11 +119,14 @@ def fit_page(fit: Any) -> str:
     # without rows the template reads nothing else of a comparison
     untested = dict.fromkeys(("lead", "tested", "rows"))
     title = f"{fit.name} by {name}{_on(fits)}"
-    return _page(fits, {name: diagnostics(fit)}, None, title=title, **parts, **untested)
+    return _page(fits, {name: diagnostics(fit)}, {}, title=title, **parts, **untested)
 
 
 def _page(
-    fits: Mapping[str, Any], diagnoses: Mapping[str, Diagnostics], test: Any, **parts: Any
+    fits: Mapping[str, Any],
+    diagnoses: Mapping[str, Diagnostics],
+    scores: Mapping[str, Any],
+    **parts: Any,
 ) -> str:
     """The parts that all pages share: data, convergence, settings, subtitle and footer."""
     first = next(iter(fits.values()))
@@ -134,7 +140,7 @@ def _page(
         "report.html.j2",
         diagnoses=diagnoses,
         card=card,
-        chapters={name: _chapter(name, fit, diagnoses[name], test) for name, fit in fits.items()},
+        chapters={n: _chapter(n, fit, diagnoses[n], scores.get(n)) for n, fit in fits.items()},
         making={name: [each[name] for each in facts] for name in facts[0]},
         uses=USES,
         subtitle=f"{first.data.kind}; {facts[-1]['finished']}; bayesfac {version}",
@@ -149,12 +155,12 @@ def _on(fits: Mapping[str, Any]) -> str:
     return f" on {', '.join(names)}" if names else ""
 
 
-def _chapter(name: str, fit: Any, diagnosis: Diagnostics, test: Any) -> dict[str, Any]:
+def _chapter(name: str, fit: Any, diagnosis: Diagnostics, scores: Any) -> dict[str, Any]:
     """The worst numbers of a fit's diagnostics, and the pictures of its convergence."""
     sampler = diagnosis.kind == "sampler"
     pictures = [] if sampler else [objective(name, fit, diagnosis)]
     if fit.draws is not None:
-        pictures += posterior_pictures(name, fit, diagnosis, test)
+        pictures += posterior_pictures(name, fit, diagnosis, scores)
     return {"worst": diagnosis.worst if sampler else None, "pictures": pictures}
 
 

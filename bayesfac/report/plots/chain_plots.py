@@ -16,14 +16,13 @@ from bayesfac.report import arviz_versions, drawing
 from bayesfac.report.diagnostics.chains import BFMI, ESS, GROUPS, apart, judge_rhat
 from bayesfac.report.diagnostics.diagnose import Diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
+from bayesfac.report.diagnostics.held_out import Scores
 from bayesfac.report.plots.figure import SIZE, Picture, colour, panel, short, wrapped
 
 GRID = (5.4, 4.4)
 PANELS = 4
 WIDTH = 28  # characters of a line of a panel's title
-ROWS = 400  # held-out ratings in the posterior predictive check
-STRATA = 20
-REPLICATES = 50
+LOOKS = 10  # numbers of draws at which the effective sample size is shown
 
 
 def objective(name: str, fit: Any, diagnosis: Any) -> Picture:
@@ -64,7 +63,7 @@ def _focus(axes: Axes, trace: np.ndarray) -> bool:
 
 
 def posterior_pictures(
-    name: str, fit: Any, diagnosis: Diagnostics, test: Any = None
+    name: str, fit: Any, diagnosis: Diagnostics, scores: Any = None
 ) -> list[Picture]:
     """Trace, ranks, effective sample size, distributions, energy and posterior predictive check."""
     if diagnosis.quantities["probe"].shape[1] < arviz_versions.SHORTEST:
@@ -76,8 +75,8 @@ def posterior_pictures(
     pictures.append(distributions(name, tree, rows if diagnosis.kind == "sampler" else None))
     if "energy" in fit.stats and apart(fit) == 1:  # of successive transitions
         pictures.append(energy(name, fit))
-    if test is not None and fit.data.kind == "Ratings":
-        pictures.append(predictive(name, fit, test))
+    if scores is not None and fit.data.kind == "Ratings":
+        pictures.append(predictive(name, scores))
     return pictures
 
 
@@ -178,7 +177,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
 def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     """Effective sample size by number of draws."""
     few, enough = ESS
-    figure = drawing.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=enough)
+    figure = drawing.figure("ess_evolution", tree, GRID, col_wrap=2, min_ess=enough, n_points=LOOKS)
     for axes in figure.axes:
         for points in axes.findobj(PathCollection):
             points.set_sizes([14])
@@ -230,37 +229,21 @@ def energy(name: str, fit: Any) -> Picture:
     return Picture(figure, f"Energy of {name}", how, finding)
 
 
-def predictive(name: str, fit: Any, test: Any) -> Picture:
-    """Replicated ratings beside the held-out ones."""
-    rng = np.random.default_rng(0)
-    rows = np.sort(rng.permutation(len(test))[:ROWS])
-    part = test.take(rows)
-    drawn = replicates(fit.predict(part), rng)
-    groups = {
-        "posterior_predictive": {"rating": drawn[None]},
-        "observed_data": {"rating": part.value},
-    }
+def predictive(name: str, scores: Scores) -> Picture:
+    """Simulated ratings beside the held-out ones."""
+    drawn, value = scores.replicates, scores.value[scores.shown]
+    groups = {"posterior_predictive": {"rating": drawn[None]}, "observed_data": {"rating": value}}
     tree = arviz_base.from_dict(groups, dims={"rating": ["cell"]})
-    figure = drawing.figure(
-        "ppc_dist", tree, SIZE, kind="ecdf", num_samples=REPLICATES, visuals={"remove_axis": False}
-    )
+    look = {"kind": "ecdf", "num_samples": len(drawn), "visuals": {"remove_axis": False}}
+    figure = drawing.figure("ppc_dist", tree, SIZE, **look)
     _label(figure, "rating", "share at or below")
-    mean, sd = part.value.mean(), part.value.std()
-    off = abs(drawn.mean() - mean) > 3 * sd / np.sqrt(len(rows))
-    how = f"Thin: {REPLICATES} replications of {len(rows)} held-out ratings; thick: the held-out ratings. "
+    off = abs(drawn.mean() - value.mean()) > 3 * value.std() / np.sqrt(len(value))
+    how = f"Thin: {len(drawn)} replications of {len(value)} held-out ratings; thick: the held-out ratings. "
     how += "The thick line should run among the thin ones."
     text = f"Here: replicated mean {drawn.mean():.2f}, sd {drawn.std():.2f}; "
-    text += f"observed {mean:.2f}, {sd:.2f}."
+    text += f"observed {value.mean():.2f}, {value.std():.2f}."
     finding = Finding("care" if off else "good", text)
     return Picture(figure, f"Posterior predictive of {name}", how, finding)
-
-
-def replicates(prediction: Any, rng: np.random.Generator) -> np.ndarray:
-    """(replicate, cell) outcomes: quantiles of the predictive distribution, of random strata."""
-    tails = (np.arange(STRATA // 2) + 0.5) / STRATA
-    quantiles = prediction.quantiles([*tails, *(1 - tails)])
-    which = rng.integers(STRATA, size=(REPLICATES, quantiles.shape[1]))
-    return np.take_along_axis(quantiles, which, 0)
 
 
 def _label(figure: Figure, x: str, y: str) -> None:

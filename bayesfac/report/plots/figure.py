@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -51,7 +52,7 @@ class Picture:
                 figure.set_canvas(kept)
         return target.getvalue()
 
-    @property
+    @cached_property
     def uri(self) -> str:
         """The picture as a data URI."""
         return "data:image/png;base64," + base64.b64encode(self.png()).decode("ascii")

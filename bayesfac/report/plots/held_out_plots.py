@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from bayesfac.report import drawing
 from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.diagnostics.held_out import (
     TOLERANCE,
     WIDTH,
-    WORDS,
     LevelScores,
     Scores,
     TokenScores,
@@ -26,12 +24,12 @@ SQUARE: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1)}
 BAND: dict[str, Any] = {"color": "k", "alpha": 0.12, "lw": 0}
 
 
-def held_out(fits: Mapping[str, Any], scores: Mapping[str, Any], test: Any) -> list[Picture]:
+def held_out(fits: Mapping[str, Any], scores: Mapping[str, Any]) -> list[Picture]:
     """All pictures of held-out quality for this kind of data; fits and scores have the same names."""
     first = next(iter(scores.values()))
     if isinstance(first, TokenScores):
         return [perplexity_by_view(scores)]
-    beside = point_beside_posterior(fits, scores, test)
+    beside = point_beside_posterior(fits, scores)
     drawn = [coverage_curve(scores), coverage_by_activity(scores), *([beside] if beside else [])]
     if isinstance(first, LevelScores):
         drawn.append(reliability(scores))
@@ -205,29 +203,32 @@ def selective(scores: Mapping[str, Scores]) -> Picture:
     return Picture(figure, "Selective risk", how, finding)
 
 
-def point_beside_posterior(
-    fits: Mapping[str, Any], scores: Mapping[str, Scores], test: Any
-) -> Picture | None:
+def point_beside_posterior(fits: Mapping[str, Any], scores: Mapping[str, Scores]) -> Picture | None:
     """Predictions of the first point fit against those of the first posterior, with 90 % intervals."""
     point = next((name for name, fit in fits.items() if fit.is_point), None)
     other = next((name for name, fit in fits.items() if not fit.is_point), None)
     if point is None or other is None:
         return None
-    activity = scores[point].activity
-    order = np.argsort(activity, kind="stable")
+    one, two = scores[point], scores[other]
+    order = np.argsort(one.activity, kind="stable")
     rows = np.unique(order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)])
-    pair = {point: fits[point], other: fits[other]}
-    return beside(pair, test.frame().iloc[rows], activity[rows], "held-out")
+    drawn = two.mean[rows], two.lower[rows], two.upper[rows]
+    return beside((point, other), one.mean[rows], drawn, one.activity[rows], one.words)
 
 
 def beside(
-    pair: Mapping[str, Any], cells: pd.DataFrame, activity: np.ndarray, which: str
+    names: tuple[str, str],
+    at: np.ndarray,
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+    activity: np.ndarray,
+    words: Words,
+    which: str = "held-out",
 ) -> Picture:
-    """Predictions of cells by a point fit against those by draws; `activity` is that of the cells' users."""
-    (point, one), (other, two) = pair.items()
-    what, who, unit, _ = WORDS[one.data.kind]
-    at, drawn = one.predict(cells).mean, two.predict(cells)
-    lower, upper = drawn.interval(0.9)
+    """Predictions by a point fit against means and 90 % intervals by draws, (mean, lower, upper).
+
+    `activity` is that of the cells' users.
+    """
+    (point, other), (mean, lower, upper), (what, who, unit, _) = names, drawn, words
     few = activity <= np.median(activity)
     widths = [float((upper - lower)[mask].mean()) for mask in (few, ~few) if mask.any()]
     x, y = (
@@ -239,10 +240,10 @@ def beside(
         axes.plot(ends, ends, **DOTTED)
         look: dict[str, Any] = {"ms": 3.5, "lw": 0.7, "alpha": 0.75}
         for number, (mask, label) in enumerate(((~few, "active"), (few, "less active"))):
-            bars = [drawn.mean[mask] - lower[mask], upper[mask] - drawn.mean[mask]]
+            bars = [(mean - lower)[mask], (upper - mean)[mask]]
             look |= {"fmt": MARKS[number], "color": colour(number), "label": f"{label} {who}"}
-            axes.errorbar(at[mask], drawn.mean[mask], np.maximum(bars, 0), **look)
-    how = f"{len(cells)} {which} {what}: on the dotted line both predict the same; "
+            axes.errorbar(at[mask], mean[mask], np.maximum(bars, 0), **look)
+    how = f"{len(at)} {which} {what}: on the dotted line both predict the same; "
     how += f"bars should hold the {what[:-1]} 9 times in 10."
     text = f"Here: mean width {widths[0]:.2f} for less active {who}"
     text += f", {widths[1]:.2f} for active ones." if len(widths) > 1 else "."

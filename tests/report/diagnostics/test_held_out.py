@@ -7,13 +7,13 @@ import pytest
 
 from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics.held_out import (
-    OutsideScores,
     Scores,
     TokenScores,
     activity_groups,
     paired_difference,
     score,
 )
+from bayesfac.report.outside import OutsideScores
 from tests.report import fakes
 
 
@@ -118,7 +118,8 @@ def test_the_pit_leaves_its_band_when_it_should(shape, inside) -> None:
 
 
 def fake_scores(pit: np.ndarray) -> Scores:
-    same = dict.fromkeys(("value", "mean", "sd", "log_score", "crps", "width"), np.zeros(len(pit)))
+    names = "value", "mean", "sd", "log_score", "crps", "lower", "upper"
+    same = dict.fromkeys(names, np.zeros(len(pit)))
     whole = dict.fromkeys(("activity", "cluster", "flagged"), np.zeros(len(pit), int))
     return Scores(**same, **whole, pit=pit)
 

@@ -74,16 +74,13 @@ def test_the_monte_carlo_error_is_what_other_runs_would_change():
     runs = rng.normal(size=(200, 4, 50, 1)) * np.ones(len(test))  # one error, shared by all cells
     found = [np.sqrt(np.mean((run.mean((0, 1)) - test.value) ** 2)) for run in runs]
 
-    class Fit:
-        def __init__(self, means):
-            self.means = means
+    def said_of(run):
+        parts = fakes.FakePrediction(run, 0.5).means_of_parts
+        return monte_carlo_error(SimpleNamespace(parts=parts, value=test.value), "RMSE")
 
-        def predict(self, query):
-            return fakes.FakePrediction(self.means, 0.5)
-
-    said = [monte_carlo_error(Fit(run), test, "RMSE") for run in runs[:40]]
+    said = [said_of(run) for run in runs[:40]]
     assert np.median(said) == pytest.approx(np.std(found), rel=0.35)  # 8 parts: 25 % noise each
-    assert monte_carlo_error(Fit(runs[0][:1, :1]), test, "RMSE") == np.inf
+    assert said_of(runs[0][:1, :1]) == np.inf
 
 
 def test_a_star_needs_a_difference_beyond_noise():

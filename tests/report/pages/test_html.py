@@ -140,7 +140,7 @@ def test_ratings_on_levels_have_their_own_scores_and_picture() -> None:
         len(
             [
                 p
-                for p in held_out(comparison.fits, comparison.scores, test)
+                for p in held_out(comparison.fits, comparison.scores)
                 if p.title == "Reliability of levels"
             ]
         )

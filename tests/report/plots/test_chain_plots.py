@@ -6,18 +6,8 @@ import pandas as pd
 import pytest
 
 from bayesfac.report.diagnostics.diagnose import diagnostics
-from bayesfac.report.plots.chain_plots import distributions, ranks, replicates, spotlight
+from bayesfac.report.plots.chain_plots import distributions, ranks, spotlight
 from tests.report import fakes
-
-
-def test_replicates_follow_the_predictive_distribution() -> None:
-    prediction = fakes.sampled_ratings().predict(fakes.ratings_sets()[1])
-    drawn = replicates(prediction, np.random.default_rng(0))
-    error = (drawn.mean(0) - prediction.mean) / prediction.sd
-    assert abs(error.mean()) < 0.05
-    np.testing.assert_allclose(
-        drawn.std(), np.sqrt(prediction.mean.var() + (prediction.sd**2).mean()), rtol=0.05
-    )
 
 
 def test_long_names_that_begin_alike_have_panels_of_their_own() -> None:

@@ -7,10 +7,10 @@ from bayesfac.report.plots.held_out_plots import held_out
 def test_pictures_explain_themselves(hostile) -> None:
     (one, point), (two, fit) = hostile.fits.items()
     pictures = [
-        *held_out(hostile.fits, hostile.scores, hostile.test),
+        *held_out(hostile.fits, hostile.scores),
         objective(one, point, hostile.diagnoses[one]),
     ]
-    pictures += posterior_pictures(two, fit, hostile.diagnoses[two], hostile.test)
+    pictures += posterior_pictures(two, fit, hostile.diagnoses[two], hostile.scores[two])
     titles = " ".join(p.title for p in pictures)
     for part in (
         "Coverage",
@@ -36,7 +36,7 @@ def test_pictures_leave_pyplot_and_its_settings_alone(hostile) -> None:
     import matplotlib.pyplot as plt
 
     before, settings = plt.get_fignums(), dict(plt.rcParams)
-    held_out(hostile.fits, hostile.scores, hostile.test)[0].png()
+    held_out(hostile.fits, hostile.scores)[0].png()
     name, fit = list(hostile.fits.items())[1]
     posterior_pictures(name, fit, hostile.diagnoses[name])
     assert plt.get_fignums() == before and dict(plt.rcParams) == settings

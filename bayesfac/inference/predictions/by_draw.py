@@ -1,0 +1,156 @@
+"""Passes over the draws: predictions of some cells by each draw, averaged in compiled programs."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bayesfac.core.data.cells import Query
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.laws.ordinal import Levels
+from bayesfac.core.math import normals, uniforms
+from bayesfac.core.method import Method, from_sites
+from bayesfac.inference.predictions.level_masses import log_of_sums, no_masses
+from bayesfac.inference.predictions.summaries import PARTS, shares
+
+AVERAGES = ("score", "variance", "cdf", "below")
+
+
+class Settings(NamedTuple):
+    """What a pass computes: `repeat` simulated outcomes of each draw, the masses of `levels`, and scores."""
+
+    method: Method
+    hyper: Any
+    levels: tuple[float, ...] | None
+    repeat: int
+    scored: bool
+
+
+def param_blocks(
+    method: Method, draws: Mapping[str, np.ndarray], width: int, memory: int
+) -> Iterator[Any]:
+    """Blocks of draws within `memory` bytes: Params with a leading axis of draws.
+
+    A caller must wait for the results of one block before it takes the next one. Otherwise, queued work
+    keeps its block in memory, and on a busy machine all blocks would be read before the first is done.
+    """
+    chains, length = next(iter(draws.values())).shape[:2]
+    shapes = {site: value.shape[2:] for site, value in draws.items()}
+    largest = max((shape[-1] for shape in shapes.values() if shape), default=1)
+    bytes_each = 8 * sum(int(np.prod(s)) for s in shapes.values()) + 16 * width * largest
+    size = int(np.clip(memory // bytes_each, 1, length))
+    for chain in range(chains):
+        for start in range(0, length, size):
+            at = slice(start, start + size)
+            yield from_sites(method, {s: jnp.array(x[chain, at]) for s, x in draws.items()})
+
+
+def over_draws(
+    settings: Settings,
+    draws: Mapping[str, np.ndarray],
+    query: Query,
+    value: Any,
+    key: jax.Array,
+    memory: int,
+) -> list[dict[str, Any]]:
+    """The averages of consecutive parts of the draws, equally many of each chain; see `_averages`."""
+    method, hyper, levels, *_ = settings
+    chains, found = len(next(iter(draws.values()))), []
+    blocks = param_blocks(method, draws, len(query.row), memory)
+    for number, params in enumerate(blocks):
+        mine = jax.random.fold_in(key, number)
+        parts = shares(params, -(-PARTS // chains))
+        # XLA runs the parts side by side; all are awaited before the next block is read
+        begun = [
+            _averages(settings, part, query, value, jax.random.fold_in(mine, i))
+            for i, part in enumerate(parts)
+        ]
+        for part, seen in zip(parts, jax.device_get(begun), strict=True):
+            if levels:
+                masses = seen.pop("masses")
+                seen["log_mass"] = log_of_sums(masses.mass, method, hyper, levels, part, query)
+                seen["above"] = masses.above
+            found.append(seen)
+    return found
+
+
+@partial(jax.jit, static_argnums=0)
+def _averages(
+    settings: Settings, params: Any, query: Query, value: Any, key: jax.Array
+) -> dict[str, Any]:
+    """Averages over the draws for every cell, and their simulated outcomes; if scored also averages of
+    density and CDF at the observed values, with levels sums of the masses of levels."""
+    method, hyper, levels, repeat, scored = settings
+    draws, cells = len(jax.tree.leaves(params)[0]), len(query.row)
+
+    def add(found: dict[str, Any], step: tuple) -> tuple[dict[str, Any], jax.Array]:
+        p, key, count = step
+        outcome = method.predict(p, query, hyper)
+        mean = outcome.mean
+        seen = {"variance": outcome.variance, "score": getattr(outcome, "score", mean)}
+        drawn = simulated(outcome, key, repeat) if repeat else jnp.zeros((0, cells), mean.dtype)
+        if scored:
+            if isinstance(outcome, dist.Delta):
+                what = "probabilities, not outcomes"
+                raise BayesfacError(f"{method.name} predicts {what}: no scores")
+            log_prob = outcome.log_prob(value)
+            seen["cdf"], seen["below"] = _cdf(outcome, value, log_prob, drawn)
+            found["log_sum"] = jnp.logaddexp(found["log_sum"], log_prob)
+        if levels:
+            found["masses"] = found["masses"].plus(outcome, levels)
+        for name, x in seen.items():
+            found[name] += x
+        # the mean so far, and the mean square about it: little is lost where draws hardly differ (Welford 1962)
+        off = mean - found["mean"]
+        found["mean"] += off / count
+        found["spread"] += (off * (mean - found["mean"]) - found["spread"]) / count
+        return found, drawn
+
+    nothing = jnp.zeros(cells)
+    none: dict[str, Any] = dict.fromkeys(("mean", "spread", *AVERAGES), nothing)
+    none["log_sum"] = nothing - jnp.inf
+    if levels:
+        none["masses"] = no_masses(levels, cells)
+    steps = params, jax.random.split(key, draws), jnp.arange(1.0, draws + 1)
+    # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
+    found, outcome = jax.lax.scan(add, none, steps)
+    log_mean = found.pop("log_sum") - np.log(draws) if scored else nothing
+    outcome = jnp.reshape(outcome, (draws * repeat, cells))
+    averages = {name: found[name] / draws for name in AVERAGES}
+    return found | averages | {"draws": draws, "log_mean": log_mean, "outcome": outcome}
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def means_by_draw(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
+    """(draw, cell) expected outcomes."""
+    return jax.lax.map(lambda p: method.predict(p, query, hyper).mean, params)
+
+
+def simulated(outcome: dist.Distribution, key: jax.Array, repeat: int) -> jax.Array:
+    """Simulated outcomes, repeat x cells: quantiles of one point in each of `repeat` strata, or draws."""
+    # for other distributions NumPyro has no quantiles, or only with packages that are not required here
+    if not isinstance(outcome, dist.Normal | Levels):
+        return outcome.sample(key, (repeat,))
+    shape, dtype = (repeat, *outcome.mean.shape), outcome.mean.dtype
+    if repeat == 1 and isinstance(outcome, dist.Normal):
+        return outcome.loc + outcome.scale * normals(key, shape, dtype)
+    u = uniforms(key, shape, dtype)
+    # strata cover the whole distribution of every draw
+    strata = (jnp.arange(repeat)[:, None] + u) / repeat
+    return outcome.icdf(jnp.clip(strata, 1e-6, 1 - 1e-6))
+
+
+def _cdf(
+    outcome: dist.Distribution, value: Any, log_prob: jax.Array, drawn: jax.Array
+) -> tuple[Any, Any]:
+    """P(Y <= value), and P(Y < value), which is smaller where the outcome is discrete."""
+    if isinstance(outcome, Levels):
+        return outcome.cdf(value), outcome.below(value)
+    if type(outcome).cdf is dist.Distribution.cdf:  # the law has none: by its simulated outcomes
+        return (drawn <= value).mean(0), (drawn < value).mean(0)
+    cdf = outcome.cdf(value)
+    return cdf, cdf - jnp.exp(log_prob) if outcome.is_discrete else cdf
