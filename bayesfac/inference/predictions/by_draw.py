@@ -104,7 +104,7 @@ def _averages(
             found["masses"] = found["masses"].plus(outcome, levels)
         for name, x in seen.items():
             found[name] += x
-        # the mean so far, and the mean square about it: little is lost where draws hardly differ (Welford 1962)
+        # the mean so far, and the mean square about it (Welford 1962)
         off = mean - found["mean"]
         found["mean"] += off / count
         found["spread"] += (off * (mean - found["mean"]) - found["spread"]) / count
