@@ -19,6 +19,7 @@ from bayesfac.evaluation.trials import Rows
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 OPTIONS = {
+    "analysis": ["--data", "--repeats"],
     "gibbs": ["--data", "--components", "--warmup", "--draws", "--repeats"],
     "margins": ["--data", "--components", "--iterations", "--repeats"],
     "plsa": ["--components", "--passes", "--repeats"],

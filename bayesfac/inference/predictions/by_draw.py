@@ -63,32 +63,43 @@ def over_draws(
     blocks = param_blocks(method, draws, len(query.row), memory)
     for number, params in enumerate(blocks):
         mine = jax.random.fold_in(key, number)
-        parts = shares(params, -(-PARTS // chains))
+        parts = shares(len(jax.tree.leaves(params)[0]), -(-PARTS // chains))
         # XLA runs the parts side by side; all are awaited before the next block is read
         begun = [
-            _averages(settings, part, query, value, jax.random.fold_in(mine, i))
-            for i, part in enumerate(parts)
+            _averages(
+                settings, len(at), at.start, params, query, value, jax.random.fold_in(mine, i)
+            )
+            for i, at in enumerate(parts)
         ]
-        for part, seen in zip(parts, jax.device_get(begun), strict=True):
+        for at, seen in zip(parts, jax.device_get(begun), strict=True):
             if levels:
                 masses = seen.pop("masses")
-                seen["log_mass"] = log_of_sums(masses.mass, method, hyper, levels, part, query)
+                seen["log_mass"] = log_of_sums(
+                    masses.mass, method, hyper, levels, params, query, at
+                )
                 seen["above"] = masses.above
-            found.append(seen)
+            found.append(seen | {"draws": len(at)})
     return found
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1))
 def _averages(
-    settings: Settings, params: Any, query: Query, value: Any, key: jax.Array
+    settings: Settings,
+    draws: int,
+    first: int,
+    params: Any,
+    query: Query,
+    value: Any,
+    key: jax.Array,
 ) -> dict[str, Any]:
-    """Averages over the draws for every cell, and their simulated outcomes; if scored also averages of
+    """Averages over so many draws for every cell, and their simulated outcomes; if scored also averages of
     density and CDF at the observed values, with levels sums of the masses of levels."""
     method, hyper, levels, repeat, scored = settings
-    draws, cells = len(jax.tree.leaves(params)[0]), len(query.row)
+    cells = len(query.row)
 
     def add(found: dict[str, Any], step: tuple) -> tuple[dict[str, Any], jax.Array]:
-        p, key, count = step
+        number, key = step
+        p, count = jax.tree.map(lambda x: x[first + number], params), number + 1
         outcome = method.predict(p, query, hyper)
         mean = outcome.mean
         seen = {"variance": outcome.variance, "score": getattr(outcome, "score", mean)}
@@ -115,13 +126,13 @@ def _averages(
     none["log_sum"] = nothing - jnp.inf
     if levels:
         none["masses"] = no_masses(levels, cells)
-    steps = params, jax.random.split(key, draws), jnp.arange(1.0, draws + 1)
+    steps = jnp.arange(draws), jax.random.split(key, draws)
     # draw by draw, not vmapped: a method's `cond` runs one branch, and levels need little memory
     found, outcome = jax.lax.scan(add, none, steps)
     log_mean = found.pop("log_sum") - np.log(draws) if scored else nothing
     outcome = jnp.reshape(outcome, (draws * repeat, cells))
     averages = {name: found[name] / draws for name in AVERAGES}
-    return found | averages | {"draws": draws, "log_mean": log_mean, "outcome": outcome}
+    return found | averages | {"log_mean": log_mean, "outcome": outcome}
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -56,17 +56,14 @@ def no_masses(levels: tuple[float, ...], cells: int) -> Masses:
 
 
 def log_of_sums(
-    mass: np.ndarray,
-    method: Method,
-    hyper: Any,
-    levels: tuple[float, ...],
-    params: Any,
-    query: Query,
-) -> np.ndarray:
-    """The log of summed masses, computed by logarithms if one of them may have underflowed."""
+    mass: np.ndarray, method: Method, hyper: Any, levels: tuple[float, ...],
+    params: Any, query: Query, draws: range,
+) -> np.ndarray:  # fmt: skip
+    """The log of masses summed over these draws, computed by logarithms if a mass may have underflowed."""
     if np.all(mass > LITTLE):
         return np.log(mass, dtype=float)
-    return np.asarray(_log_sums(method, hyper, levels, params, query), float)
+    some = jax.tree.map(lambda x: x[draws.start : draws.stop], params)
+    return np.asarray(_log_sums(method, hyper, levels, some, query), float)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-import jax
 import numpy as np
 
 from bayesfac.core.math import crps_of_sorted
@@ -107,13 +105,14 @@ def chosen(outcome: np.ndarray, count: int, rng: np.random.Generator) -> np.ndar
     return np.take_along_axis(outcome, which, 0)
 
 
-def shares(params: Any, count: int) -> list[Any]:
-    """Blocks of consecutive draws, `count` or more if there are so many draws; at least 2, for two cores.
+def shares(draws: int, count: int) -> list[range]:
+    """Parts of consecutive draws, `count` or more if there are so many draws; at least 2, for two cores.
 
     They are equally long if a number up to twice as large divides the draws, so that one program serves all.
+
+    >>> shares(6, 1), shares(7, 1)
+    ([range(0, 3), range(3, 6)], [range(0, 3), range(3, 7)])
     """
-    draws = len(jax.tree.leaves(params)[0])
     least = min(draws, max(2, count))
     number = next((n for n in range(least, 2 * least + 1) if draws % n == 0), least)
-    ends = [draws * k // number for k in range(number + 1)]
-    return [jax.tree.map(lambda x: x[a:b], params) for a, b in pairwise(ends)]  # noqa: B023  # called here
+    return [range(a, b) for a, b in pairwise(draws * k // number for k in range(number + 1))]
