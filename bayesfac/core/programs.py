@@ -7,7 +7,8 @@ as in a container without a home folder. A folder that the user set for JAX or N
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, wraps
 from hashlib import sha256
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from bayesfac.core.precision import precise
 
 ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them
 LEVEL = "xla_backend_optimization_level"
@@ -64,6 +67,28 @@ def keep_programs() -> None:
     kept = place / f"jax-{jax.__version__}-{_processor()}"
     settings.update("jax_compilation_cache_dir", str(kept))
     settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # reading is quicker
+
+
+def side_by_side(program: Callable[..., Any], calls: Sequence[tuple]) -> list[Any]:
+    """The results of a compiled program for each tuple of arguments, all of them ready.
+
+    On a CPU, JAX runs the programs that one thread starts one after the other. So every call but the first
+    has a thread of its own. The first call traces the program if it is new, in the thread of the caller: the
+    handlers of NumPyro cannot be used in several threads at a time.
+
+    >>> double = jax.jit(lambda x: 2 * x)
+    >>> [int(x) for x in side_by_side(double, [(1,), (2,), (3,)])]
+    [2, 4, 6]
+    """
+    exact = precise()  # JAX has this setting for each thread
+
+    def ready(arguments: tuple) -> Any:
+        with jax.enable_x64(exact):
+            return jax.block_until_ready(program(*arguments))
+
+    first = program(*calls[0])
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return jax.block_until_ready([first, *threads.map(ready, calls[1:])])
 
 
 def make_room() -> None:

@@ -16,6 +16,7 @@ from numpyro.infer.util import constrain_fn, potential_energy
 from bayesfac.core import checks
 from bayesfac.core.gauge import random_copy
 from bayesfac.core.method import Method, sites
+from bayesfac.core.programs import side_by_side
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
     Job,
@@ -130,9 +131,8 @@ class NUTS:
             shown.update(done)
             try:
                 while done < total:
-                    # all are begun before the first is awaited: XLA runs them side by side
-                    ahead = [block(state, job.data) for state in states]
-                    states = jax.block_until_ready([state for state, _, _ in ahead])
+                    ahead = side_by_side(block, [(state, job.data) for state in states])
+                    states = [state for state, _, _ in ahead]
                     after, kept = self._after(done)
                     done += BLOCK
                     if len(after):

@@ -1,7 +1,10 @@
 """Compiled programs: where they are kept, and that they are forgotten before no memory maps are left."""
 
+import threading
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -61,3 +64,30 @@ def test_kernels_of_each_version_of_the_code_are_kept_apart(tmp_path, monkeypatc
     monkeypatch.setenv("BAYESFAC_CACHE", "off")
     with programs.numba_folder("a"):
         assert numba.config.CACHE_DIR == own
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_calls_side_by_side_have_their_own_threads_and_the_precision_of_the_caller(exact):
+    threads = []
+
+    def program(x):  # in the place of a compiled one: it says who calls it
+        threads.append(threading.current_thread())
+        return jnp.asarray(1.0) * x
+
+    with jax.enable_x64(exact):
+        found = programs.side_by_side(program, [(1,), (2,), (3,)])
+    assert [float(x) for x in found] == [1, 2, 3]
+    assert {x.dtype for x in found} == {np.dtype(np.float64 if exact else np.float32)}
+    assert threads[0] is threading.current_thread()
+    assert not set(threads[1:]) & {threads[0]}
+    assert len(programs.side_by_side(program, [(1,)])) == 1
+
+
+def test_an_error_in_a_thread_is_raised():
+    def program(x):
+        if x > 1:
+            raise ValueError("too large")
+        return x
+
+    with pytest.raises(ValueError, match="too large"):
+        programs.side_by_side(program, [(1,), (2,)])

@@ -14,6 +14,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.math import normals, uniforms
 from bayesfac.core.method import Method, from_sites
+from bayesfac.core.programs import side_by_side
 from bayesfac.inference.predictions.level_masses import log_of_sums, no_masses
 from bayesfac.inference.predictions.summaries import PARTS, shares
 
@@ -64,14 +65,13 @@ def over_draws(
     for number, params in enumerate(blocks):
         mine = jax.random.fold_in(key, number)
         parts = shares(len(jax.tree.leaves(params)[0]), -(-PARTS // chains))
-        # XLA runs the parts side by side; all are awaited before the next block is read
-        begun = [
-            _averages(
-                settings, len(at), at.start, params, query, value, jax.random.fold_in(mine, i)
-            )
+        calls = [
+            (settings, len(at), at.start, params, query, value, jax.random.fold_in(mine, i))
             for i, at in enumerate(parts)
         ]
-        for at, seen in zip(parts, jax.device_get(begun), strict=True):
+        # all are awaited before the next block is read
+        for at, averages in zip(parts, side_by_side(_averages, calls), strict=True):
+            seen = jax.device_get(averages)
             if levels:
                 masses = seen.pop("masses")
                 seen["log_mass"] = log_of_sums(
