@@ -1,5 +1,6 @@
 """The No-U-Turn sampler on a method's NumPyro model."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from bayesfac.inference.result import (
     check_number,
     check_settings,
     log_joints,
+    paced,
     program,
 )
 from bayesfac.inference.stored_draws import Writer
@@ -120,7 +122,7 @@ class NUTS:
         self, job: Job, block: Any, states: list, writer: Writer, wanted: tuple[str, ...]
     ) -> tuple[dict[str, np.ndarray], bool]:
         """Write the draws of all chains; {statistic: (chain, transition)}, and whether it was interrupted."""
-        done, total = 0, self.warmup + self.draws * self.thin
+        done, total, pace = 0, self.warmup + self.draws * self.thin, 1
         seen = {name: np.zeros((self.chains, 0)) for name in STATISTICS}
         point = Checkpoint(self.folder, job.identity, self.save_every)
         if saved := point.load():
@@ -131,14 +133,17 @@ class NUTS:
             shown.update(done)
             try:
                 while done < total:
-                    ahead = side_by_side(block, [(state, job.data) for state in states])
-                    states = [state for state, _, _ in ahead]
-                    after, kept = self._after(done)
-                    done += BLOCK
-                    if len(after):
-                        new = jax.device_get([(values, fresh) for _, values, fresh in ahead])
-                        seen = self._write(writer, seen, new, after, kept)
-                    shown.update(BLOCK)
+                    begun, blocks = time.monotonic(), min(pace, -(-(total - done) // BLOCK))
+                    calls = [(block, blocks, state, job.data) for state in states]
+                    ends = side_by_side(_blocks, calls)
+                    states = [state for state, _ in ends]
+                    for new in zip(*(found for _, found in ends), strict=True):
+                        after, kept = self._after(done)
+                        done += BLOCK
+                        if len(after):
+                            seen = self._write(writer, seen, jax.device_get(new), after, kept)
+                        shown.update(BLOCK)
+                    pace = paced(blocks, time.monotonic() - begun)
                     if point.due() or done >= total:
                         counted = {f"statistic {name}": v for name, v in seen.items()}
                         point.save({"done": done, **freeze(states), **counted})
@@ -156,7 +161,7 @@ class NUTS:
         self,
         writer: Writer,
         seen: dict[str, np.ndarray],
-        blocks: list,
+        blocks: Sequence[tuple],
         after: np.ndarray,
         kept: np.ndarray,
     ) -> dict[str, np.ndarray]:
@@ -241,6 +246,15 @@ def _begin(
         return begin(jax.random.split(key)[0], free_start(method, data, hyper, p, key, jitter))
 
     return over_chains(one, len(keys))(p, keys)
+
+
+def _blocks(block: Callable, count: int, state: Any, data: Any) -> tuple[Any, list[tuple]]:
+    """So many calls of the compiled `_block`: the state at the end; draws and statistics of each call."""
+    found = []
+    for _ in range(count):
+        state, *new = block(state, data)
+        found.append(tuple(new))
+    return state, found
 
 
 def _block(
