@@ -48,12 +48,12 @@ test: $(READY)  ## run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
 test-long: $(READY)  ## the tests that take seconds each (tests/long.txt)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long and not longest and not slow" $(ARGS)
 
-test-all: $(READY)  ## all tests, with the slow ones, which take minutes
+test-all: $(READY)  ## all tests, with the longest and the slow ones, which take minutes
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
 
-long: $(READY)  ## time the quick and the long tests, and write tests/long.txt anew
+long: $(READY)  ## time all tests but slow ones, and write tests/long.txt and tests/longest.txt anew
 	@mkdir -p build
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not notebook" \
 	  -o junit_duration_report=call --junitxml=build/tests.xml

@@ -1,36 +1,58 @@
-"""Write tests/long.txt, the tests that `make test` leaves to `make test-long`.
+"""Write tests/long.txt and tests/longest.txt, the tests that `make test` leaves out.
 
     python -m tests.long_tests build/tests.xml
 
-A test belongs there if its own call took longer than LIMIT seconds in the run that wrote this JUnit file.
-Times of fixtures do not count, because the next test that needs the fixture would pay for it.
+`make test-long` runs the tests in long.txt, and `make test-all` also those in longest.txt. A test is in a
+list if its own call took longer than the limit of the list in the run that wrote this JUnit file. Times of
+fixtures do not count, because the next test that needs the fixture would pay for it. Tests of files in
+ALWAYS are not in longest.txt, so that every change meets them.
 """
 
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-LIMIT = 2.5
-LIST = Path(__file__).with_name("long.txt")
-HEAD = f"# Tests of more than {LIMIT:g} s, left to `make test-long`. Written by `make long`.\n"
+LIMITS = {"long": 2.5, "longest": 6.0}  # seconds
+ALWAYS = (
+    "tests/test_contract.py", "tests/test_docs.py", "tests/core/kernels/test_bridge.py",
+    "tests/inference/test_geweke.py", "tests/inference/test_kills.py", "tests/inference/test_resume.py",
+)  # fmt: skip
 
 
-def listed() -> set[str]:
-    """The node ids in tests/long.txt."""
-    lines = LIST.read_text(encoding="utf-8").splitlines()
+def place(name: str) -> Path:
+    """The file of a list."""
+    return Path(__file__).with_name(f"{name}.txt")
+
+
+def listed(name: str) -> set[str]:
+    """The node ids in a list."""
+    lines = place(name).read_text(encoding="utf-8").splitlines()
     return {line for line in lines if not line.startswith("#")}
 
 
-def long_in(junit: str) -> list[str]:
-    """The node ids of the tests in a JUnit file whose call took longer than LIMIT."""
-    cases = ElementTree.parse(junit).iter("testcase")
-    return sorted(
-        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-        for case in cases
-        if float(case.get("time", 0)) > LIMIT
-    )
+def over(seconds: dict[str, float], name: str) -> list[str]:
+    """The tests that took longer than the limit of a list."""
+    found = sorted(test for test, each in seconds.items() if each > LIMITS[name])
+    return [test for test in found if name == "long" or not test.startswith(ALWAYS)]
+
+
+def timed(junit: str) -> dict[str, float]:
+    """The seconds of the tests in a JUnit file."""
+    return {
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": float(
+            case.get("time", 0)
+        )
+        for case in ElementTree.parse(junit).iter("testcase")
+    }
+
+
+def write(seconds: dict[str, float], name: str) -> None:
+    """Write a list."""
+    head = f"# Tests of more than {LIMITS[name]:g} s, left out of `make test`. Written by `make long`.\n"
+    place(name).write_text(head + "\n".join(over(seconds, name)) + "\n", encoding="utf-8")
+    print(f"{place(name)}: {len(listed(name))} tests")
 
 
 if __name__ == "__main__":
-    LIST.write_text(HEAD + "\n".join(long_in(sys.argv[1])) + "\n", encoding="utf-8")
-    print(f"{LIST}: {len(listed())} tests")
+    for which in LIMITS:
+        write(timed(sys.argv[1]), which)

@@ -22,7 +22,7 @@ import bayesfac as bf
 from bayesfac import cli
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
-from tests.long_tests import listed
+from tests.long_tests import LIMITS, listed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bayesfac"
@@ -298,9 +298,11 @@ def test_the_links_at_the_door(name):
     assert (ROOT / name).resolve() == PACKAGE / name
 
 
-def test_the_list_of_long_tests_names_tests_that_exist():
-    """A renamed test would silently become a quick one: `make long` writes the list anew."""
-    for node in sorted(listed()):
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_lists_of_long_tests_name_tests_that_exist(name):
+    """A renamed test would silently become a quick one: `make long` writes the lists anew."""
+    assert listed(name) <= listed("long")
+    for node in sorted(listed(name)):
         path, _, name = node.partition("::")
         code = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
         assert f"def {name.partition('[')[0]}(" in code, f"{node} is no test: run `make long`"
