@@ -14,6 +14,7 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import REGISTRY, Method, sites
+from bayesfac.inference import nuts
 from bayesfac.inference.variational.svi import Weighted
 from bayesfac.testing.tools import likelihood
 
@@ -243,6 +244,19 @@ def test_parallel_and_vectorised_chains_make_the_same_draws(skeleton):
     # the paths are alike until rounding of another order of sums tells them apart
     np.testing.assert_allclose(one.draws["b"][:, :5], two.draws["b"][:, :5], rtol=1e-5)
     assert np.any(one.draws["b"][0] != one.draws["b"][1])
+
+
+def test_nuts_draws_the_same_however_many_blocks_it_makes_at_a_time(monkeypatch, skeleton):
+    found = []
+    for blocks in (1, 3):
+        monkeypatch.setattr(nuts, "paced", lambda *_, blocks=blocks: blocks)
+        data, hyper = skeleton.example(jax.random.key(0))
+        found.append(fit(skeleton, data, hyper, bf.NUTS(30, 90, 2, thin=2)))
+    one, three = found
+    for site in one.draws:
+        np.testing.assert_array_equal(one.draws[site], three.draws[site])
+    for name in one.stats:
+        np.testing.assert_array_equal(one.stats[name], three.stats[name])
 
 
 def test_thinning_keeps_every_so_manieth_sweep(skeleton):
