@@ -80,15 +80,21 @@ def side_by_side(program: Callable[..., Any], calls: Sequence[tuple]) -> list[An
     >>> [int(x) for x in side_by_side(double, [(1,), (2,), (3,)])]
     [2, 4, 6]
     """
-    exact = precise()  # JAX has this setting for each thread
-
-    def ready(arguments: tuple) -> Any:
-        with jax.enable_x64(exact):
-            return jax.block_until_ready(program(*arguments))
-
+    ready = for_threads(lambda arguments: jax.block_until_ready(program(*arguments)))
     first = program(*calls[0])
     with ThreadPoolExecutor(len(calls)) as threads:
         return jax.block_until_ready([first, *threads.map(ready, calls[1:])])
+
+
+def for_threads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for other threads, in the precision of this one: JAX has this setting for each thread."""
+    exact = precise()
+
+    def run(*arguments: Any) -> Any:
+        with jax.enable_x64(exact):
+            return function(*arguments)
+
+    return run
 
 
 def make_room() -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims, sites
+from bayesfac.core.programs import for_threads
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
 from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER, WORDS
@@ -87,7 +89,8 @@ def comparison_page(source: "Comparison") -> str:
     joined = f"{', '.join(names)} and {last}" if names else last
     # compiled loops find the recommendations, and NumPy the diagnostics, while Python draws
     with ThreadPoolExecutor(2) as beside:
-        ranked, judged = (beside.submit(getattr, source, part) for part in ("ranking", "diagnoses"))
+        part = for_threads(partial(getattr, source))
+        ranked, judged = (beside.submit(part, name) for name in ("ranking", "diagnoses"))
         pictures = held_out(source.fits, source.scores)
         _ = [picture.uri for picture in pictures]  # drawn now
         judged.result()
