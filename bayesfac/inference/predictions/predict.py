@@ -256,7 +256,7 @@ class Prediction:
         chains, draws = self._shape
         levels = self.levels if tally else None
         repeat = -(-OUTCOMES // (chains * draws)) if simulate else 0
-        most = self._width(1, repeat, MASSES // len(levels) if levels else 2**16)
+        most = self._width(1, repeat, max(1, MASSES // len(levels)) if levels else 2**16)
         settings = Settings(self.method, self.hyper, levels, repeat, value is not None)
         found: dict[str, list[np.ndarray]] = {name: [] for name in KEPT}
         rng = np.random.default_rng((self.seed, 2))
