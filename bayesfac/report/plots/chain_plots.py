@@ -17,7 +17,7 @@ from bayesfac.report.diagnostics.chains import BFMI, ESS, GROUPS, apart, judge_r
 from bayesfac.report.diagnostics.diagnose import Diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
 from bayesfac.report.diagnostics.held_out import Scores
-from bayesfac.report.plots.figure import SIZE, Picture, colour, panel, short, wrapped
+from bayesfac.report.plots.figure import SIZE, Picture, colour, distinct, panel, short, wrapped
 
 GRID = (5.4, 4.4)
 PANELS = 4
@@ -96,24 +96,17 @@ def spotlight(diagnosis: Diagnostics) -> tuple[xr.DataTree, pd.DataFrame]:
                 if flat.shape[1] == length and arviz_versions.moves(flat[:, :, [at]])[0]:
                     chosen.setdefault(int(rows[at]), flat[:, :, at])
     first = dict(list(chosen.items())[:PANELS])
-    titles = _titles([str(diagnosis.table.index[row]) for row in first])
-    tree = arviz_base.from_dict({"posterior": dict(zip(titles, first.values(), strict=True))})
+    tree = panels([str(diagnosis.table.index[row]) for row in first], list(first.values()))
     return tree, diagnosis.table.iloc[list(first)]
 
 
-def _titles(labels: list[str]) -> list[str]:
-    r"""Labels in lines of the width of a panel, with a number where they are alike.
-
-    >>> _titles(["prediction (customer-1, film 1)", "prediction (customer-1, film 2)"])
-    ['prediction (customer-1, film\n1)', 'prediction (customer-1, film\n2)']
-    """
-    titles: list[str] = []
-    for label in labels:
-        title, number = wrapped(label, WIDTH), 2
-        while title in titles:
-            title, number = f"{wrapped(label, WIDTH - 4)} ({number})", number + 1
-        titles.append(title)
-    return titles
+def panels(labels: list[str], draws: list[np.ndarray]) -> xr.DataTree:
+    """Draws as numbered variables with their labels as titles: the name of a variable cannot have a slash."""
+    titles = distinct(labels, WIDTH, wrapped)
+    tree = arviz_base.from_dict({"posterior": {f"panel {n}": x for n, x in enumerate(draws)}})
+    for values, title in zip(tree["posterior"].data_vars.values(), titles, strict=True):
+        values.attrs["long_name"] = title
+    return tree
 
 
 def _entries(name: str, r_hat: np.ndarray, fill: bool) -> list[int]:
@@ -129,7 +122,7 @@ def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     """Draws in order, one colour per chain; `rows` of the table of diagnostics belong to the panels."""
     thin_lines = {"trace": {"width": 0.6}}
     figure = drawing.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
-    _label(figure, "draw", "value")
+    _label(figure, tree, "draw", "value")
     how = "Chains (colours) should overlap like one band of noise, with no slope and no jump."
     text = f"Here: the largest R-hat shown is {rows['r_hat'].max():.3f}."
     return Picture(figure, f"Trace of {name}", how, Finding(_agreement(rows), text))
@@ -151,7 +144,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
     with drawing.style():
         figure = Figure(figsize=GRID, layout="constrained")
         for number, variable in enumerate(variables):
-            axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1, title=variable)
+            axes = figure.add_subplot(-(-len(variables) // 2), 2, number + 1)
             draws = tree["posterior"][variable].to_numpy()
             # the ESS of each chain alone: chains that disagree have hardly any effective draws in common,
             # and a band for so few draws would be too wide for any line to leave it
@@ -166,7 +159,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
             outside += reach > band
             axes.axhspan(-band, band, color="k", alpha=0.1, lw=0)
             axes.set_ylim(-1.3 * max(band, reach), 1.3 * max(band, reach))
-    _label(figure, "fractional rank", "ECDF difference")
+    _label(figure, tree, "fractional rank", "ECDF difference")
     how = "Each line compares one chain with all chains together; it should stay in the grey band."
     text = "Here: all lines stay inside."
     if outside:
@@ -181,7 +174,7 @@ def ess_growth(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     for axes in figure.axes:
         for points in axes.findobj(PathCollection):
             points.set_sizes([14])
-    _label(figure, "draws in all", "ESS")
+    _label(figure, tree, "draws in all", "ESS")
     how = (
         f"Bulk (blue) and tail (orange) should grow in a straight line and pass {enough} (dashed)."
     )
@@ -202,7 +195,7 @@ def distributions(name: str, tree: xr.DataTree, rows: pd.DataFrame | None) -> Pi
         for axes, values in zip(figure.axes, tree["posterior"].data_vars.values(), strict=False):
             axes.plot(np.quantile(values, [0.05, 0.95]), [0, 0], **bar)
             axes.plot(float(values.mean()), 0, "o", color="black", ms=5)
-    _label(figure, "value", "")
+    _label(figure, tree, "value", "")
     how = (
         "Line: density of the draws; dot and bar: mean and central 90 % interval. Two humps may mean that "
         "the chains found two explanations."
@@ -236,7 +229,7 @@ def predictive(name: str, scores: Scores) -> Picture:
     tree = arviz_base.from_dict(groups, dims={"rating": ["cell"]})
     look = {"kind": "ecdf", "num_samples": len(drawn), "visuals": {"remove_axis": False}}
     figure = drawing.figure("ppc_dist", tree, SIZE, **look)
-    _label(figure, "rating", "share at or below")
+    _name_axes(figure.axes, "rating", "share at or below")
     off = abs(drawn.mean() - value.mean()) > 3 * value.std() / np.sqrt(len(value))
     how = f"Thin: {len(drawn)} replications of {len(value)} held-out ratings; thick: the held-out ratings. "
     how += "The thick line should run among the thin ones."
@@ -246,15 +239,21 @@ def predictive(name: str, scores: Scores) -> Picture:
     return Picture(figure, f"Posterior predictive of {name}", how, finding)
 
 
-def _label(figure: Figure, x: str, y: str) -> None:
-    """Name the axes; "value" becomes "nats" in the panel of the log joint."""
-    for axes in figure.axes:
+def _label(figure: Figure, tree: xr.DataTree, x: str, y: str) -> None:
+    """Give each panel its title and the names of its axes; "value" becomes "nats" for the log joint."""
+    for axes, values in zip(figure.axes, tree["posterior"].data_vars.values(), strict=False):
+        title = values.attrs["long_name"]
+        axes.set_title(title, fontsize=9.5)
+        unit = {"value": "nats"} if title == "log joint" else {}
+        _name_axes([axes], unit.get(x, x), unit.get(y, y))
+
+
+def _name_axes(panels: list[Axes], x: str, y: str) -> None:
+    for axes in panels:
         if not axes.has_data():
             continue
-        unit = "nats" if axes.get_title() == "log joint" else "value"
-        axes.set_xlabel(unit if x == "value" else x, fontsize=9)
+        axes.set_xlabel(x, fontsize=9)
         if y:
-            axes.set_ylabel(unit if y == "value" else y, fontsize=9)
+            axes.set_ylabel(y, fontsize=9)
         axes.tick_params(labelsize=8)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.title.set_fontsize(9.5)

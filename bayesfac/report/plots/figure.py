@@ -3,10 +3,11 @@
 import base64
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -107,3 +108,23 @@ def wrapped(label: str, width: int) -> str:
 def short(label: str, width: int = 30) -> str:
     """The label, cut to at most `width` characters."""
     return label if len(label) <= width else label[: width - 1] + "…"
+
+
+def distinct(
+    labels: Iterable[str], width: int = 30, cut: Callable[[str, int], str] = short
+) -> list[str]:
+    """The labels, cut: in the middle if their beginnings are alike; what is still alike gets a number.
+
+    >>> distinct(["customer of the shop 7", "customer of the shop 8", "ann"], 12)
+    ['custom…hop 7', 'custom…hop 8', 'ann']
+    >>> distinct(["one", "one"])
+    ['one', 'one (2)']
+    """
+    whole, half, found = list(labels), width // 2, list[str]()
+    begun = [cut(label, width) for label in whole]
+    for label, start in zip(whole, begun, strict=True):
+        if len(label) > width and begun.count(start) > 1:
+            start = cut(f"{label[:half]}…{label[half + 1 - width :]}", width)
+        numbers = (f"{cut(label, width - 4)} ({n})" for n in count(2))
+        found.append(next(name for name in chain([start], numbers) if name not in found))
+    return found

@@ -13,7 +13,7 @@ from bayesfac.report import drawing
 from bayesfac.report.diagnostics.align import align_draws
 from bayesfac.report.diagnostics.diagnose import few
 from bayesfac.report.diagnostics.findings import Finding
-from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short
+from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, distinct, panel, short
 
 CELLS = 12  # cells in the picture of levels
 PANELS, ENTRIES = 4, 8  # components in the picture of factors, and entries of each
@@ -26,7 +26,9 @@ def levels(name: str, prediction: Any, observed: np.ndarray | None = None) -> Pi
     masses, scale = prediction.probabilities, prediction.levels
     order = np.argsort(prediction.mean, kind="stable")
     at = order[np.unique(np.linspace(0, len(order) - 1, min(CELLS, len(order))).astype(int))]
-    labels = [short(", ".join(map(str, row)), 26) for row in prediction.labels.iloc[at].to_numpy()]
+    labels = distinct(
+        (", ".join(map(str, row)) for row in prediction.labels.iloc[at].to_numpy()), 26
+    )
     shades = matplotlib.colormaps["cividis"](np.linspace(0.05, 0.95, len(scale)))
     title, y = f"{short(name)}: probability of each level", ", ".join(prediction.labels.columns)
     with panel(title, "probability (cumulative)", y, legend="", xlim=(0, 1)) as (figure, axes):
@@ -75,7 +77,7 @@ def factors(name: str, fit: Any, site: str | None = None) -> Picture:
             look: dict[str, Any] = {"fmt": "o", "ms": 4, "color": colour(0), "lw": 1}
             axes.errorbar(mean[top, k], range(len(top)), xerr=bars, **look)
             axes.axvline(0, color=drawing.GREY, lw=0.8, ls=":")
-            axes.set_yticks(range(len(top)), [short(str(labels[i]), 16) for i in top])
+            axes.set_yticks(range(len(top)), distinct((str(labels[i]) for i in top), 16))
             axes.set_title(f"component {k + 1}", loc="left")
             axes.set_xlabel(f"{site} ({dim.partition('.')[0]})")
         for axes in panels[len(largest) :]:

@@ -15,7 +15,7 @@ from bayesfac.report.diagnostics.held_out import (
     TokenScores,
     Words,
 )
-from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, panel, short, wrapped
+from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, distinct, panel, wrapped
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
 LINES = ("-", "--", "-.", ":")
@@ -47,9 +47,9 @@ def coverage_curve(scores: Mapping[str, Scores]) -> Picture:
     x, y = "nominal level of the interval (share)", f"{what} inside it (share)"
     with panel("Coverage of predictive intervals", x, y, "upper left", **SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="calibrated", **DOTTED)
-        for number, (name, each) in enumerate(scores.items()):
+        for name, each in scores.items():
             curve = each.coverage_curve()
-            axes.plot(curve["level"], curve["coverage"], **_look(number, name))
+            axes.plot(curve["level"], curve["coverage"], **_look(scores, name))
             # at WIDTH as in the verdict; elsewhere one of many levels may be off by chance
             off = [each.off(at, 2 if np.isclose(at, WIDTH) else 3) for at in curve["level"]]
             most = 100 * np.abs(curve["coverage"] - curve["level"]).max()
@@ -79,7 +79,7 @@ def coverage_by_activity(scores: Mapping[str, Scores]) -> Picture:
             bars, gap = _noise(table["covers 90 %"], table["n"], 0.9)
             beyond.append(abs(gap))
             at = np.arange(len(table)) + 0.12 * (number - (len(scores) - 1) / 2)
-            axes.errorbar(at, table["covers 90 %"], bars, capsize=2, **_look(number, name, 4.5))
+            axes.errorbar(at, table["covers 90 %"], bars, capsize=2, **_look(scores, name, 4.5))
             if abs(gap) > TOLERANCE:
                 texts.append(f"{name} (too {_width(gap)} by {100 * abs(gap):.0f} points)")
         axes.set_xticks(range(len(table)), table.index, rotation=35, ha="right")
@@ -104,14 +104,14 @@ def pit(scores: Mapping[str, Scores]) -> Picture:
     rows = -(-len(scores) // columns)
     with drawing.style():
         figure, panels = canvas(rows, columns, (SIZE[0], 1.1 + 2.3 * rows))
-        for number, (name, each) in enumerate(scores.items()):
+        for number, each in enumerate(scores.values()):
             table, axes = each.pit_histogram(), panels[number]
             look = {"align": "edge", "color": colour(number), "ec": "white", "lw": 0.5}
             axes.bar(table["left"], table["frequency"], table["right"] - table["left"], **look)
             axes.axhspan(table["low"].iloc[0], table["high"].iloc[0], **BAND)
             axes.axhline(1, **DOTTED)
             axes.set(xlim=(0, 1), xlabel="PIT value", ylabel="relative frequency")
-            axes.set_title(wrapped(name, 24), loc="left")
+            axes.set_title(distinct(scores, 24, wrapped)[number], loc="left")
         for axes in panels[len(scores) :]:
             axes.set_axis_off()
     how = "Flat within the grey band is calibrated; a U shape is overconfident, a hump too wide, a slope "
@@ -125,13 +125,13 @@ def pit_ecdf(scores: Mapping[str, Scores]) -> Picture:
     y = "difference of the ECDF"
     with panel("PIT against uniform", "PIT value", y, xlim=(0, 1)) as (figure, axes):
         axes.axhline(0, **DOTTED)
-        for number, (name, each) in enumerate(scores.items()):
+        for number, each in enumerate(scores.values()):
             table = each.pit_ecdf()
             at, gap = table["PIT"], table["difference"]
             if not number:
                 axes.fill_between(at, table["low"], table["high"], **BAND)
             line = {"color": colour(number), "ls": LINES[number % len(LINES)]}
-            axes.step(at, gap, where="mid", label=short(name), **line)
+            axes.step(at, gap, where="mid", label=distinct(scores)[number], **line)
     how = (
         "A calibrated curve stays in the grey band everywhere (95 %); an S shape that first rises is "
         "overconfident, one that first falls too wide, a bow biased. "
@@ -168,10 +168,10 @@ def reliability(scores: Mapping[str, LevelScores]) -> Picture:
     x, y = "predicted probability of a level", "levels that came true (share)"
     with panel(title, x, y, "upper left", **SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="calibrated", **DOTTED)
-        for number, (name, each) in enumerate(scores.items()):
+        for name, each in scores.items():
             table = each.reliability()
             bars, gap = _noise(table["observed"], table["n"], table["predicted"])
-            look = _look(number, name, 4.5)
+            look = _look(scores, name, 4.5)
             axes.errorbar(table["predicted"], table["observed"], bars, capsize=2, **look)
             if abs(gap) > TOLERANCE:
                 texts.append(f"{name} (by {100 * abs(gap):.0f} points beyond noise)")
@@ -188,9 +188,9 @@ def selective(scores: Mapping[str, Scores]) -> Picture:
     gains, level = [], "good"
     x, y = "predictions answered, most certain first (%)", f"RMSE ({_words(scores).unit})"
     with panel("Error when unsure predictions are withheld", x, y) as (figure, axes):
-        for number, (name, each) in enumerate(scores.items()):
+        for name, each in scores.items():
             curve = each.selective()
-            axes.plot(100 * curve["answered"], curve["RMSE"], **_look(number, name))
+            axes.plot(100 * curve["answered"], curve["RMSE"], **_look(scores, name))
             if each.orders:
                 gain = 1 - curve["RMSE"].iloc[8] / curve["RMSE"].iloc[-1]
                 verb = "saves" if gain > 0 else "loses"
@@ -229,13 +229,14 @@ def beside(
     `activity` is that of the cells' users.
     """
     (point, other), (mean, lower, upper), (what, who, unit, _) = names, drawn, words
+    point, other = distinct((point, other))
     few = activity <= np.median(activity)
     widths = [float((upper - lower)[mask].mean()) for mask in (few, ~few) if mask.any()]
     x, y = (
-        f"{short(point)}: prediction ({unit})",
-        wrapped(f"{short(other)}: mean, 90 % interval", 36),
+        f"{point}: prediction ({unit})",
+        wrapped(f"{other}: mean, 90 % interval", 36),
     )
-    with panel(f"{short(point)} beside {short(other)}", x, y, "upper left") as (figure, axes):
+    with panel(f"{point} beside {other}", x, y, "upper left") as (figure, axes):
         ends = [min(at.min(), lower.min()), max(at.max(), upper.max())]
         axes.plot(ends, ends, **DOTTED)
         look: dict[str, Any] = {"ms": 3.5, "lw": 0.7, "alpha": 0.75}
@@ -260,10 +261,11 @@ def perplexity_by_view(scores: Mapping[str, TokenScores]) -> Picture:
             views = {k.removeprefix(start): v for k, v in summary.items() if start in k}
             at = np.arange(len(views)) + 0.8 * (number - (len(scores) - 1) / 2) / len(scores)
             height = [v if np.isfinite(v) else 0.0 for v in views.values()]
-            axes.bar(at, height, 0.75 / len(scores), color=colour(number), label=short(name))
+            look: dict[str, Any] = {"color": colour(number), "label": distinct(scores)[number]}
+            axes.bar(at, height, 0.75 / len(scores), **look)
             overall[name] = summary["perplexity"]
             infinite += [] if np.isfinite(summary["perplexity"]) else [name]
-        axes.set_xticks(range(len(views)), [short(view, 14) for view in views])
+        axes.set_xticks(range(len(views)), distinct(views, 14))
     how = "Lower is better: the number of equally likely features that would be as hard to guess."
     finding = Finding("good", f"Here: {min(overall, key=overall.__getitem__)} is lowest overall.")
     if infinite:
@@ -272,10 +274,11 @@ def perplexity_by_view(scores: Mapping[str, TokenScores]) -> Picture:
     return Picture(figure, "Perplexity by view", how, finding)
 
 
-def _look(number: int, name: str, size: float = 3.5) -> dict[str, Any]:
+def _look(scores: Mapping[str, Any], name: str, size: float = 3.5) -> dict[str, Any]:
     """The style of a fit's curve."""
+    number = list(scores).index(name)
     style = {"marker": MARKS[number % len(MARKS)], "ls": LINES[number % len(LINES)], "ms": size}
-    return {**style, "color": colour(number), "label": short(name)}
+    return {**style, "color": colour(number), "label": distinct(scores)[number]}
 
 
 def _noise(share: Any, n: Any, aim: Any) -> tuple[list[np.ndarray], float]:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from bayesfac.report.plots.held_out_plots import coverage_curve, pit, reliability
+from bayesfac.report.plots.held_out_plots import (
+    coverage_curve,
+    pit,
+    pit_ecdf,
+    reliability,
+    selective,
+)
 from tests.report import fakes
 
 
@@ -37,3 +43,12 @@ def test_the_picture_of_coverage_judges_as_the_verdict_does(stated: float, word:
     of_one_user = replace(scores, cluster=np.zeros(500, int))
     assert of_one_user.off(0.9) == 0
     assert "of unknown error" in str(coverage_curve({"one": of_one_user}).finding)
+
+
+def test_long_names_of_fits_stay_different_in_the_legend() -> None:
+    long = "Gibbs with a long name that says all of the settings, thin"
+    scores = {f"{long}={n}": fakes.simulated_levels() for n in (2, 5)}
+    for draw in (coverage_curve, selective, pit_ecdf):
+        (axes,) = draw(scores).figure.axes
+        names = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert len({*names}) == len(names) and names[-1].endswith("thin=5"), names
