@@ -120,3 +120,15 @@ def test_labels_that_no_folder_holds_are_refused_before_the_run(ids, tmp_path):
         bf.fit("pmf", data, bf.Gibbs(2, 2, 1, folder=str(folder)), **given)
     assert not folder.exists()
     assert bf.fit("pmf", data, bf.Gibbs(2, 2, 1), **given).draws
+
+
+def test_a_type_and_a_thinning_are_kept_without_the_other(draws, tmp_path):
+    short = bf.load(draws.save(tmp_path / "short", dtype="float16"))
+    few = bf.load(draws.save(tmp_path / "few", thin=3))
+    assert np.load(tmp_path / "short/draws/U.npy").dtype == np.float16
+    assert np.load(tmp_path / "few/draws/U.npy").dtype == draws.draws["U"].dtype
+    assert short.draws["U"].shape == draws.draws["U"].shape and short.info.get("thin", 1) == 1
+    np.testing.assert_array_equal(few.draws["U"], draws.draws["U"][:, ::3])
+    np.testing.assert_array_equal(few.stats["lp"], draws.stats["lp"][:, ::3])
+    assert short.result.notes == [*draws.result.notes, "saved as float16"]
+    assert few.result.notes == [*draws.result.notes, "saved with one draw in 3"]

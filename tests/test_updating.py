@@ -1,11 +1,17 @@
 """A fit that goes on with more ratings."""
 
+import jax
 import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac.api import Fit
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError
-from bayesfac.updating import grown
+from bayesfac.core.method import REGISTRY, settle, sites
+from bayesfac.inference.result import Result
+from bayesfac.updating import grown, update
 
 DATA, TRUTH = bf.datasets.make_gaussian(24, 16, 2, density=0.6, seed=1)
 FRAME = DATA.frame()
@@ -75,3 +81,40 @@ def test_a_point_whose_engine_has_a_folder_is_updated(engine, tmp_path):
     own = engine(folder=str(tmp_path / "run"), save_every=0)
     fit = bf.fit("bpmf", ratings.of_users(0, 25), own, n_components=2, progress=False)
     assert fit.update(ratings).params.U.shape == (30, 2)
+
+
+def chains_of(last, first=(0, 1, 1)):
+    """A fit of pmf whose chains end at these numbers times the first ones: nothing is fitted."""
+    method = REGISTRY["pmf"]
+    hyper = settle(method, EARLY, {"n_components": 2, "biases": False, "noise": 0.5})
+    rng = np.random.default_rng(0)
+    one = {site: rng.normal(size=(3, 4, *x.shape)) for site, x in
+           sites(method.init(jax.random.key(0), EARLY, hyper)).items()}  # fmt: skip
+    draws = {site: x[list(first)] for site, x in one.items()}
+    engine = bf.Gibbs(9, 8, 3, thin=5, jitter=0.7)
+    return Fit(method, hyper, engine, 3, Result(draws=draws), describe(EARLY)), draws
+
+
+def test_every_chain_goes_on_from_its_own_last_draw():
+    """And draws its new rows by random numbers of its own: the last two chains have the same draws."""
+    fit, draws = chains_of(last=-1)
+    told = {}
+
+    def refit(method, data, engine, init, **settings):
+        told.update(engine=engine, init=init, **settings)
+
+    update(fit, DATA, 6, refit)
+    starts, known = told["init"], {"U": fit.data.coords["user"], "V": fit.data.coords["item"]}
+    assert len(starts) == 3 and told["seed"] == 4
+    # the fit has half as many draws as its engine made, twice as far apart
+    size = told["engine"].warmup, told["engine"].draws, told["engine"].chains, told["engine"].thin
+    assert size == (6, 4, 3, 10) and told["engine"].jitter == 0
+    for site, index in (("U", DATA.users), ("V", DATA.items)):
+        old = positions_of(known[site], index)
+        for chain in range(3):
+            np.testing.assert_array_equal(
+                starts[chain][site][old >= 0], draws[site][chain, -1][old[old >= 0]]
+            )
+        new = [start[site][old < 0] for start in starts]
+        assert len(new[0]) and np.isfinite(new).all()
+        assert (new[1] != new[2]).all() and (new[0] != new[1]).all()

@@ -1,6 +1,7 @@
 """`FixedPoint` on the example of the skeleton: failures that it names, restarts, seldom looks."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning, NumericalError
+from bayesfac.inference.result import Job, Result
 
 
 def fit(method, data, hyper, engine, **settings):
@@ -59,6 +61,26 @@ def test_the_best_of_the_restarts_is_kept(skeleton):
     ends = [float(x) for x in several.result.notes[0].split("ended at ")[1].split(", ")]
     assert len(set(ends)) == 4
     assert several.trace[-1] == pytest.approx(min(ends), rel=1e-5)
+
+
+def test_the_restart_with_the_lowest_end_is_kept_and_only_the_first_has_the_init(
+    skeleton, monkeypatch
+):
+    data, hyper = skeleton.example(jax.random.key(0))
+    traces, starts = iter([[9.0, 5.0], [3.0, 4.0], [1.0, 6.0]]), []
+
+    def descend(self, job, p, point, place=None, bounds=()):
+        starts.append(np.asarray(p.b))
+        return Result(p, None, np.array(next(traces)), True)
+
+    monkeypatch.setattr(bf.FixedPoint, "descend", descend)
+    b = np.full(data.n_users, 7.0)
+    job = Job(skeleton, data, hyper, jax.random.key(0), {"b": b})
+    found = bf.FixedPoint(restarts=3).run(job)
+    assert found.trace.tolist() == [3.0, 4.0]
+    assert found.notes == ["best of 3 restarts, which ended at 5, 4, 6"]
+    assert (starts[0] == b).all()
+    assert not any((one == other).any() for one, other in combinations(starts, 2))
 
 
 def test_looking_at_the_objective_less_often_changes_nothing_else(skeleton):

@@ -3,10 +3,12 @@
 import warnings
 from dataclasses import replace
 from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 import scipy.sparse as sp
 
@@ -14,8 +16,10 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import dirichlet_rows, response
 from bayesfac.core.math import inner
-from bayesfac.core.method import REGISTRY, from_sites, settle, sites
+from bayesfac.core.method import REGISTRY, Variational, from_sites, settle, sites
 from bayesfac.inference.fixed_point import FixedPoint
+from bayesfac.inference.result import Job, Result
+from bayesfac.inference.variational.vb import drawn
 from bayesfac.models.ratings import gibbs_mmmf
 from bayesfac.models.ratings._shared import variational as bound
 
@@ -158,6 +162,52 @@ def test_the_law_goes_on_from_the_best_of_several_chains(monkeypatch):
     assert poor.trace[-1] > good.trace[-1] + 10
     for both in (ending(1e-6, 1.0), ending(1.0, 1e-6)):
         assert both.trace[-1] == pytest.approx(good.trace[-1], abs=0.1)
+
+
+class Toy(NamedTuple):
+    """A law of two sites: standard normal numbers times their widths."""
+
+    U: Any
+    V: Any
+
+
+def toy(factor):
+    """A method whose law is as wide as it is told, and which linear response widens by `factor`."""
+
+    def laws(q):
+        return {
+            site: dist.Normal(jnp.zeros(5), width).to_event(1) for site, width in sites(q).items()
+        }
+
+    def widened(key, q, data, hyper):
+        return Toy(factor * q.U, factor * q.V), jnp.asarray(factor)
+
+    law = Variational(lambda p, data, h: Toy(p.U, p.V), None, None, laws, widened)
+    return replace(REGISTRY["pmf"], variational=law)
+
+
+def test_draws_are_those_of_the_wider_law_where_it_has_a_factor():
+    q, key = Toy(jnp.ones(()), jnp.ones(())), jax.random.key(0)
+    plain, one = drawn(toy(3.0), None, 400, False, q, key, None)
+    wide, three = drawn(toy(3.0), None, 400, True, q, key, None)
+    kept, none = drawn(toy(jnp.nan), None, 400, True, q, key, None)
+    assert (one, three) == (1, 3) and jnp.isnan(none)
+    for site in ("U", "V"):
+        np.testing.assert_allclose(wide[site], 3 * plain[site], rtol=1e-5)
+        np.testing.assert_array_equal(kept[site], plain[site])
+        assert len(np.unique(plain[site])) == plain[site].size
+    assert abs(np.corrcoef(plain["U"].ravel(), plain["V"].ravel())[0, 1]) < 5 / 2000**0.5
+
+
+def test_the_law_goes_on_from_the_chain_with_the_highest_elbo(monkeypatch):
+    """Of three chains: the trace has minus the ELBO, and only its end counts."""
+    states = [Toy(jnp.full((), x), jnp.zeros(())) for x in (1.0, 2.0, 3.0)]
+    traces = {1.0: [0.0, 5.0], 2.0: [9.0, -4.0], 3.0: [-7.0, 2.0]}
+    monkeypatch.setattr(bf.VB, "_states", lambda self, job: states)
+    ends = lambda self, job, p, point: Result(p, None, np.array(traces[float(p.U)]))  # noqa: E731
+    monkeypatch.setattr(FixedPoint, "descend", ends)
+    job = Job(toy(1.0), None, None, jax.random.key(0))
+    assert float(bf.VB()._start(job, job).U) == 2
 
 
 def test_an_interruption_before_a_chain_is_chosen_says_that_there_is_no_law(monkeypatch):

@@ -1,13 +1,18 @@
 """The weights of a guide's draws: against its density and the joint's by hand, and what k says of them."""
 
+from collections import namedtuple
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import autoguide
 from numpyro.infer.util import log_density
+from scipy import stats
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY, sites
@@ -85,3 +90,31 @@ def test_every_guide_is_known_to_the_weights():
     """What `_density` takes for granted: one law of all numbers."""
     kinds = {name: kind for name, kind in GUIDES.items() if name != "delta"}
     assert all(issubclass(kind, autoguide.AutoContinuous) for kind in kinds.values())
+
+
+def test_weights_have_the_jacobian_of_a_positive_number():
+    """By hand: log joint + log alpha - log guide, with a guide whose sites are not in the order of names."""
+    loc, scale = jnp.array([0.3, -0.2, 0.1]), jnp.array([0.5, 0.7, 0.9])
+
+    class Guide:
+        _init_locs = {"b": 0, "alpha": 0}
+
+        def get_posterior(self, fitted):
+            return dist.Normal(loc, scale)
+
+    def model(data, hyper):
+        numpyro.sample("b", dist.Normal(jnp.zeros(2), 2.0).to_event(1))
+        numpyro.sample("alpha", dist.Gamma(2.0, 3.0))
+
+    def objective(p, data, hyper):
+        return -dist.Normal(0, 2.0).log_prob(p.b).sum() - dist.Gamma(2.0, 3.0).log_prob(p.alpha)
+
+    params = namedtuple("Params", ["b", "alpha"])
+    method = replace(REGISTRY["pmf"], model=model, objective=objective, Params=params)
+    weigh = log_weight(Guide(), None, method, None, None)
+    for b, alpha in (([0.4, -1.0], 2.5), ([1.4, 0.3], 0.2)):
+        x = np.array([*b, np.log(alpha)])
+        joint = stats.norm(0, 2).logpdf(b).sum() + stats.gamma(2, scale=1 / 3).logpdf(alpha)
+        expected = joint + np.log(alpha) - stats.norm(loc, scale).logpdf(x).sum()
+        found = weigh({"alpha": jnp.asarray(alpha), "b": jnp.asarray(b)})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

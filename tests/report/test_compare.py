@@ -1,6 +1,7 @@
 """The table of a comparison against hand calculations, its sentences, and wrong input."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from bayesfac import metrics
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.method import from_sites
-from bayesfac.report.compare import compare
+from bayesfac.report.compare import clearly_worse, compare
+from bayesfac.report.diagnostics.held_out import paired_difference
 from tests.report import fakes
 
 
@@ -184,3 +186,39 @@ def test_levels_of_predictions_made_elsewhere_are_the_nearest(ordinal) -> None:
 def test_predictions_that_do_not_fit_are_refused(comparison, mine, error, message) -> None:
     with pytest.raises(error, match=message):
         compare({"point": comparison.fits["point"], "mine": mine}, comparison.test)
+
+
+def beside(gap):
+    """Losses of 100 users, and others whose mean difference is `gap` standard errors."""
+    rng = np.random.default_rng(0)
+    away = rng.normal(size=100)
+    away = (away - away.mean()) / away.std(ddof=1)  # a standard error of 0.1
+    first = rng.random(100)
+    rest = {"weights": np.ones(100), "cluster": np.arange(100)}
+    return (
+        SimpleNamespace(losses={"MAE": first + away + 0.1 * gap}, **rest),
+        SimpleNamespace(losses={"MAE": first}, **rest),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gap", "worse"), [(-3, False), (0, False), (1.5, False), (1.99, False), (2.01, True)]
+)
+def test_a_fit_is_worse_from_two_standard_errors_of_the_difference(gap, worse) -> None:
+    one, best = beside(gap)
+    assert paired_difference(one, best)["MAE"] == pytest.approx((0.1 * gap, 0.1))
+    assert clearly_worse(one, best, "MAE") == worse
+
+
+@pytest.mark.parametrize(("inside", "worse"), [(89, False), (83, False), (82, True)])
+def test_a_coverage_is_worse_if_it_is_off_by_two_of_its_errors(inside, worse) -> None:
+    """Beside one of exactly 90 %: 82 of 100 are off by .08, whose errors are .039 and, paired, .027."""
+
+    def covers(count):
+        hits = np.arange(100) < count
+        error = hits.std(ddof=1) / 10
+        return SimpleNamespace(
+            inside=lambda level: hits, noise=lambda level: error, cluster=np.arange(100)
+        )
+
+    assert clearly_worse(covers(inside), covers(90), "covers 90 %") == worse

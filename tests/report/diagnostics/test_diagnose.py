@@ -4,12 +4,20 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import arviz_stats
 import numpy as np
 import pytest
 
 from bayesfac.core.method import Permutation
+from bayesfac.report import arviz_versions
 from bayesfac.report.diagnostics.align import align
-from bayesfac.report.diagnostics.diagnose import diagnostics, identified, shares, singular_values
+from bayesfac.report.diagnostics.diagnose import (
+    diagnostics,
+    identified,
+    shares,
+    singular_values,
+    tabulate,
+)
 from tests.report import fakes
 
 
@@ -263,3 +271,32 @@ def test_diagnostics_do_not_load_matplotlib() -> None:
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
     )
     assert told.stdout.strip() == "False"
+
+
+def test_every_column_of_the_table_is_the_statistic_that_it_names() -> None:
+    """Of chains that are slow in their tails alone: the two effective sizes differ."""
+    rng = np.random.default_rng(0)
+    width = np.exp(np.cumsum(0.3 * rng.normal(size=(4, 200)), axis=1))
+    x = rng.normal(size=(4, 200)) * width
+    fit = fakes.sampled_ratings(chains=4, draws=200)
+    (row,) = tabulate({"lp": x}, fit, compare=True).to_dict("records")
+    expected = {
+        "mean": x.mean(), "sd": x.std(ddof=1), "r_hat": arviz_stats.rhat(x, method="rank"),
+        "ess_bulk": arviz_stats.ess(x, method="bulk"),
+        "ess_tail": arviz_stats.ess(x, method="tail", prob=(0.05, 0.95)),
+        "mcse": arviz_stats.mcse(x, method="mean"),
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert row[name] == pytest.approx(float(value), rel=1e-9), name
+    assert abs(row["ess_bulk"] / row["ess_tail"] - 1) > 0.2
+    (row,) = tabulate({"lp": x}, fit, compare=False).to_dict("records")
+    assert row["mcse"] == pytest.approx(x.std(ddof=1) / 800**0.5) and np.isnan(row["ess_tail"])
+
+
+def test_a_chain_whose_second_half_lies_elsewhere_disagrees_with_itself() -> None:
+    x = np.random.default_rng(0).normal(size=(1, 400))
+    assert arviz_versions.rhat(x[..., None])[0] < 1.05
+    x[:, 200:] += 3 * np.linspace(1, 2, 200)
+    halves = np.concatenate([x[:, :200], x[:, 200:]])
+    found = arviz_versions.rhat(x[..., None])[0]
+    assert found == pytest.approx(float(arviz_stats.rhat(halves, method="rank"))) and found > 1.5

@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from bayesfac.inference.quick import Quick
-from bayesfac.report.diagnostics.chains import judge_sampler
+from bayesfac.report.diagnostics.chains import _divergences, judge_rhat, judge_sampler
 from bayesfac.report.diagnostics.uses import uses
 from tests.report import fakes
 
@@ -54,3 +55,40 @@ def test_other_numbers_of_a_short_run_keep_the_limits_of_rhat():
     found = judge_sampler(SHORT, wrong, None, 0.08)
     assert uses("sampler", found) == {"averages": "good", "single": "good", "hyper": "bad"}
     assert "1.36 (log joint)" in found[1].text and "long run of Gibbs" in found[1].advice
+
+
+@pytest.mark.parametrize(
+    ("group", "r_hat", "level"),
+    [
+        ("Predictions", 1.0104, "good"), ("Predictions", 1.0106, "care"), ("Predictions", 1.05, "care"),
+        ("Predictions", 1.0501, "bad"), ("Log joint", 1.0106, "care"), ("Log joint", 1.1, "care"),
+        ("Log joint", 1.1001, "bad"), ("Hyper-parameters and spectrum", 3.0, "care"),
+        ("Log joint", float("nan"), "good"),
+    ],
+)  # fmt: skip
+def test_the_limits_of_rhat_belong_to_the_better_level(group, r_hat, level):
+    assert judge_rhat(group, r_hat) == level
+
+
+@pytest.mark.parametrize(
+    ("r_hat", "single", "averages"),
+    [(1.01, "good", "good"), (1.05, "care", "good"), (1.051, "bad", "care"), (1.2, "bad", "care"),
+     (1.201, "bad", "bad")],
+)  # fmt: skip
+def test_averages_need_less_agreement_than_single_predictions(r_hat, single, averages):
+    levels = uses(
+        "sampler", judge_sampler(fakes.sampled_ratings(draws=100), table(r_hat, (900, 900)), None)
+    )
+    assert levels == {"averages": averages, "single": single, "hyper": "good"}
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "share"),
+    [(0, "good", ""), (1, "care", "0.1%"), (10, "care", "1.0%"), (11, "bad", "1.1%")],
+)
+def test_divergences_are_counted_among_all_draws(count, level, share):
+    diverging = np.zeros((4, 250), bool)
+    diverging[0, :count] = True
+    found = _divergences(diverging, 1)
+    assert found.level == level and share in found.text
+    assert found.text.startswith(f"{count} divergent" if count else "No divergences.")

@@ -1,5 +1,7 @@
 """Known rotations, orders and signs are undone; ambiguous matches are named."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -36,8 +38,8 @@ def test_without_a_pivot_all_draws_meet_and_the_product_is_kept(rng: np.random.G
     noisy_v = (v + 0.1 * rng.normal(size=(80, 30, 4))) @ turns
     match = align_rotation([noisy_u, noisy_v])
     assert match.draws[0].std(0).max() < 0.2  # before alignment: about 3
-    product = match.draws[0] @ match.draws[1].swapaxes(1, 2)
-    np.testing.assert_allclose(product, noisy_u @ noisy_v.swapaxes(1, 2), atol=1e-9)
+    together = match.draws[0] @ match.draws[1].swapaxes(1, 2)
+    np.testing.assert_allclose(together, noisy_u @ noisy_v.swapaxes(1, 2), atol=1e-9)
     expected = 0.1 * np.sqrt(90 * 4) / np.sqrt((u**2).sum() + (v**2).sum())
     assert np.median(match.residual) == pytest.approx(expected, rel=0.2)
 
@@ -132,3 +134,28 @@ def test_draws_are_multiplied_a_block_at_a_time(rng: np.random.Generator, monkey
     match = align_rotation([base @ orthogonal(rng, 1000, 3).astype(np.float32)])
     assert match.residual.max() < 1e-3
     assert max(seen) <= matching.BLOCK and sum(seen) == 5 * 1000
+
+
+def test_even_signs_and_orders_are_the_best_of_all() -> None:
+    """By brute force over all orders, and all signs of which each component changes an even number."""
+    rng = np.random.default_rng(0)
+    pivot = [rng.normal(size=(n, 2)) for n in (4, 3, 5)]
+    draws = [rng.normal(size=(40, n, 2)) for n in (4, 3, 5)]
+    match = align_permutation(draws, [1, 1, 1], pivot, groups=[0, 1, 2], even=True)
+    even = [s for s in product([-1, 1], repeat=3) if np.prod(s) > 0]
+    for s in range(40):
+        costs = {
+            (order, one, other): np.mean([
+                ((d[s][:, order] * [a, b] - t) ** 2).sum() / (t**2).sum()
+                for d, t, a, b in zip(draws, pivot, one, other, strict=True)
+            ])
+            for order in ((0, 1), (1, 0)) for one in even for other in even
+        }  # fmt: skip
+        order, one, other = min(costs, key=costs.get)
+        assert match.residual[s] == pytest.approx(costs[order, one, other] ** 0.5)
+        for moved, d, a, b in zip(match.draws, draws, one, other, strict=True):
+            np.testing.assert_allclose(moved[s], d[s][:, order] * [a, b], rtol=1e-12)
+    assert match.signs.shape == (3, 40, 2)
+    assert (match.signs.prod(0) == 1).all() and (match.signs < 0).any((1, 2)).all()
+    free = align_permutation(draws, [1, 1, 1], pivot, groups=[0, 1, 2])
+    assert (free.residual <= match.residual + 1e-12).all() and (free.signs.prod(0) < 0).any()
