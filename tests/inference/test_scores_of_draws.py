@@ -140,3 +140,30 @@ def test_tables_of_all_cells_are_those_of_all_draws():
     np.testing.assert_allclose(found.sd_mean**2, law.mean().var(0), rtol=1e-6)
     np.testing.assert_allclose(found.sd**2, law.mean().var(0) + law.var().mean(0), rtol=1e-6)
     np.testing.assert_allclose(means(*known), found.mean, rtol=1e-6)
+
+
+def test_levels_of_normal_draws_are_cut_at_the_midpoints():
+    """Masses, votes and scores by SciPy; the last level is so far that its mass is 0 as a number."""
+    levels = (1.0, 2.0, 2.5, 200.0)
+    prediction, rate = told("normal")
+    prediction.levels = levels
+    law = exact("normal", rate.reshape(-1, len(ROW)))
+    cuts = np.array([1.5, 2.25, 101.25])
+    below, above = (np.stack([of(cut) for cut in cuts]) for of in (law.cdf, law.sf))
+    mass = np.concatenate([below[:1], np.diff(below, axis=0), above[-1:]])
+    value = np.array(levels)[np.arange(len(ROW)) % 4]
+    found, p = prediction.scores(value), mass.mean(1).T
+    np.testing.assert_allclose(prediction.probabilities[:, :3], p[:, :3], rtol=1e-6)
+    far = logsumexp(law.logsf(cuts[-1]), 0) - np.log(CHAINS * DRAWS)
+    assert far.max() < -750  # exp of it is 0
+    chosen = (law.mean() > cuts[:, None, None]).sum(0)
+    votes = (chosen[..., None] == np.arange(4)).mean(0)
+    np.testing.assert_allclose(prediction.votes, votes)
+    median = np.sort(chosen, 0)[CHAINS * DRAWS // 2 - 1]  # the lower of the two in the middle
+    np.testing.assert_array_equal(prediction.level, np.array(levels)[median])
+    assert len(np.unique(chosen)) == 3
+    p_of_value = np.maximum(p[np.arange(len(ROW)), np.arange(len(ROW)) % 4], 1e-300)
+    log = np.where(value == 200, far, np.log(p_of_value))
+    np.testing.assert_allclose(found["ordinal_log_score"], log, rtol=1e-6)
+    off = np.cumsum(p, 1)[:, :-1] - (value[:, None] <= np.array(levels)[:-1])
+    np.testing.assert_allclose(found["rps"], off**2 @ np.diff(levels), rtol=1e-6)

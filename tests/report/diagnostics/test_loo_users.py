@@ -2,13 +2,14 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from arviz_stats.base import array_stats
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import REGISTRY, sites
-from bayesfac.report.diagnostics.loo_users import own_site
+from bayesfac.core.method import REGISTRY, from_sites, sites
+from bayesfac.report.diagnostics.loo_users import _marginal, own_site
 from tests.report.diagnostics.few_ratings import GIBBS, PMF
 
 
@@ -88,3 +89,31 @@ def test_users_that_cannot_be_integrated_out_are_refused(name, why):
     draws = {site: np.asarray(value)[None, None] for site, value in start.items()}
     with pytest.raises(BayesfacError, match=why):
         own_site(method, data, draws)
+
+
+def test_the_marginal_of_a_user_is_the_normal_law_of_all_its_ratings():
+    """Of two draws that no sampler made, in double precision; a user without ratings has none to explain."""
+    method, rng = REGISTRY["bpmf"], np.random.default_rng(0)
+    with jax.enable_x64(True):
+        data = bf.Ratings([0, 0, 2, 2, 2], [0, 1, 0, 1, 2], rng.normal(3, 1, 5)).on(
+            pd.RangeIndex(3), "user"
+        )
+        hyper = method.prepare(data, method.Hyper(2))
+        every = [sites(method.init(jax.random.key(k), data, hyper)) for k in (0, 1)]
+        for k, draw in enumerate(every):
+            root = rng.normal(size=(2, 2)) + 2 * np.eye(2)
+            draw |= {
+                "mu_U": rng.normal(size=2),
+                "Lambda_U": root @ root.T,
+                "V": rng.normal(size=(3, 2)),
+            }
+            draw |= {"alpha": np.asarray(1.5 + k), "U": rng.normal(size=(3, 2))}
+        params = from_sites(
+            method, {site: np.stack([one[site] for one in every]) for site in every[0]}
+        )
+        found = np.asarray(_marginal(method, hyper, "U", params, data))
+    for k, draw in enumerate(every):
+        cov, noise = np.linalg.inv(draw["Lambda_U"]), draw["alpha"] ** -0.5
+        expected = marginals(data, draw["V"], draw["mu_U"], cov, noise, hyper.offset)
+        np.testing.assert_allclose(found[k, [0, 2]], expected, rtol=1e-9)
+        assert abs(found[k, 1]) < 1e-9
