@@ -23,7 +23,7 @@ from bayesfac.core.laws.labels import cut_of, in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
-from bayesfac.inference import alone, collapse, engine_for
+from bayesfac.inference import alone, check_hyper, collapse, engine_for
 from bayesfac.inference.predictions import related
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
@@ -300,8 +300,8 @@ class Fit:
             chains, draws = next(iter(self._as_draws().values())).shape[:2]
             what = f"{chains} chain(s) x {draws} draws"
         part = ", interrupted" if self.partial else ""
-        lines = [f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"]
-        return "\n".join([*lines, *self.info.get("chosen", ())])
+        line = f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"
+        return "\n".join([line, *self.info.get("chosen", ()), *self.data.remarks])
 
     def _repr_html_(self) -> str:
         from bayesfac.report.pages.html import fit_html
@@ -350,7 +350,7 @@ def fit(
     keep_programs()
     make_room()
     method = lookup(method)
-    engine = engine_for(engine, method)
+    check_hyper(method, hyper, engine := engine_for(engine, method))
     data = contain(method, data)
     seed = checks.seeded(seed)
     # several BLAS threads would wait for each other, and would occupy the cores that the loops need

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.errors import BayesfacError
+from bayesfac.core.errors import BayesfacError, unknown
 from bayesfac.membership import clusters
 from bayesfac.report.arviz_versions import SHORTEST
 from bayesfac.report.diagnostics.diagnose import diagnostics
@@ -38,8 +38,13 @@ class Plots:
         self._name = f"{fit.name} by {type(fit.engine).__name__}"
 
     def __repr__(self) -> str:
-        names = [name for name in vars(type(self)) if not name.startswith("_")]
-        return f"Plots of {self._name}: {', '.join(names)}"
+        return f"Plots of {self._name}: {', '.join(self._names())}"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(unknown("plot", name, self._names()))
+
+    def _names(self) -> list[str]:
+        return [name for name in vars(type(self)) if not name.startswith("_")]
 
     def coverage(self, test: Any) -> Any:
         """The share of held-out values that are inside central intervals, for intervals of every level."""
@@ -89,7 +94,8 @@ class Plots:
     def factors(self, site: str | None = None) -> Any:
         """The largest entries of up to four components in aligned draws, with 90 % intervals.
 
-        `site` is the name of the factor to show, such as "U"; by default that of the items or features.
+        `site` is the name of the factor to show, such as "U"; by default that of the items, or those of the
+        features of all views.
         """
         return self._shown(fit_plots.factors, self._name, self._fit, site)
 

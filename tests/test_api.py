@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from pathlib import Path
 from unittest.mock import patch
 
 import jax
@@ -227,6 +228,20 @@ def test_init_from_any_other_fit(frame, point, draws):
             "biases to be True or False, got 'no'",
         ),
         (lambda d: bf.fit("pmf", d, biases=2), ValueError, "biases to be True or False, got 2"),
+        (lambda d: bf.fit("BPMF", d), UnknownName, r"Unknown method 'BPMF'; did you mean 'bpmf'\?"),
+        (lambda d: bf.fit("bpmf", d, n_factors=2), UnknownName, "did you mean 'n_components'"),
+        (lambda d: bf.fit("bpmf", d, draws=9), UnknownName, r"'bpmf', data, bf.Gibbs\(draws=9\)"),
+        (
+            lambda d: bf.fit("pmf", d, tol=0.1),
+            UnknownName,
+            r"FixedPoint, LBFGS.*FixedPoint\(tol=0.1",
+        ),
+        (lambda d: bf.fit("pmf", d, bf.NUTS, draws=9), UnknownName, r"bf.NUTS\(draws=9\)"),
+        (lambda d: bf.Gibbs(samples=9), UnknownName, "of Gibbs 'samples'; did you mean 'draws'"),
+        (lambda d: bf.NUTS(drawz=9), UnknownName, "of NUTS 'drawz'; did you mean 'draws'"),
+        (lambda d: bf.fit("bpmf", "a.csv"), TypeError, r"Ratings for bpmf.*bf.datasets.read\(path"),
+        (lambda d: bf.fit("plsa", Path("a")), TypeError, r"Views for plsa.*bf.datasets.read\(path"),
+        (lambda d: bf.Ratings("a.csv"), TypeError, r"bf.datasets.read\(path\) reads a file"),
         (lambda d: bf.fit("bpmf", d, "gibbs"), UnknownName, r"bf.Gibbs\(\)"),
         (
             lambda d: bf.fit("mmmf", d, bf.Gibbs()),
@@ -281,6 +296,13 @@ def test_attributes_that_a_fit_cannot_have_say_what_has_it(point, draws):
         draws.params  # noqa: B018
     with pytest.raises(AttributeError, match=r"\.params has it"):
         point.posterior  # noqa: B018
+
+
+@pytest.mark.parametrize("rated", [1, 5])
+def test_equal_ratings_are_told_where_the_fit_is_printed(rated):
+    user, item = np.divmod(np.arange(rated), 2)
+    fit = bf.fit("pmf", bf.Ratings(user, item, np.full(rated, 3.0)), n_components=1, progress=False)
+    assert "\nevery value is 3: such data do not rank items" in repr(fit)
 
 
 def test_one_rating_one_user_one_item():

@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
+from bayesfac.core.method import REGISTRY
 from bayesfac.report.diagnostics.held_out import score
+from bayesfac.report.plots.fit_plots import _largest
 
 WORDS = bf.Views({"word": np.random.default_rng(0).poisson(3, (12, 8))})
 
@@ -66,6 +68,11 @@ def test_traces_of_draws_have_a_line_for_each_chain(draws):
     assert axes[0].get_title() == "log joint"
     np.testing.assert_allclose(axes[0].lines[0].get_ydata(), draws.stats["lp"][0])
     assert all(len(panel.lines) == 2 for panel in axes)
+    (legend,) = axes[0].figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["chain 0", "chain 1"]
+    assert [line.get_color() for line in legend.get_lines()] == [
+        line.get_color() for line in axes[0].lines
+    ]
 
 
 def test_levels_are_the_probabilities(parts, draws):
@@ -103,6 +110,44 @@ def test_factors_have_the_labels_and_the_largest_entries(point, draws):
     assert aligned[0].get_xlabel() == "U (user)"
     with pytest.raises(BayesfacError, match="got site='W'"):
         draws.plot.factors("W")
+
+
+def test_factors_of_several_views_have_a_row_each():
+    rng = np.random.default_rng(0)
+    views = bf.Views({"word": rng.poisson(3, (12, 8)), "tag": rng.poisson(2, (12, 5))})
+    fit = bf.fit(
+        "mvplsa", views, bf.FixedPoint(5, tol=0.5), n_components=2, n_topics=3, progress=False
+    )
+    panels = np.reshape(fit.plot.factors(), (2, 3))
+    for row, name in zip(panels, ("tag", "word"), strict=True):
+        assert {panel.get_xlabel() for panel in row} == {f"C.{name} (feature)"}
+        shown = {int(panel.get_title(loc="left").split()[1]) - 1 for panel in row}
+        assert shown == {0, 1, 2}
+    (alone,) = np.unique([panel.get_xlabel() for panel in fit.plot.factors("C.tag")])
+    assert alone == "C.tag (feature)"
+
+
+def test_modes_of_a_tensor_show_the_same_components_and_views_their_own():
+    """The second component is largest in one table, the third in both together."""
+    tables = {"U.item": [[0.1, 3.0, 2.9]], "U.week": [[2.0, 0.1, 4.0]]}
+    tables = {name: np.array([rows]) for name, rows in tables.items()}
+    shown = _largest(REGISTRY["cp"], tables, dict.fromkeys(tables, 1))
+    assert {name: list(order) for name, order in shown.items()} == dict.fromkeys(tables, [2, 1, 0])
+    tables = {"C.a": tables["U.item"], "C.b": tables["U.week"]}
+    shown = _largest(REGISTRY["mvplsa"], tables, dict.fromkeys(tables, 0))
+    assert {name: list(order) for name, order in shown.items()} == {
+        "C.a": [1, 2, 0],
+        "C.b": [2, 0, 1],
+    }
+
+
+def test_an_unknown_plot_is_an_error_that_lists_the_plots(point):
+    with pytest.raises(
+        AttributeError, match=r"'density'. Known: coverage, trace, levels, point_be"
+    ):
+        point.plot.density  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean 'factors'"):
+        point.plot.Factor  # noqa: B018
 
 
 def test_clusters_are_counted(topics):

@@ -14,9 +14,9 @@ from bayesfac.api import fit as run_fit
 from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.errors import BayesfacError, UnknownName
+from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
-from bayesfac.core.method import REGISTRY, contain, lookup, unknown
+from bayesfac.core.method import REGISTRY, contain, lookup
 from bayesfac.evaluation.cells import Trial, write
 from bayesfac.evaluation.methods_and_measures import parts_of
 from bayesfac.evaluation.trials import heard
@@ -118,9 +118,7 @@ def read_candidate(one: Any, data: Any) -> Candidate:
     """A candidate as users write it; an unknown method, setting or engine is an error at once."""
     name, settings, engine = parts_of(one)
     contain(method := lookup(name), data)
-    for name in settings:
-        if name not in (known := method.Hyper._fields):
-            raise UnknownName(unknown(f"hyper-parameter of {method.name}", name, known))
+    check_names(f"hyper-parameter of {method.name}", settings, method.Hyper._fields)
     engine = None if engine is None else engine_for(engine, method)
     return Candidate(method.name, settings, engine)
 

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
@@ -121,12 +120,12 @@ def levels(text: str) -> tuple[float, ...]:
 
 def engine(args: argparse.Namespace, default: str) -> Any:
     """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
-    from bayesfac.core.method import unknown
+    from bayesfac.core.errors import check_names
     from bayesfac.inference import ENGINES
 
     kinds = {"fixed-point" if n == "FixedPoint" else n.lower(): k for n, k in ENGINES.items()}
-    if args.engine and args.engine.lower() not in kinds:
-        raise LookupError(unknown("engine", args.engine, kinds))
+    if args.engine:
+        check_names("engine", (args.engine.lower(),), kinds)
     kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     further = dict(args.engine_settings)
@@ -134,10 +133,6 @@ def engine(args: argparse.Namespace, default: str) -> Any:
         name = min(both)
         raise ValueError(f"Expected --{name.replace('_', '-')} or --with {name}=..., got both")
     given |= further
-    own = [field.name for field in fields(kind)]
-    for name in given:
-        if name not in own:
-            raise LookupError(unknown(f"setting of {kind.__name__}", name, own))
     if args.processes or args.large:  # `processes.check` allows these for Gibbs and FixedPoint
         given["shares"] = True
     return kind(**given)
@@ -145,10 +140,10 @@ def engine(args: argparse.Namespace, default: str) -> Any:
 
 def sampler(name: str | None, engines: tuple[str, ...]) -> str:
     """The engine of that name; without a name Gibbs if the method has it, else NUTS."""
-    from bayesfac.core.method import unknown
+    from bayesfac.core.errors import check_names
     from bayesfac.simulation.samplers import SAMPLERS
 
     kinds = {kind.lower(): kind for kind in SAMPLERS}
-    if name and name.lower() not in kinds:
-        raise LookupError(unknown("engine of sbc", name, kinds))
+    if name:
+        check_names("engine of sbc", (name.lower(),), kinds)
     return kinds[name.lower()] if name else "Gibbs" if "Gibbs" in engines else "NUTS"

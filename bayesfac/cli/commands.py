@@ -264,7 +264,7 @@ def data_split(args: argparse.Namespace) -> int:
 
 def bench(args: argparse.Namespace) -> int:
     """Run the benchmarks of a checkout."""
-    from bayesfac.core.method import unknown
+    from bayesfac.core.errors import check_names
 
     folder = Path(__file__).resolve().parents[2] / "benchmarks"
     known = sorted(path.stem for path in folder.glob("*.py"))
@@ -272,8 +272,7 @@ def bench(args: argparse.Namespace) -> int:
         raise FileNotFoundError(
             f"Expected a source checkout with benchmarks/*.py, got {folder.parent} without"
         )
-    if args.name not in (*known, "all"):
-        raise LookupError(unknown("benchmark", args.name, [*known, "all"]))
+    check_names("benchmark", (args.name,), [*known, "all"])
     chosen = known if args.name == "all" else [args.name]
     scripts = [[sys.executable, str(folder / f"{name}.py")] for name in chosen]
     return max(subprocess.run(script, check=False).returncode for script in scripts)  # noqa: S603
@@ -291,7 +290,7 @@ def _data(
     """Load the data set with that name, or read the file."""
     from bayesfac import datasets
     from bayesfac.core.data.ratings import Ratings
-    from bayesfac.core.method import unknown
+    from bayesfac.core.errors import unknown
     from bayesfac.datasets.registry import RECORDS
 
     tables.check_kind(kind, args)

@@ -1,7 +1,9 @@
 """Errors and warnings of bayesfac."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class BayesfacError(Exception):
@@ -26,6 +28,36 @@ class ConvergenceWarning(UserWarning):
 
 class DataWarning(UserWarning):
     """Part of the data is left out, or the data do not suit the computation; the message says how."""
+
+
+WORDS = {  # {our name: names of the same in other libraries}
+    "draws": "samples n_samples num_samples",
+    "warmup": "burn_in burnin n_burnin num_warmup tune",
+    "chains": "n_chains num_chains",
+    "n_components": "factors n_factors num_factors latent_dim n_latent num_latent rank k",
+    "max_iter": "epochs n_epochs n_iter iter iterations",
+    "steps": "epochs n_epochs n_iter iter iterations",
+}
+
+
+def unknown(what: str, name: str, known: Any) -> str:
+    """Compose the message for a name that does not exist: the nearest name, then all names.
+
+    >>> unknown("method", "BPMF", ["pmf", "bpmf"])
+    "Unknown method 'BPMF'; did you mean 'bpmf'? Known: pmf, bpmf"
+    """
+    asked, in_lower_case = str(name).lower(), {str(one).lower(): one for one in known}
+    near = [ours for ours, theirs in WORDS.items() if asked in theirs.split() and ours in known]
+    near = near or difflib.get_close_matches(asked, in_lower_case, n=1)
+    hint = f"; did you mean {in_lower_case[near[0]]!r}?" if near else "."
+    return f"Unknown {what} {name!r}{hint} Known: {', '.join(known)}"
+
+
+def check_names(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise an error for a name that is not among the known ones."""
+    for name in names:
+        if name not in known:
+            raise UnknownName(unknown(what, name, known))
 
 
 @contextmanager

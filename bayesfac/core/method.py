@@ -1,14 +1,14 @@
 """The record of a factorization method, whose fields are plain functions."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from os import PathLike
 from typing import Any, NamedTuple
 
 from bayesfac.core.checks import TooLarge, typed
-from bayesfac.core.errors import UnknownName
+from bayesfac.core.errors import UnknownName, check_names, unknown
 from bayesfac.core.precision import told_of_rounding
 
 REGISTRY: dict[str, "Method"] = {}
@@ -209,9 +209,7 @@ class Method:
     waived: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for trait in self.traits:
-            if trait not in TRAITS:
-                raise UnknownName(unknown(f"trait of {self.name}", trait, TRAITS))
+        check_names(f"trait of {self.name}", self.traits, TRAITS)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
@@ -264,8 +262,7 @@ def lookup(name: str | Method) -> Method:
     """Return the method of that name, or raise an error that names the nearest one."""
     if isinstance(name, Method):
         return name
-    if name not in REGISTRY:
-        raise UnknownName(unknown("method", name, REGISTRY))
+    check_names("method", (name,), REGISTRY)
     return REGISTRY[name]
 
 
@@ -277,23 +274,12 @@ def portable(method: Method) -> str | Method:
     return method.name if REGISTRY.get(method.name) is method else method
 
 
-def unknown(what: str, name: str, known: Any) -> str:
-    """Compose the message for a name that does not exist: the nearest name, then all names."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"Unknown {what} {name!r}{hint} Known: {', '.join(known)}"
-
-
 def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
     """Make the method's Hyper from the user's settings, completed and checked against the data.
 
     A default number, as of components, is reduced to what small data allow; a number of the user is refused.
     """
-    for name in hyper:
-        if name not in method.Hyper._fields:
-            raise UnknownName(
-                unknown(f"hyper-parameter of {method.name}", name, method.Hyper._fields)
-            )
+    check_names(f"hyper-parameter of {method.name}", hyper, method.Hyper._fields)
     plain = typed(method.Hyper, dict(hyper))
     while True:
         try:
@@ -307,6 +293,11 @@ def settle(method: Method, data: Any, hyper: Mapping[str, Any]) -> Any:
 def contain(method: Method, data: Any) -> Any:
     """Put data into the container that the method takes."""
     found, wanted = _container(type(data)), _container(method.data)
+    if isinstance(data, str | PathLike):
+        raise TypeError(
+            f"Expected {wanted} for {method.name}, got the text {str(data)!r}: bf.datasets.read(path) reads "
+            "a file, and bf.datasets.load(name) a data set"
+        )
     if isinstance(data, method.data) and found == wanted:
         return told_of_rounding(data)
     if found:

@@ -15,8 +15,7 @@ import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
-from bayesfac.core.errors import UnknownName
-from bayesfac.core.method import unknown
+from bayesfac.core.errors import check_names
 from bayesfac.datasets import fetch, generators, readers
 from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, read_pairs, views
@@ -92,8 +91,7 @@ def about(name: str) -> Record:
     >>> about("digits").kind
     'views'
     """
-    if name not in RECORDS:
-        raise UnknownName(unknown("data set", name, RECORDS))
+    check_names("data set", (name,), RECORDS)
     return RECORDS[name]
 
 

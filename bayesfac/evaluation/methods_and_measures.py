@@ -11,8 +11,8 @@ import numpy as np
 from bayesfac import comparators, multilabel
 from bayesfac.core.data.reading import numbers
 from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.errors import UnknownName
-from bayesfac.core.method import REGISTRY, Method, lookup, unknown
+from bayesfac.core.errors import check_names
+from bayesfac.core.method import REGISTRY, Method, lookup
 
 DECISIONS = ("hamming_loss", "accuracy", "subset_accuracy", "example_f1", "macro_f1", "micro_f1")
 SMALLER = (  # measures of which smaller values are better
@@ -116,8 +116,8 @@ def read_method(method: Any) -> Runner:
     what, hyper, engine = parts_of(method)
     if not isinstance(what, str | Method) and not callable(what):
         raise TypeError(f"Expected a method's name, Tuned or a function, got {type(what).__name__}")
-    if isinstance(what, str) and what not in {**REGISTRY, **comparators.NAMED}:
-        raise UnknownName(unknown("method", what, [*REGISTRY, *comparators.NAMED]))
+    if isinstance(what, str):
+        check_names("method", (what,), [*REGISTRY, *comparators.NAMED])
     runner = Runner(what, hyper, engine, None)
     if runner.kind == "factorization" and lookup(what).data is not Tasks:
         got = f"{lookup(what).name}, which takes {lookup(what).data.__name__}"
@@ -146,9 +146,7 @@ def _check_settings(runner: Runner, settings: Mapping[str, Any]) -> None:
         name, known = lookup(runner.what).name, lookup(runner.what).Hyper._fields
     else:
         name, known = runner.what, tuple(options_of(runner.what))
-    for setting in settings:
-        if setting not in known:
-            raise UnknownName(unknown(f"setting of {name}", setting, known))
+    check_names(f"setting of {name}", settings, known)
 
 
 def options_of(name: str) -> list[str]:
@@ -161,8 +159,8 @@ def read_metric(metric: Any) -> str | Callable[..., float]:
     """The name of a measure of `bf.multilabel`, or the user's own function."""
     if callable(metric) and not hasattr(metric, "__name__"):
         raise TypeError(f"Expected a metric with a name, got {metric!r:.60}")
-    if not callable(metric) and metric not in METRICS:
-        raise UnknownName(unknown("metric", metric, METRICS))
+    if not callable(metric):
+        check_names("metric", (metric,), METRICS)
     return next((name for name in METRICS if metric in (name, getattr(multilabel, name))), metric)
 
 

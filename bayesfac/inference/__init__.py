@@ -2,12 +2,13 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
-from bayesfac.core.errors import BayesfacError, UnknownName
-from bayesfac.core.method import Method, unknown
+from bayesfac.core.errors import BayesfacError, UnknownName, unknown
+from bayesfac.core.method import Method
 from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
@@ -43,6 +44,23 @@ def engine_for(engine: Any, method: Method) -> Any:
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )
     return engine
+
+
+def check_hyper(method: Method, hyper: Mapping[str, Any], engine: Any) -> None:
+    """Raise an error for a setting of engines among the hyper-parameters; the error says where it belongs."""
+    for name in hyper:
+        kinds = [type(engine).__name__, "Gibbs", *method.engines]
+        takers = [
+            kind
+            for kind in dict.fromkeys(kinds)
+            if kind in method.engines and name in [field.name for field in fields(ENGINES[kind])]
+        ]
+        if takers and name not in method.Hyper._fields:
+            call = f"bf.fit({method.name!r}, data, bf.{takers[0]}({name}={hyper[name]!r}))"
+            raise UnknownName(
+                f"Unknown hyper-parameter of {method.name} {name!r}. It is a setting of "
+                f"{', '.join(takers)}: {call}"
+            )
 
 
 @contextmanager

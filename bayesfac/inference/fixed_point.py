@@ -19,6 +19,7 @@ from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, with_momentum
 from bayesfac.inference.result import (
+    Engine,
     Job,
     Result,
     bar,
@@ -41,7 +42,7 @@ LOST = 1e-3  # what single precision may cost, relative to 1 + |objective|
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(Engine):
     """The solver of the method's paper: repeat its update until convergence.
 
     Parameters

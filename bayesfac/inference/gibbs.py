@@ -16,6 +16,7 @@ from bayesfac.core.method import Method, laws_of, site_dims, sites
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.result import (
+    Engine,
     Job,
     Result,
     bar,
@@ -33,7 +34,7 @@ BUFFER = 64 * 2**20  # bytes of draws that the compiled program holds
 
 
 @dataclass(frozen=True)
-class Gibbs:
+class Gibbs(Engine):
     """Gibbs sampling: draw each block of parameters from its conditional distribution given all others.
 
     Parameters

@@ -13,6 +13,7 @@ from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
+    Engine,
     Job,
     Result,
     bar,
@@ -25,7 +26,7 @@ from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 
 
 @dataclass(frozen=True)
-class LBFGS:
+class LBFGS(Engine):
     """Limited-memory BFGS in unconstrained coordinates. No Jacobian is added, so the optimum is the MAP.
 
     If a method's objective is a sum of independent problems (its `terms`), they are solved at the same time.

@@ -20,6 +20,7 @@ from bayesfac.core.method import Method, sites
 from bayesfac.core.programs import side_by_side
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
+    Engine,
     Job,
     Result,
     bar,
@@ -48,7 +49,7 @@ BLOCK = 25  # steps per compiled call: progress, checkpoints, Ctrl-C
 
 
 @dataclass(frozen=True)
-class NUTS:
+class NUTS(Engine):
     """The No-U-Turn sampler, a form of Hamiltonian Monte Carlo that tunes itself; slow on large data.
 
     Parameters

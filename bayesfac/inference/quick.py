@@ -9,7 +9,7 @@ import jax
 from bayesfac.core import checks
 from bayesfac.inference.checkpoint import SAVE_EVERY
 from bayesfac.inference.gibbs import Gibbs, draws_of_a_sweep
-from bayesfac.inference.result import Job, Result, check_settings
+from bayesfac.inference.result import Engine, Job, Result, check_settings
 from bayesfac.inference.widths import monte_carlo_error
 
 FEWEST, MOST = 80, 640  # sweeps of a chain: fewer blur the spread; more are a run for `Gibbs`
@@ -23,7 +23,7 @@ SHORT = (
 
 
 @dataclass(frozen=True)
-class Quick:
+class Quick(Engine):
     """A Gibbs run that is only as long as precise predictions need.
 
     The chains begin at the method's own start, or at rotated copies of `init`. They make 80 sweeps, and then

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.reading import same_labels
-from bayesfac.core.errors import NumericalError
+from bayesfac.core.errors import NumericalError, check_names
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 
@@ -98,6 +98,15 @@ def start_from(init: Any, coords: Mapping[str, Any]) -> Any:
     raise TypeError(
         f"Expected init to be a Fit, Params or a mapping site -> array, got {type(init).__name__}"
     )
+
+
+class Engine:
+    """The base of all engines: an unknown setting raises an error that names the nearest one."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        kind: Any = cls
+        check_names(f"setting of {cls.__name__}", named, [field.name for field in fields(kind)])
+        return super().__new__(cls)
 
 
 @dataclass

@@ -17,9 +17,9 @@ from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
-from bayesfac.core.errors import CorruptFile, UnknownName
+from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import atomic
-from bayesfac.core.method import Method, lookup, unknown
+from bayesfac.core.method import Method, lookup
 
 FORMAT = "bayesfac reference 1"
 FOLDER = Path(str(files("bayesfac").joinpath("references", "files")))
@@ -117,8 +117,7 @@ def load(name: str) -> Reference:
     >>> float(r.summaries["r_hat"].max()) <= 1.001
     True
     """
-    if name not in names():
-        raise UnknownName(unknown("reference", name, names()))
+    check_names("reference", (name,), names())
     return read(FOLDER / f"{name}.json")
 
 

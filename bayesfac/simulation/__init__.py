@@ -23,7 +23,8 @@ import pandas as pd
 
 from bayesfac.core import checks
 from bayesfac.core.calls import Shared, finished_calls
-from bayesfac.core.method import Method, contain, lookup, portable, settle, unknown
+from bayesfac.core.errors import check_names
+from bayesfac.core.method import Method, contain, lookup, portable, settle
 from bayesfac.inference import ENGINES, joint
 from bayesfac.inference.result import Job, bar
 from bayesfac.report import arviz_versions
@@ -254,17 +255,14 @@ def effective(drawn: np.ndarray) -> float:
 # -- arguments ------------------------------------------------------------------------------------
 def _engine(method: Method, engine: str, settings: Mapping[str, Any]) -> Any:
     """The engine with its settings; a wrong name is an error."""
-    if engine not in SAMPLERS:
-        raise LookupError(unknown("engine of sbc", engine, SAMPLERS))
+    check_names("engine of sbc", (engine,), SAMPLERS)
     if engine not in method.engines:
         raise ValueError(
             f"Expected an engine of {method.name}, got {engine!r}: it declares no conditionals; "
             "'NUTS' draws from any model"
         )
-    for name in settings:
-        if name not in SETTINGS[engine]:
-            known = ("draws", "warmup", "thin", *SETTINGS[engine])
-            raise LookupError(unknown(f"setting of sbc by {engine}", name, known))
+    known = ("draws", "warmup", "thin", *SETTINGS[engine])
+    check_names(f"setting of sbc by {engine}", settings, known)
     return ENGINES[engine](**settings)
 
 
@@ -272,9 +270,7 @@ def _example(method: Method, data: Any, hyper: Mapping[str, Any] | None) -> tupl
     """The data, whose values do not matter, and the Hyper, both complete."""
     if data is None:
         example, usual = method.example(jax.random.key(0))
-        for name in hyper or {}:
-            if name not in usual._fields:
-                raise LookupError(unknown(f"hyper-parameter of {method.name}", name, usual._fields))
+        check_names(f"hyper-parameter of {method.name}", hyper or {}, usual._fields)
         return example, method.prepare(example, usual._replace(**(hyper or {})))
     if not isinstance(data, method.data):
         raise TypeError(

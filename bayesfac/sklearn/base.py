@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_non_negative, validate_data
 from bayesfac.api import Fit, fit
 from bayesfac.core.data.reading import is_named, repeated
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import REGISTRY, Method, site_dims, unknown
+from bayesfac.core.errors import unknown
+from bayesfac.core.method import REGISTRY, Method, site_dims
 from bayesfac.inference import engine_for
 
 ENGINE = "engine__"
@@ -187,6 +188,8 @@ def _make(method: Method, family: Any, module: str) -> type:
     signature = Signature([self, *asked])
 
     def __init__(*given: Any, **named: Any) -> None:
+        if wrong := named.keys() - default:
+            raise TypeError(unknown(f"parameter of {method.name}", min(wrong), default))
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
         self = bound.arguments.pop("self")

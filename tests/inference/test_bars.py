@@ -1,5 +1,6 @@
 """Progress bars: one line in a notebook, which is empty at the end; nothing in a log file."""
 
+import subprocess
 import sys
 
 import pytest
@@ -28,6 +29,24 @@ def test_a_notebook_keeps_one_empty_line(monkeypatch):
             line.update(1)
     assert shown == [{"raw": True, "display_id": True}]
     assert any("gibbs" in state for state in states) and states[-1] == ""
+
+
+NOTEBOOK = """
+import sys, types, warnings, IPython
+IPython.get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules |= {"ipykernel": IPython, "ipykernel.zmqshell": IPython, "ipywidgets": None}
+warnings.simplefilter("always")
+"""
+
+
+def test_a_notebook_without_widgets_has_no_warning_of_tqdm():
+    def run(*first):
+        code = "\n".join([NOTEBOOK, *first, "import tqdm.auto"])  # as NumPyro does
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        return done.stderr
+
+    assert "IProgress not found" in run()
+    assert run("import bayesfac.core") == ""
 
 
 def test_a_log_file_has_no_bar(monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """Ratings as (user, item, value) triplets, read from the forms in which users have them."""
 
+from os import PathLike
 from typing import Any
 
 import jax
@@ -32,6 +33,8 @@ def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
         raise TypeError(
             "Expected a long DataFrame, a sparse matrix, a dense matrix with NaN, or three arrays "
             f"(users, items, values), got {type(data).__name__}"
+            + ": bf.datasets.read(path) reads a file"
+            * isinstance(data, str | PathLike)
         )
     sizes = [len(part) for part in data[:3]]
     if len(set(sizes)) > 1:

@@ -12,8 +12,7 @@ from bayesfac.core.data.relations import ENDS, RATINGS
 from bayesfac.core.data.row_marks import check_rows
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
-from bayesfac.core.errors import BayesfacError, UnknownName
-from bayesfac.core.method import unknown
+from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.inference.predictions.predict import Prediction
 
 
@@ -43,8 +42,7 @@ def _of_matrix(fit: Any, matrix: str) -> tuple[Card, Any, list[str]]:
         raise BayesfacError(
             f"Expected a fit of several matrices for matrix=, got a fit of {fit.name}"
         )
-    if matrix not in known:
-        raise UnknownName(unknown("matrix", matrix, known))
+    check_names("matrix", (matrix,), known)
     _, row, col, _, _, levels = known[matrix]
     if matrix == RATINGS:  # the description of a matrix has levels only if its law is probit
         levels = fit.data.levels

@@ -17,7 +17,7 @@ from bayesfac.inference.propagation import beliefs
 from bayesfac.inference.propagation.beliefs import Belief, combined
 from bayesfac.inference.propagation.cutting import cut, groups
 from bayesfac.inference.propagation.stages import BlockData, completed, kinds, of_block, prior_of
-from bayesfac.inference.result import Job, Result, bar, each_draw, log_joints
+from bayesfac.inference.result import Engine, Job, Result, bar, each_draw, log_joints
 
 Place = tuple[int, int]
 SIDES = ("user", "item")
@@ -29,7 +29,7 @@ HIGH = 1.1  # R-hat
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Engine):
     """Posterior propagation (Qin et al. 2019): Gibbs on blocks of the ratings, in three stages.
 
     The ratings are cut into `rows` x `cols` blocks. Stage 1 fits the first block. Stage 2 fits the other

@@ -18,6 +18,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
+    Engine,
     Job,
     Result,
     bar,
@@ -38,7 +39,7 @@ WINDOW = 10  # the stopping rule compares the last 10 blocks with the 10 blocks 
 
 
 @dataclass(frozen=True)
-class SVI:
+class SVI(Engine):
     """Stochastic variational inference: fit a simple distribution, the guide, to the posterior.
 
     Adam maximises the ELBO, which is a lower bound of the log probability of the data.
@@ -120,7 +121,7 @@ class SVI:
 
 
 @dataclass(frozen=True)
-class MAP:
+class MAP(Engine):
     """The mode of the joint density of the NumPyro model, found by Adam: a check of the method's own solver.
 
     Parameters

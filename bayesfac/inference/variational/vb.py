@@ -13,7 +13,7 @@ from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.gibbs import continued
-from bayesfac.inference.result import Job, Result, check_settings, program, require
+from bayesfac.inference.result import Engine, Job, Result, check_settings, program, require
 
 FEW = 10  # sweeps of coordinate ascent after which chains are compared
 SADDLE = (
@@ -27,7 +27,7 @@ AS_FITTED = (
 
 
 @dataclass(frozen=True)
-class VB:
+class VB(Engine):
     """Variational Bayes: approximate the posterior by a product of independent distributions of all sites.
 
     Coordinate ascent maximises the ELBO, which is a lower bound of the log probability of the data. Each row

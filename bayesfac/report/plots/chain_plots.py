@@ -123,7 +123,8 @@ def trace(name: str, tree: xr.DataTree, rows: pd.DataFrame) -> Picture:
     thin_lines = {"trace": {"width": 0.6}}
     figure = drawing.figure("trace", tree, GRID, col_wrap=2, visuals=thin_lines)
     _label(figure, tree, "draw", "value")
-    how = "Chains (colours) should overlap like one band of noise, with no slope and no jump."
+    _name_chains(figure)
+    how = "Chains should overlap like one band of noise, with no slope and no jump."
     text = f"Here: the largest R-hat shown is {rows['r_hat'].max():.3f}."
     return Picture(figure, f"Trace of {name}", how, Finding(_agreement(rows), text))
 
@@ -159,6 +160,7 @@ def ranks(name: str, tree: xr.DataTree) -> Picture:
             outside += reach > band
             axes.axhspan(-band, band, color="k", alpha=0.1, lw=0)
             axes.set_ylim(-1.3 * max(band, reach), 1.3 * max(band, reach))
+        _name_chains(figure)
     _label(figure, tree, "fractional rank", "ECDF difference")
     how = "Each line compares one chain with all chains together; it should stay in the grey band."
     text = "Here: all lines stay inside."
@@ -237,6 +239,16 @@ def predictive(name: str, scores: Scores) -> Picture:
     text += f"observed {value.mean():.2f}, {value.std():.2f}."
     finding = Finding("care" if off else "good", text)
     return Picture(figure, f"Posterior predictive of {name}", how, finding)
+
+
+def _name_chains(figure: Figure) -> None:
+    """A legend of the chains, whose lines every panel has in the same order."""
+    lines = figure.axes[0].lines
+    names = [f"chain {number}" for number in range(len(lines))]
+    with drawing.style():
+        legend = figure.legend(lines, names, loc="outside upper center", ncols=min(len(lines), 4))
+    for line in legend.get_lines():
+        line.set_linewidth(1.4)
 
 
 def _label(figure: Figure, tree: xr.DataTree, x: str, y: str) -> None:

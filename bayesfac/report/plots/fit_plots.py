@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, Rotation, gauge_of, site_dims, sites
@@ -53,37 +54,64 @@ def levels(name: str, prediction: Any, observed: np.ndarray | None = None) -> Pi
 
 
 def factors(name: str, fit: Any, site: str | None = None) -> Picture:
-    """The largest entries of every component after alignment, with 90 % intervals of draws."""
+    """The largest entries of every component after alignment, with 90 % intervals of draws.
+
+    One site stands in rows of two panels; of several, each has a row of its own.
+    """
     drawn = fit.draws is not None
     if drawn:
         values = few(fit.draws)
     else:
         values = {s: np.asarray(v)[None, None] for s, v in sites(fit.params).items()}
     gauge = gauge_of(fit.method, tuple(values))
-    site, axis = _chosen(fit.method, gauge, values, site)
+    chosen = _chosen(fit.method, gauge, values, site)
     aligned = align_draws(values, gauge) if drawn else None
-    table = np.moveaxis((aligned.draws if aligned else values)[site], axis + 2, -1)
-    flat = table.reshape(-1, *table.shape[2:])
-    mean, ends = flat.mean(0), np.quantile(flat, [0.05, 0.95], axis=0)
-    dim = site_dims(fit.method, site)[1 - axis]
-    labels = fit.data.coords.get(dim, pd.RangeIndex(len(mean)))
-    largest = np.argsort(-(mean**2).sum(0), kind="stable")[:PANELS]
+    found = aligned.draws if aligned else values
+    tables = {one: np.moveaxis(found[one], axis + 2, -1) for one, axis in chosen.items()}
+    tables = {one: table.reshape(-1, *table.shape[2:]) for one, table in tables.items()}
+    shown = _largest(fit.method, tables, chosen)
+    most = max(map(len, shown.values()))
+    columns = most if len(shown) > 1 else min(2, most)
+    rows = len(shown) * -(-most // columns)
     with drawing.style():
-        rows = -(-len(largest) // 2)
-        figure, panels = canvas(rows, min(2, len(largest)), (SIZE[0], 0.6 + 2.1 * rows))
-        for axes, k in zip(panels, largest, strict=False):
-            top = np.argsort(-np.abs(mean[:, k]), kind="stable")[:ENTRIES][::-1]
-            bars = np.maximum([mean[top, k] - ends[0, top, k], ends[1, top, k] - mean[top, k]], 0)
-            look: dict[str, Any] = {"fmt": "o", "ms": 4, "color": colour(0), "lw": 1}
-            axes.errorbar(mean[top, k], range(len(top)), xerr=bars, **look)
-            axes.axvline(0, color=drawing.GREY, lw=0.8, ls=":")
-            axes.set_yticks(range(len(top)), distinct((str(labels[i]) for i in top), 16))
-            axes.set_title(f"component {k + 1}", loc="left")
-            axes.set_xlabel(f"{site} ({dim.partition('.')[0]})")
-        for axes in panels[len(largest) :]:
-            axes.set_axis_off()
-    how = f"The {ENTRIES} largest entries of {site} in each component; bars are 90 % intervals."
+        figure, panels = canvas(rows, columns, (SIZE[0] / 2 * max(columns, 2), 0.6 + 2.1 * rows))
+        for number, (one, components) in enumerate(shown.items()):
+            dim = site_dims(fit.method, one)[1 - chosen[one]]
+            labels = fit.data.coords.get(dim, pd.RangeIndex(tables[one].shape[1]))
+            for axes, k in zip(panels[number * columns :], components, strict=False):
+                _entries(axes, tables[one][:, :, k], labels)
+                axes.set_title(f"component {k + 1}", loc="left")
+                axes.set_xlabel(f"{one} ({dim.partition('.')[0]})")
+        for axes in panels:
+            if not axes.has_data():
+                axes.set_axis_off()
+    how = f"The {ENTRIES} largest entries of {', '.join(tables)} in each component; bars are 90 % intervals."
     return Picture(figure, f"Factors of {name}", how, _judged(aligned))
+
+
+def _largest(
+    method: Any, tables: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """The components of each site to show, largest first; sites with the same components show the same."""
+    size = {one: (table.mean(0) ** 2).sum(0) for one, table in tables.items()}
+    axis = {one: site_dims(method, one)[axes[one]] for one in tables}
+    found = {}
+    for one in tables:
+        alike = [other for other in tables if axis[other] == axis[one]]
+        shared = [size[other] / (size[other].sum() or 1) for other in alike]
+        found[one] = np.argsort(-np.sum(shared, 0), kind="stable")[:PANELS]
+    return found
+
+
+def _entries(axes: Axes, draws: np.ndarray, labels: Any) -> None:
+    """The largest entries of one component, from draws x entries."""
+    mean, ends = draws.mean(0), np.quantile(draws, [0.05, 0.95], axis=0)
+    top = np.argsort(-np.abs(mean), kind="stable")[:ENTRIES][::-1]
+    bars = np.maximum([mean[top] - ends[0, top], ends[1, top] - mean[top]], 0)
+    look: dict[str, Any] = {"fmt": "o", "ms": 4, "color": colour(0), "lw": 1}
+    axes.errorbar(mean[top], range(len(top)), xerr=bars, **look)
+    axes.axvline(0, color=drawing.GREY, lw=0.8, ls=":")
+    axes.set_yticks(range(len(top)), distinct((str(labels[i]) for i in top), 16))
 
 
 def _judged(aligned: Any) -> Finding:
@@ -99,8 +127,9 @@ def _judged(aligned: Any) -> Finding:
 
 def _chosen(
     method: Any, gauge: Sequence[Rotation | Permutation], values: Mapping[str, np.ndarray], site: str | None
-) -> tuple[str, int]:  # fmt: skip
-    """The site to show and its axis of components: by default the last that has rows and components."""
+) -> dict[str, int]:  # fmt: skip
+    """The sites to show and their axes of components: by default the last that has rows and components, and
+    those of the same name for other views."""
     able = {
         name: axis
         for free in gauge
@@ -113,8 +142,10 @@ def _chosen(
     if not able or (site is not None and site not in able):
         got = f"site={site!r}" if able else f"{method.name}, which has none"
         raise BayesfacError(f"Expected a table of factors, one of {sorted(able)}, got {got}")
-    site = site if site is not None else list(able)[-1]
-    return site, able[site]
+    if site is not None:
+        return {site: able[site]}
+    first = list(able)[-1].partition(".")[0]
+    return {one: axis for one, axis in able.items() if one.partition(".")[0] == first}
 
 
 def clusters(name: str, table: pd.DataFrame) -> Picture:
