@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bayesfac as bf
 from bayesfac import multilabel
-from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.laws.decisions import best_cut
 from bayesfac.core.method import REGISTRY
 from bayesfac.datasets.fetch import VARIABLE, folders
 

@@ -146,6 +146,10 @@ class Method:
                                       rows of ratings are drawn from their conditionals, or without them
                                       fitted by descent; rows of other data cannot be added to a fit
     prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
+    left_out(data, hyper)             -> Hyper with the settings that the user left open, and the labels and
+                                      scores, rows x labels, of the labelled rows by fits without them: for
+                                      methods of labels that have them at little cost. `prepare` chooses the
+                                      cut by them
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
     held(hyper)                       -> sites that these engines leave as `start` set them
@@ -193,6 +197,7 @@ class Method:
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None
     prepare: Callable[..., Any] = lambda data, hyper: hyper
+    left_out: Callable[..., tuple[Any, Any, Any]] | None = None
     start: Callable[..., Any] | None = None
     held: Callable[..., tuple[str, ...]] = lambda hyper: ()
     choices: Callable[..., Any] | None = None

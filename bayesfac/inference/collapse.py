@@ -14,7 +14,8 @@ from bayesfac.inference.result import program
 
 # settings that can be so strong that the minimum lies at zero, where every start ends
 WEAKER = {"penalty": "a smaller", "sparsity": "a smaller", "beta": "a smaller", "cost": "a larger"}
-LEAST = 1e-3  # smallest effect of factors, as a share of the spread of the data
+LEAST = 1e-3  # smallest share of the variance of the data that an effect of factors explains
+SAME = 1e-3  # relative difference of two profiles that are one
 
 
 def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> list[str]:
@@ -39,9 +40,8 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     if not what:
         return []
     strong = [f"take {how} {name}, " for name, how in WEAKER.items() if getattr(hyper, name, None)]
-    advice = (
-        f"{''.join(strong)}start from other values (init=, seed=), or sample with Gibbs or NUTS"
-    )
+    few = "take more components, " if getattr(hyper, "n_components", 0) == 1 else ""
+    advice = f"{''.join(strong)}{few}start from other values (init=, seed=), or sample with Gibbs or NUTS"
     return [f"{COLLAPSED}the factors have no effect on predictions, {what}; {advice}"]
 
 
@@ -49,7 +49,7 @@ def _without_effect(
     method: Method, params: Any, hyper: Any, card: Card, data: Any, row: np.ndarray, col: np.ndarray
 ) -> str:
     """Which cells have the same predictions, in words; empty if predictions vary along both axes."""
-    limit = LEAST * _spread(card, data)
+    limit = LEAST**0.5 * _spread(card, data)
     here = _predicted(method, params, hyper, row, col)
     moved = np.roll(np.arange(len(row)), 1)
     code = codes_of(Query(row, col))
@@ -63,7 +63,7 @@ def _without_effect(
         if number == 1 and copies:  # equal labels have equal predictions
             continue
         if len(gap) and np.sqrt((gap**2).mean() / 2) < limit:
-            return f"which are the same for all {axis}s"
+            return f"which are nearly the same for all {axis}s"
     return ""
 
 

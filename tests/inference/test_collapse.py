@@ -148,6 +148,21 @@ def test_preferences_are_no_less_for_large_counts(plays):
     assert not any("have no effect" in note for note in fit.notes)
 
 
+def test_labels_that_one_component_cannot_tell_apart_have_constant_predictions():
+    """A label and its complement: the score of the one would have to fall where that of the other rises."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 30))
+    y = (x[:, :1] + 0.5 * rng.normal(size=(80, 1)) > 0).astype(int)
+    data = bf.Tasks(x, np.hstack([y, 1 - y]))
+    fit = bf.fit("leml", data, progress=False, n_components=1)
+    assert fit.predict(data).mean.reshape(-1, 2).std(0).max() > 1e-4  # small, but not zero
+    (note,) = [note for note in fit.notes if note.startswith("collapsed: ")]
+    assert "nearly the same for all rows" in note and "take more components" in note
+    assert any("logistic regression" in note for note in fit.notes)
+    two = bf.fit("leml", data, progress=False, n_components=2)
+    assert not any("collapsed" in note or "logistic" in note for note in two.notes)
+
+
 def test_labels_that_are_copies_of_one_are_no_collapse():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 5))

@@ -45,7 +45,7 @@ def test_the_sds_are_said_and_reproduce_the_fit():
     data = bf.Tasks(x, y)
     fit = bf.fit("heres", data, bf.FixedPoint(5), n_components=6, progress=False)
     assert "label_sd=(" in repr(fit)
-    assert "by the share of variance explained in 50 rows whose labels were held out" in repr(fit)
+    assert "by the share of variance explained in 150 rows whose labels were held out" in repr(fit)
     again = bf.fit("heres", data, bf.FixedPoint(5), progress=False, **fit.hyper._asdict())
     np.testing.assert_array_equal(again.predict(data).sd, fit.predict(data).sd)
     assert len(again.notes) < len(fit.notes)  # nothing was chosen

@@ -11,10 +11,9 @@ from bayesfac.core.data import scaling
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.laws.decisions import CERTAIN, HALF, placed_cut
 from bayesfac.core.laws.ordinal import Levels
 
-HALF = 0.5  # the cut if none was chosen by training rows
-CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
 FEWEST = 6  # rows that `sds_around` needs
 LEAST = 1e-3  # smallest sd, as a share of a label's spread: exact labels need a density too
 TRAITS = {
@@ -127,8 +126,7 @@ def reading(truth: np.ndarray, score: np.ndarray, binary: bool) -> dict[str, Any
     """The setting by which scores are read, chosen by rows left out: `cut`, or `label_sd` unless there are
     too few rows."""
     if binary:
-        known = ~np.isnan(truth)
-        return {"cut": best_cut(truth[known], score[known])}
+        return {"cut": placed_cut(truth, score)}
     sds = sds_around(truth, score)
     return {} if sds is None else {"label_sd": tuple(sds.tolist())}
 
@@ -175,28 +173,6 @@ def cut_of(hyper: Any) -> float:
     """The cut of these settings; one half if they have none."""
     cut = getattr(hyper, "cut", None)
     return HALF if cut is None else cut
-
-
-def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
-    """The cut of the scores with the largest micro-F1, halfway between two scores.
-
-    `score` must come from a fit that did not use these rows: scores of training rows are too good, and the
-    best cut for them is not the best cut for new rows.
-
-    Examples
-    --------
-    >>> round(best_cut(np.array([[1, 0], [1, 0]]), np.array([[0.4, 0.1], [0.3, 0.2]])), 6)
-    0.25
-    """
-    order = np.argsort(-score, axis=None, kind="stable")
-    s, right = score.ravel()[order], np.cumsum(truth.ravel()[order])
-    if not len(s) or not right[-1]:
-        return HALF
-    f1 = 2 * right / (np.arange(1, len(s) + 1) + right[-1])
-    f1[:-1][s[:-1] == s[1:]] = 0  # no cut separates equal scores
-    best = int(np.argmax(f1))
-    after = s[best + 1] if best + 1 < len(s) else s[best] - 1.0
-    return float(np.clip((s[best] + after) / 2, 2 * CERTAIN, 1 - 2 * CERTAIN))
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:

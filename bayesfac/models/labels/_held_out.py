@@ -14,7 +14,6 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.laws import labels
 from bayesfac.models.labels._left_out import MOST
 
 FOLDS, SWEEPS = 3, 25
@@ -32,13 +31,13 @@ class Fold(NamedTuple):
     held: np.ndarray
 
 
-def settled(data: Tasks, hyper: Any, bend: float) -> Any:
-    """Hyper with the penalty of the smallest loss on held-out rows, and the cut or sds for their scores."""
+def left_out(data: Tasks, hyper: Any, bend: float) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Hyper with the penalty of the smallest loss on held-out rows, and their labels and scores."""
     with threadpool_limits(1, "blas"):  # the products are too small for several threads
-        return _settled(data, hyper, bend)
+        return _left_out(data, hyper, bend)
 
 
-def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
+def _left_out(data: Tasks, hyper: Any, bend: float) -> tuple[Any, np.ndarray, np.ndarray]:
     (view,), at = data.names, np.flatnonzero(data.labelled)
     rng = np.random.default_rng(0)
     many = min(len(at), data.n_features[view]) > MOST
@@ -48,7 +47,7 @@ def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
     Y, number = np.where(known, Y, 0), np.arange(len(at)) % min(FOLDS, len(at))
     folds = [_fold(X, Y, known, number == k) for k in range(number.max() + 1 if len(at) > 1 else 0)]
     if not folds:
-        return hyper._replace(penalty=hyper.penalty or 1.0, cut=labels.checked_cut(hyper.cut))
+        return hyper._replace(penalty=hyper.penalty or 1.0), Y[:0], Y[:0]
     penalties = [hyper.penalty]
     if hyper.penalty is None:
         centred = Y - Y.mean(0)
@@ -63,7 +62,8 @@ def _settled(data: Tasks, hyper: Any, bend: float) -> Any:
     best = int(np.argmin(losses))
     hyper = hyper._replace(penalty=float(penalties[best]))
     told = expit(scores[best]) if hyper.loss == "logistic" else scores[best]
-    return labels.settled(hyper, np.where(known, Y, np.nan), told)
+    order = np.argsort(at)  # that of the data
+    return hyper, np.where(known, Y, np.nan)[order], told[order]
 
 
 def _fold(X: sp.csr_matrix, Y: np.ndarray, known: np.ndarray, held: np.ndarray) -> Fold:

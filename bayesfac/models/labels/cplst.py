@@ -80,12 +80,12 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "weight", "scale", *["penalty"] * (hyper.penalty is not None))
     hyper = labels.read(data, hyper)
     if None in (hyper.n_components, hyper.penalty) or labels.unread(hyper):
-        return settled(ready(data, hyper), hyper)
+        return labels.settled(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
-def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalty and d with the smallest squared error of rows left out, and the cut or sds."""
+def left_out(data: Tasks, hyper: Hyper) -> tuple[Hyper, np.ndarray, np.ndarray]:
+    """The penalty and d with the smallest squared error of rows left out; their labels and scores."""
     rows, L = LeftOut(data, centred=True), len(data.labels)
     penalty = rows.penalty() * hyper.weight if hyper.penalty is None else hyper.penalty
     lam = penalty / hyper.weight
@@ -95,7 +95,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = {d: rows.centre + away @ V[:, L - d :] @ V[:, L - d :].T for d in sorted(sizes)}
     best = min(scores, key=lambda d: rows.error(scores[d]))
     hyper = hyper._replace(penalty=penalty, n_components=best)
-    return labels.settled(hyper, rows.Y, scores[best])
+    return hyper, rows.Y, scores[best]
 
 
 def ready(data: Tasks, hyper: Hyper) -> Tasks:
@@ -197,7 +197,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="cplst", cite="chen2012cplst", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare, left_out=left_out,
     ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
           "b": ("feature.labels",), "A": ("row", "component")},

@@ -87,12 +87,12 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
     hyper = labels.read(data, hyper)
     if labels.unread(hyper) or None in (hyper.n_components, hyper.alpha, hyper.penalty):
-        return settled(ready(data, hyper), hyper)
+        return labels.settled(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
-def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """d, alpha and the penalty with the smallest squared error of rows left out, and the cut or sds.
+def left_out(data: Tasks, hyper: Hyper) -> tuple[Hyper, np.ndarray, np.ndarray]:
+    """d, alpha and the penalty with the smallest squared error of rows left out; their labels and scores.
 
     For each row, the codes are predicted by all other rows. d is chosen first: half of the labels, three
     quarters or all of them. alpha is at most half of eigenvalue d of Y'Y. With a larger alpha the features
@@ -115,7 +115,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = [without_own_row(rows, a, c, hyper) for a, c in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
     hyper = hyper._replace(alpha=float(tried[best][0]), penalty=float(tried[best][1]))
-    return labels.settled(hyper, rows.Y, scores[best])
+    return hyper, rows.Y, scores[best]
 
 
 def middle(several: list[float]) -> float:
@@ -228,7 +228,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="faie", cite="lin2014faie", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, left_out=left_out, ready=ready,
     remarks=labels.remarks, gauge=gauge,
     dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
           "W": ("feature.{key}", "component"), "A": ("row", "component")},

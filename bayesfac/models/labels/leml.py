@@ -45,7 +45,7 @@ from bayesfac.core.math import inner, normals
 from bayesfac.core.method import Method, Rotation, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
-from bayesfac.models.labels._held_out import settled
+from bayesfac.models.labels import _held_out
 from bayesfac.models.labels._left_out import ready
 
 LEAST = math.log(labels.CERTAIN / (1 - labels.CERTAIN))  # log odds below every cut
@@ -81,8 +81,13 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(n_components=K, never=never, gaps=not data.known.all())
     hyper = labels.read(data, hyper)
     if hyper.penalty is None or labels.unread(hyper):
-        return settled(ready(data, hyper), hyper, embedding.CURVATURE[hyper.loss])
+        return labels.settled(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
+
+
+def left_out(data: Tasks, hyper: Hyper) -> tuple[Hyper, np.ndarray, np.ndarray]:
+    """The penalty with the smallest loss on rows held out, and the labels and scores of these rows."""
+    return _held_out.left_out(data, hyper, embedding.CURVATURE[hyper.loss])
 
 
 @doubled
@@ -158,7 +163,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="leml", cite="yu2014leml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare,
+    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare, left_out=left_out,
     ready=ready, remarks=labels.remarks, gauge=gauge,
     dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
           "A": ("row", "component")},

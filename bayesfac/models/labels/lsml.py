@@ -94,12 +94,12 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     given = [name for name in ("alpha", "beta") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given)
     if None in (hyper.alpha, hyper.beta) or labels.unread(hyper):
-        return settled(ready(data, hyper), hyper)
+        return labels.settled(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 
-def settled(data: Tasks, hyper: Hyper) -> Hyper:
-    """The penalties with the smallest squared error of rows left out, and the cut or sds."""
+def left_out(data: Tasks, hyper: Hyper) -> tuple[Hyper, np.ndarray, np.ndarray]:
+    """The penalties with the smallest squared error of rows left out; their labels and scores."""
     rows, w = LeftOut(data), hyper.weight
     usual = rows.penalty() if None in (hyper.alpha, hyper.beta) else 1.0
     alphas = (0.1, 1.0, 10.0) if hyper.alpha is None else (hyper.alpha / w / usual,)
@@ -108,7 +108,7 @@ def settled(data: Tasks, hyper: Hyper) -> Hyper:
     scores = [without_own_row(rows, a, b, hyper.n_components) for a, b in tried]
     best = int(np.argmin([rows.error(score) for score in scores]))
     hyper = hyper._replace(alpha=w * tried[best][0], beta=w * tried[best][1])
-    return labels.settled(hyper, rows.Y, scores[best])
+    return hyper, rows.Y, scores[best]
 
 
 def without_own_row(rows: LeftOut, a: float, b: float, r: int) -> np.ndarray:
@@ -191,7 +191,7 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 METHOD = register(Method(
     name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, ready=ready,
+    update=update, derive=derive, fold_in=fold_in, prepare=prepare, left_out=left_out, ready=ready,
     remarks=labels.remarks, gauge=gauge,
     dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
           "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesfac as bf
-from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.laws.decisions import best_cut
 
 EMOTIONS = Path(os.environ.get("BAYESFAC_DATA", ".")) / "emotions.npz"
 SCALES = [("lsml", 1e-3), ("lsml", 1e4), ("cplst", 1.0), ("faie", 1.0)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.laws.labels import best_cut
+from bayesfac.core.laws.decisions import best_cut
 from bayesfac.core.method import lookup
 from bayesfac.models.labels._left_out import LeftOut
 
@@ -76,13 +76,15 @@ def test_a_cut_outside_of_probabilities_is_refused(name, cut):
 def test_what_was_chosen_is_said_and_chosen_once(name, monkeypatch):
     x, y = made(80, 6, 3, 0.5)
     method, calls = lookup(name), []
-    chosen = sys.modules[method.prepare.__module__].settled
+    chosen = sys.modules[method.prepare.__module__].left_out
     monkeypatch.setattr(
-        sys.modules[method.prepare.__module__], "settled", lambda *a: calls.append(1) or chosen(*a)
+        sys.modules[method.prepare.__module__], "left_out", lambda *a: calls.append(1) or chosen(*a)
     )
     fit = bf.fit(name, bf.Tasks(x, y), progress=False)
     (note,) = [note for note in fit.notes if note.startswith("chosen: ")]
-    assert f"cut={fit.cut:.4g}" in note and note.endswith(", by the training rows")
+    assert (
+        f"cut={fit.cut:.4g}" in note and ", by the training rows, the micro-F1 of 80 rows" in note
+    )
     assert len(calls) == 1
     numbers = bf.fit(name, bf.Tasks(x, y + x[:, :3]), progress=False)
     (note,) = [note for note in numbers.notes if note.startswith("chosen: ")]
