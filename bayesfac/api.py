@@ -197,6 +197,7 @@ class Fit:
         return Everywhere(self.method, self.hyper, self._as_draws(), self.data, memory)
 
     recommend, similar = recommending.recommend, recommending.similar
+    save = saving.save
     in_use = property(components.in_use)
 
     def _as_draws(self) -> Mapping[str, np.ndarray]:
@@ -279,14 +280,6 @@ class Fit:
         from bayesfac.report.datatree import to_netcdf
 
         to_netcdf(self.posterior, path)
-
-    def save(self, path: str | os.PathLike[str], *, thin: int = 1, dtype: str | None = None) -> str:
-        """Write the fit into a folder, without pickle; `bf.load` reads it.
-
-        For a smaller folder, `thin=5` keeps every fifth draw, and `dtype="float16"` or "float32" keeps
-        fewer digits. The file `model_card.md` in the folder describes the fit.
-        """
-        return str(saving.save(self, path, thin, dtype))
 
     def __repr__(self) -> str:
         engine = type(self.engine).__name__

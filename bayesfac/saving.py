@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ from bayesfac.core.data.cards import Card
 from bayesfac.core.data.features import SPARSE, Encoding
 from bayesfac.core.data.scaling import Scale
 from bayesfac.core.errors import CorruptFile
-from bayesfac.core.files import atomic, sha256, umask
+from bayesfac.core.files import ask_space, atomic, named_if_full, sha256, umask
 from bayesfac.core.method import Method, from_sites, lookup, sites
 from bayesfac.core.programs import keep_programs
 from bayesfac.inference import ENGINES
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from bayesfac.api import Fit
 
 FORMAT = "bayesfac fit 1"
+SMALLER = "free some space, name another folder, or save fewer numbers by thin=5 or dtype='float16'"
 OF_ALL = ("diverging", "tree_depth", "reached_max_tree_depth")  # statistics that count every draw
 CARD = """# {title}
 
@@ -56,23 +59,32 @@ The folder holds labels and counts of the training data, but not the data themse
 """
 
 
-def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | None = None) -> Path:
-    """Write a folder beside `path` and rename it at the end, so that it is either complete or absent."""
+def save(
+    fit: "Fit",
+    path: str | os.PathLike[str],
+    *,
+    thin: int = 1,
+    dtype: str | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Write the fit into a folder, without pickle; `bf.load` reads it. The folder is whole or not there.
+
+    For a smaller folder, `thin=5` keeps every fifth draw, and `dtype="float16"` or "float32" keeps fewer
+    digits. The file `model_card.md` in the folder describes the fit. A saved fit of the same method is
+    replaced; one of another method is replaced only with `overwrite=True`.
+    """
     checks.whole_number("save(thin=...)", thin, 1)
     if dtype not in (None, "float16", "float32"):
         raise ValueError(f"Expected dtype 'float16' or 'float32', got {dtype!r}")
     if fit.is_point and (thin > 1 or dtype):
         raise ValueError("Expected draws for thin= and dtype=, got a point fit, which is small")
     target = Path(path)
-    empty = target.is_dir() and not any(target.iterdir())
-    if target.exists() and not empty and not _is_ours(target):
-        raise FileExistsError(
-            f"Expected {target} to be free or a saved fit, got something else there"
-        )
+    _check_free(target, fit.name, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        _write(fit, part, thin, dtype)
+        with named_if_full(target, SMALLER):
+            _write(fit, part, thin, dtype)
         os.chmod(part, 0o777 & ~umask())
         old = None
         if target.exists():
@@ -84,7 +96,24 @@ def save(fit: "Fit", path: str | os.PathLike[str], thin: int = 1, dtype: str | N
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    return target
+    return str(target)
+
+
+def _check_free(target: Path, name: str, overwrite: bool) -> None:
+    """Refuse to replace files that no fit has, and without `overwrite` the fit of another method."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    wanted = f"Expected {target} to be free or a saved fit of {name}"
+    place = target / "header.json"
+    text = place.read_text("utf-8", "replace") if place.is_file() else ""
+    if FORMAT.rsplit(" ", 1)[0] not in text:
+        raise FileExistsError(f"{wanted}, got something else there")
+    owner = re.search(r'"method": "(.+?)"', text)
+    if owner and owner[1] != name and not overwrite:
+        raise FileExistsError(
+            f"{wanted}, got a fit of {owner[1]}: name another folder, or replace it by "
+            "save(..., overwrite=True)"
+        )
 
 
 def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
@@ -106,11 +135,15 @@ def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
             whole = thin == 1 and dtype is None
             if whole and isinstance(fit.draws, StoredDraws):
                 # never mapped: pages would count as memory
-                shutil.copyfile(fit.draws.path(site), place)
+                source = fit.draws.path(site)
+                ask_space(folder, source.stat().st_size)
+                shutil.copyfile(source, place)
             else:
+                kept = fit.draws[site] if whole else _less(site, fit.draws[site], thin, dtype)
+                ask_space(folder, kept.nbytes)
                 with open(place, "wb") as file:
-                    kept = fit.draws[site] if whole else _less(site, fit.draws[site], thin, dtype)
-                    np.save(file, kept, allow_pickle=False)
+                    # an object that only writes: for a file, NumPy has no word of a full disk
+                    np.save(SimpleNamespace(write=file.write), kept, allow_pickle=False)
             files[f"draws/{site}.npy"] = sha256(place)
     header = {
         "format": FORMAT,
@@ -239,11 +272,6 @@ def _header(folder: Path) -> dict[str, Any]:
 def _seal(header: dict[str, Any]) -> str:
     """A digest of the header, because a changed hyper-parameter would change the predictions."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
-
-
-def _is_ours(folder: Path) -> bool:
-    place = folder / "header.json"
-    return place.is_file() and FORMAT.rsplit(" ", 1)[0] in place.read_text("utf-8", "replace")
 
 
 def _plain_setting(value: Any) -> Any:

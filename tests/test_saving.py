@@ -132,3 +132,22 @@ def test_a_type_and_a_thinning_are_kept_without_the_other(draws, tmp_path):
     np.testing.assert_array_equal(few.stats["lp"], draws.stats["lp"][:, ::3])
     assert short.result.notes == [*draws.result.notes, "saved as float16"]
     assert few.result.notes == [*draws.result.notes, "saved with one draw in 3"]
+
+
+def test_a_fit_of_another_method_is_not_replaced_unasked(draws, tmp_path):
+    """Neither are other files; a fit of the same method is, so that a script may run again."""
+    data = bf.datasets.make_ratings(12, 10, 2, seed=2)
+    other = bf.fit("pmf", data, bf.FixedPoint(3, tol=0.9), n_components=1, progress=False)
+    place = tmp_path / "fit"
+    draws.save(place)
+    with pytest.raises(FileExistsError, match="saved fit of pmf, got a fit of bpmf: .*overwrite"):
+        other.save(place)
+    assert bf.load(place).name == "bpmf"
+    draws.save(place, thin=2)
+    assert bf.load(place).draws["U"].shape[1] == 10
+    other.save(place, overwrite=True)
+    assert bf.load(place).name == "pmf"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "header.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="got something else there"):
+        other.save(tmp_path / "own", overwrite=True)

@@ -60,8 +60,8 @@ def fit(args: argparse.Namespace) -> int:
     if not first:
         return DONE
     diagnostics = result.diagnostics()
-    result.save(out)
-    print(f"{result}\n{diagnostics}\nsaved in {out}")
+    print(f"{result}\n{diagnostics}")
+    outputs.save(result, out)
     return _verdict(args, diagnostics)
 
 
@@ -103,13 +103,13 @@ def auto(args: argparse.Namespace) -> int:
     options |= {"seed": args.seed, "jobs": args.jobs, "progress": not args.quiet}
     result = bf.auto(data, args.seconds, **options)
     diagnostics = result.diagnostics()
-    result.save(out)
     tried = result.tried
     assert tried is not None  # bf.auto has filled it in
     print(tried.drop(columns="notes").to_string(index=False, float_format=lambda x: f"{x:.4f}"))
     for row in tried[tried["notes"] != ""].itertuples():
         print(f"{row.candidate}: {row.notes}")
-    print(f"\n{result}\n{diagnostics}\nsaved in {out}")
+    print(f"\n{result}\n{diagnostics}")
+    outputs.save(result, out)
     return _verdict(args, diagnostics)
 
 

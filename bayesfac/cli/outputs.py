@@ -2,11 +2,14 @@
 
 import argparse
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bayesfac.api import Fit
 
 
 def new_folder(path: str) -> Path:
@@ -46,6 +49,29 @@ def write(table: "pd.DataFrame", path: str | None) -> None:
         else:
             table.to_csv(part, index=False)
     print(f"{len(table)} rows in {path}")
+
+
+def save(fit: "Fit", out: Path) -> None:
+    """Save a fit, in another place if `out` cannot be written: else the run would be lost."""
+    try:
+        fit.save(out)
+    except OSError as error:
+        raise OSError(f"{error}. {_saved_elsewhere(fit, out.name)}") from error
+    print(f"saved in {out}")
+
+
+def _saved_elsewhere(fit: "Fit", name: str) -> str:
+    """Where the fit is now, in words."""
+    for place in (Path.home(), Path(tempfile.gettempdir())):
+        if os.access(place, os.W_OK):
+            other = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place))
+            try:
+                return f"The fit was saved in {fit.save(other)} instead"
+            except OSError:  # this disk is full too
+                other.rmdir()
+    if folder := getattr(fit.engine, "folder", None):
+        return f"The draws are in {folder}, from which the same command goes on"
+    return "The fit is lost, as no other disk has space; --with folder=FOLDER keeps draws in a run"
 
 
 def tell(args: argparse.Namespace, text: str, file: TextIO | None = None) -> None:

@@ -22,6 +22,12 @@ class CorruptFile(BayesfacError, ValueError):
     """A file that is damaged, not written by bayesfac, or of another version."""
 
 
+class DiskFull(BayesfacError, OSError):
+    """A file does not fit on its disk; the message names the file, and `reason` is what the disk said."""
+
+    reason = ""
+
+
 class ConvergenceWarning(UserWarning):
     """A fit stopped before it converged."""
 

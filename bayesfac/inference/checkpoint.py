@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
-from bayesfac.core.files import atomic, clear_unfinished
+from bayesfac.core.files import GOES_ON, atomic, clear_unfinished, named_if_full
 
 FORMAT = 1
 SAVE_EVERY = 20.0  # seconds
@@ -96,7 +96,8 @@ class Checkpoint:
     def save(self, arrays: Mapping[str, Any]) -> None:
         """Replace the checkpoint file."""
         if self.path is not None and not self.idle:
-            write_arrays(self.path, {"run": self.run}, arrays)
+            with named_if_full(self.path, GOES_ON):
+                write_arrays(self.path, {"run": self.run}, arrays)
             self.last = time.monotonic()
 
 

@@ -90,10 +90,10 @@ class Gibbs(Engine):
         place = (Together if self.shares else Alone)(job, self.folder, program)
         done, p = past or (0, self.starts(job))
         each = draws_of_a_sweep(job, jax.tree.map(lambda x: x[0], p), self.pairs)
-        room = BUFFER // max(1, each * sum(x.nbytes for x in jax.tree.leaves(p)))
+        one = sum(x.nbytes for x in jax.tree.leaves(p))
         # a power of two, so that one program serves runs of several lengths
-        size = max(1, min(1 << (self.draws - 1).bit_length(), room))
-        writer = Writer(self.folder, (self.chains, each * self.draws), place.idle)
+        size = max(1, min(1 << (self.draws - 1).bit_length(), BUFFER // max(1, each * one)))
+        writer = Writer(self.folder, (self.chains, each * self.draws), place.idle, one)
         lp = np.full((self.chains, each * self.draws), np.nan)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         total, pace = self.warmup + self.draws * self.thin, 1

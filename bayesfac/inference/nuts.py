@@ -107,7 +107,8 @@ class NUTS(Engine):
         size = 1 if (self.chain_method or usual) == "parallel" else self.chains
         groups = [slice(first, first + size) for first in range(0, self.chains, size)]
         states = [begin(stacked(points[at], np.stack), jnp.stack(keys[at]), data) for at in groups]
-        writer = Writer(self.folder, (self.chains, self.draws))
+        one = self.chains * sum(x.nbytes for x in jax.tree.leaves(points[0]))
+        writer = Writer(self.folder, (self.chains, self.draws), one=one)
         seen, partial = self._walk(job, block, states, writer, wanted)
         length = seen["energy"].shape[1] // self.thin
         if not length:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bayesfac.core.errors import CorruptFile
-from bayesfac.core.files import atomic, clear_unfinished
+from bayesfac.core.files import GOES_ON, ask_space, atomic, clear_unfinished, named_if_full
 
 
 class StoredDraws(Mapping[str, np.ndarray]):
@@ -68,15 +68,21 @@ def _header(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
 
 class Writer:
     """Store draws of one chain at a time, in any order, in memory or on disk. If it is `idle`, another
-    process stores them."""
+    process stores them. One draw of all chains has `one` bytes: the disk must have room for all of them."""
 
-    def __init__(self, folder: str | None, shape: tuple[int, int], idle: bool = False) -> None:
+    def __init__(
+        self, folder: str | None, shape: tuple[int, int], idle: bool = False, one: int = 0
+    ) -> None:
         self.folder = None if folder is None else Path(folder) / "draws"
         self.shape, self.idle = shape, idle
         self.memory: dict[str, np.ndarray] = {}
         self.offset: dict[str, int] = {}
         if self.folder is not None:
             clear_unfinished(self.folder, ".npy")
+        if self.folder is not None and not idle:
+            # a resumed run has written some: blocks of 512 bytes, as the rest of each file is a hole
+            blocks = [getattr(path.stat(), "st_blocks", 0) for path in self.folder.glob("*.npy")]
+            ask_space(self.folder, one * shape[1] - 512 * sum(blocks), GOES_ON)
 
     def write(self, chain: int, first: int, values: Mapping[str, np.ndarray]) -> None:
         """Store {site: (draws, ...)} of a chain, from draw `first` on."""
@@ -87,7 +93,8 @@ class Writer:
                     self.memory[site] = np.empty((*self.shape, *array.shape[1:]), array.dtype)
                 self.memory[site][chain, first : first + len(array)] = array
             else:
-                self._to_disk(self.folder, site, chain * self.shape[1] + first, array)
+                with named_if_full(StoredDraws(self.folder).path(site), GOES_ON):
+                    self._to_disk(self.folder, site, chain * self.shape[1] + first, array)
 
     def _to_disk(self, folder: Path, site: str, position: int, array: np.ndarray) -> None:
         # plain writes, not a writable map: mapped pages would count as this process's memory

@@ -21,6 +21,7 @@ from bayesfac.report.diagnostics.held_out import (
     WORDS,
     Scores,
     Words,
+    as_test,
     coverage,
     paired_difference,
     score,
@@ -278,11 +279,12 @@ def compare(
     fits : mapping
         Name -> Fit, or numbers in the order of the test set. Numbers are other predictions, which are scored
         by their errors. At least one entry is a fit. Differences are from the first fit.
-    test : Ratings, Tasks or Views
-        Data of the same kind as the training data, which were not used in any fit.
+    test : Ratings, Tasks, Views, or a table
+        Data of the same kind as the training data, which were not used in any fit. A table is read as the
+        training data were, on the same levels.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
-    train : Ratings, optional
+    train : Ratings or a table, optional
         The training data. If given, recommendations of each fit are scored too. Items that a user rated in
         the training data are not recommended, and the most popular items are the baseline.
 
@@ -300,18 +302,20 @@ def compare(
         )
     if len({str(name) for name in fits}) < len(fits):  # 1 and "1" would be one row
         raise ValueError(f"Expected names that differ as text, got {list(fits)!r:.60}")
-    if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
-        got = f"{type(train).__name__} for a test on {type(test).__name__}"
-        raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
     named = {str(name): fit for name, fit in fits.items() if _is_fit(fit)}
     if not named:
         got = type(next(iter(fits.values()))).__name__
         raise TypeError(f"Expected at least one fit, got only {got}")
     _same_scale(named)
+    first = next(iter(named))
+    test = as_test(named[first], test)
+    train = None if train is None else as_test(named[first], train)
+    if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
+        got = f"{type(train).__name__} for a test on {type(test).__name__}"
+        raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
     scores = {name: score(fit, test) for name, fit in named.items()}
     activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
-    first = next(iter(named))
     others = {str(name): other for name, other in fits.items() if not _is_fit(other)}
     if others and named[first].data.kind == "Views":
         raise TypeError(f"Expected fits only for a test on views, got {next(iter(others))!r}")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import arviz_base
@@ -13,7 +14,7 @@ import xarray as xr
 from bayesfac.core.data.cards import check_same
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.files import atomic
+from bayesfac.core.files import ask_space, atomic
 from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.stored_draws import Thinned
@@ -97,15 +98,17 @@ def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> 
 
 
 def labels(index: Any) -> np.ndarray:
-    """Labels in a type that netCDF can store: numbers, dates and text unchanged, all others as text.
+    r"""Labels in a type that netCDF can store: numbers, dates and text unchanged, all others as text.
 
-    >>> labels(["ann", 2, None])
-    array(['ann', '2', 'None'], dtype='<U4')
+    NetCDF has no text with the character NUL, which becomes the sign for it.
+
+    >>> labels(["ann", 2, None, "a\0"])
+    array(['ann', '2', 'None', 'a␀'], dtype='<U4')
     """
     array = np.asarray(pd.Index(index))
     if array.dtype.kind in "biuM" or (array.dtype.kind == "f" and not np.isnan(array).any()):
         return array
-    return np.array([str(label) for label in array.tolist()], dtype=str)
+    return np.array([str(label).replace("\0", "␀") for label in array.tolist()], dtype=str)
 
 
 def _coords(fit: Any, draws: Mapping[str, Any], dims: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -143,8 +146,11 @@ def to_netcdf(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
     Other programs can read the file too: `xarray.open_datatree(path)`.
     """
+    # in memory first: HDF5 itself ends Python with a segmentation fault when it meets a full disk
+    content = tree.to_netcdf(engine="h5netcdf", encoding=_encoding(tree))
+    ask_space(Path(path), len(content))
     with atomic(path) as part:
-        tree.to_netcdf(part, engine="h5netcdf", encoding=_encoding(tree))
+        part.write_bytes(content)
 
 
 def _encoding(tree: xr.DataTree) -> dict[str, dict[str, Any]]:

@@ -100,6 +100,14 @@ def test_xarray_reads_the_same_tree_back(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["posterior.nc"]
 
 
+def test_a_label_with_nul_is_stored_with_a_sign_for_it(tmp_path) -> None:
+    fit = sampled_ratings()
+    users = [f"{n}\0" for n in range(len(fit.data.coords["user"]))]
+    coords = {**fit.data.coords, "user": pd.Index(users)}
+    to_netcdf(to_datatree(replace(fit, data=replace(fit.data, coords=coords))), tmp_path / "nul.nc")
+    assert read(tmp_path / "nul.nc").posterior["user"].values.tolist()[:2] == ["0␀", "1␀"]
+
+
 def test_odd_names_of_views_and_labels_survive(tmp_path) -> None:
     fit = sampled_views()
     rename = {"C.pix": "C.<b> $x_1 & é"}

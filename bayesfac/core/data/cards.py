@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Query, narrowed, query_of
-from bayesfac.core.data.columns import find
+from bayesfac.core.data.columns import find, with_index
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.features import Encoding, of_new, to_predict
@@ -347,6 +347,7 @@ def _labels(kind: str, wanted: list[str], query: Any) -> pd.DataFrame:
         query = dict(zip(wanted, query, strict=True))
     if isinstance(query, Mapping):
         query = _table(query)
+    query = with_index(query)
     if not isinstance(query, pd.DataFrame):
         raise TypeError(
             f"Expected {kind} or a table with columns {wanted}, got {type(query).__name__}"

@@ -42,6 +42,23 @@ def is_role(name: Any, role: str) -> bool:
     return bool({bare, whole, whole.removesuffix("s")} & ROLES[role])
 
 
+def with_index(data: Any) -> Any:
+    """A table or a Series with an index of several levels, such as (user, item), with these as columns.
+
+    >>> cells = pd.MultiIndex.from_tuples([("ann", "x")], names=["user", "item"])
+    >>> with_index(pd.Series([4], cells)).columns.tolist()
+    ['user', 'item', 'rating']
+    """
+    if not isinstance(getattr(data, "index", None), pd.MultiIndex):
+        return data
+    if isinstance(data, pd.Series):
+        data = data.to_frame("rating" if data.name is None else data.name)
+    elif is_wide(data):
+        return data
+    new = [level for level, name in enumerate(data.index.names) if name not in data.columns]
+    return data.reset_index(new) if new else data
+
+
 def find(seen: Sequence[Hashable], wanted: tuple[str, ...]) -> list[Hashable] | None:
     """The columns with the usual names of `wanted`, in that order; None unless each is there once."""
     chosen: list[Hashable] = []

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data import reading
 from bayesfac.core.data.cells import full_table
-from bayesfac.core.data.columns import Columns, find, is_role, is_wide, with_time
+from bayesfac.core.data.columns import Columns, find, is_role, is_wide, with_index, with_time
 from bayesfac.core.data.ratings import Ratings
 
 PAIR = ("user", "item")
@@ -140,6 +140,7 @@ def _listed(data: Any, items: Any, counts: Any, columns: Columns | None) -> tupl
         data, columns = data.frame(), None
     if items is not None:
         data = (data, items, counts)
+    data = with_index(data)
     if isinstance(data, pd.DataFrame) and not (columns is None and is_wide(data)):
         data = _long(data, columns)
     if isinstance(data, tuple) and len(data) in (2, 3, 4):

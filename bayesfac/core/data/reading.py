@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.data import columns as names
 
+LONGEST = 200  # bytes of a name of a view; a name of a file has at most 255
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
 
@@ -114,6 +115,14 @@ def _text(label: Any) -> str:
 def indefinite(noun: str) -> str:
     """The noun with its article: "a user", "an item"."""
     return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be a part of the name of a file: a saved fit has files for each name."""
+    if "\0" in name or len(name.encode()) > LONGEST:
+        raise ValueError(
+            f"Expected {what} of at most {LONGEST} bytes, none of which is 0, got {name!r:.60}"
+        )
 
 
 def array(raw: Any) -> np.ndarray:

@@ -268,6 +268,7 @@ def _checked(name: str, given: Any) -> tuple[str, str, Any]:
                 "Expected names of matrices and of kinds without '.' and '/' and none of "
                 f"{sorted(RESERVED)}, got {what!r}"
             )
+        reading.check_name("names of matrices and of kinds", what)
     if name == RATINGS:
         raise ValueError(f"Expected another name than {name!r} for the matrix {row} x {col}")
     if row == col:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayesfac.core.data import reading, triplets
 from bayesfac.core.data.cells import Container, TensorCells, query_of
-from bayesfac.core.data.columns import is_role
+from bayesfac.core.data.columns import is_role, with_index
 
 LEAST = 3  # modes
 RESERVED = frozenset(
@@ -184,6 +184,7 @@ def _read(
     data: Any, columns: Any, modes: Any
 ) -> tuple[np.ndarray, np.ndarray, dict[str, pd.Index]]:
     """Codes (cells x modes), values, and {mode: labels}."""
+    data = with_index(data)
     if isinstance(data, pd.DataFrame):
         if modes is not None:
             raise ValueError(
@@ -276,6 +277,7 @@ def _check_names(names: list[str]) -> None:
             "labels for each cell are bf.Ratings"
         )
     for name in names:
+        reading.check_name("names of modes", name)
         if names.count(name) > 1:
             raise ValueError(f"Expected different names of modes, got {name!r} twice")
         if not name or name in RESERVED or "." in name or "/" in name:

@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.columns import Columns, is_role, is_wide
+from bayesfac.core.data.columns import Columns, is_role, is_wide, with_index
 
 
 def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
@@ -18,6 +18,7 @@ def read(data: Any, items: Any, values: Any, columns: Columns | None) -> tuple:
         if items is None or values is None:
             raise ValueError("Expected users, items and values together, got only some of them")
         data = (data, items, values)
+    data = with_index(data)
     _check_columns(data, columns)
     if isinstance(data, np.ndarray | jax.Array):
         data = reading.array(data)

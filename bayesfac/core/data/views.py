@@ -221,6 +221,7 @@ def _named_views(data: Any) -> dict[str, Any]:
     for name in data:
         if not isinstance(name, str) or not name or set("/.{}") & set(name):
             raise ValueError(f"Expected view names without '/', '.', '{{' or '}}', got {name!r}")
+        reading.check_name("view names", name)
     return dict(data)
 
 

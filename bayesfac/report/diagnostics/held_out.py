@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+from bayesfac.core.data.cells import Container
+from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.relations import Relations
 from bayesfac.metrics import nmae
 from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics import uniformity
@@ -278,6 +281,15 @@ def coverage(level: float) -> str:
     return f"covers {100 * level:g} %"
 
 
+def as_test(fit: Any, test: Any) -> Any:
+    """Held-out data in the container of the training data, on the same levels; a container stays as it is."""
+    if isinstance(test, Container):
+        return test
+    kind = Ratings if issubclass(fit.method.data, Relations) else fit.method.data
+    levels = {"levels": fit.data.levels} if fit.data.levels and issubclass(kind, Ratings) else {}
+    return kind(test, **levels)
+
+
 def score(fit: Any, test: Any) -> Scores | TokenScores:
     """Score a fit on held-out data of the same kind as its training data; of tasks, on their labels.
 
@@ -290,6 +302,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     >>> len(scores) == len(test), scores.summary()["RMSE"] > 0
     (True, True)
     """
+    test = as_test(fit, test)
     kind, got = fit.data.kind, type(test).__name__
     if got not in (kind, "Relations" if kind == "Ratings" else kind):
         why = ", without its zeros: bf.metrics scores lists" if got == "Counts" else ""

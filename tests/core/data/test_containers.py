@@ -393,3 +393,14 @@ def test_ratings_that_single_precision_rounds_are_named(single):
             bf.fit("bpmf", own, bf.FixedPoint(2, tol=0.5), n_components=1, progress=False)
     said = [str(one.message) for one in heard if "single precision" in str(one.message)]
     assert len(said) == single and all("numbers around 1" in one for one in said)
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    """A saved fit has a file for each view; the error would come after the run."""
+    for name in ("v" * 201, "ü" * 101, "a\0"):
+        for views in ({name: np.ones((3, 2))}, {"x": np.ones((3, 2)), name: np.ones((3, 2))}):
+            with pytest.raises(ValueError, match="Expected view names of at most 200 bytes"):
+                bf.Views(views)
+        with pytest.raises(ValueError, match="Expected names of modes of at most 200 bytes"):
+            bf.Tensor(np.ones((2, 2, 2)), modes=["a", "b", name])
+    assert bf.Views({"v" * 200: np.ones((3, 2))}).n_rows == 3
