@@ -17,7 +17,13 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.laws.ordinal import Levels, level_codes
 from bayesfac.core.method import REGISTRY, from_sites, sites
 from bayesfac.inference.fixed_point import precise_objective
-from bayesfac.inference.predictions.level_masses import Tally, above, log_mass, log_masses
+from bayesfac.inference.predictions.level_masses import (
+    Tally,
+    above,
+    log_mass,
+    log_masses,
+    masses,
+)
 from bayesfac.inference.predictions.predict import Prediction
 from bayesfac.inference.result import Result
 
@@ -102,6 +108,7 @@ def test_a_normal_prediction_is_cut_at_the_midpoints() -> None:
     found = np.asarray(log_masses(dist.Normal(mean, sd), SCALE))
     np.testing.assert_allclose(np.exp(found), expected, atol=1e-12)
     assert found[2, 0] == pytest.approx(stats.norm.logcdf(0.75, 60, 1))  # no mass is ever zero
+    np.testing.assert_allclose(masses(dist.Normal(mean, sd), SCALE).T, expected, atol=1e-12)
     np.testing.assert_array_equal(above(dist.Normal(mean, sd), SCALE).sum(0), [1, 0, 3])
     other = np.asarray(log_masses(dist.Logistic(mean, sd), SCALE))  # any other: from its cdf
     cdf = stats.logistic.cdf([[0.75], [1.5], [3.0]], mean, sd)

@@ -37,7 +37,7 @@ def counting():
     return replace(
         pmf,
         init=init,
-        conditionals={"U": lambda p, data, h: dist.Delta(p.U + 1, event_dim=2), **normal},
+        conditionals={**normal, "U": lambda p, data, h: dist.Delta(p.U + 1, event_dim=2)},
         moves={"new": move},
         objective=lambda p, data, h: -jnp.sum(p.U) - jnp.sum(p.V),
     )
