@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac import new_rows
-from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.cards import Card, describe, on_levels
 from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
@@ -19,7 +19,7 @@ from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.scaling import raw_features, rescaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
-from bayesfac.core.errors import BayesfacError, ConvergenceWarning
+from bayesfac.core.errors import BayesfacError, ConvergenceWarning, DataWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
@@ -35,7 +35,7 @@ STEPS = 500  # of the descent to new users, at most
 def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`."""
     method = fit.method
-    data = given = contain(method, data)
+    data = given = on_levels(fit.data, contain(method, data))
     if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
         raise ValueError(f"Expected rows='user', or 'item' for ratings and counts, got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
@@ -141,10 +141,8 @@ def _as_training(
     if isinstance(data, Views):
         _check_features(card, data.features)
         return fit.method.ready(data, fit.hyper), held
-    if data.levels != card.levels:
-        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
     other = "item" if rows == "user" else "user"
-    data = data.on(card.coords[other], other)
+    data = _of_known(card, data, other).on(card.coords[other], other)
     if fit.method.reads_features and card.encodings:
         data = data.encoded(card.encodings, (rows,))
     data = fit.method.ready(data, fit.hyper)
@@ -153,6 +151,26 @@ def _as_training(
         size = len(card.coords[other]), held[f"B.{pattern}"].shape[2]
         data = data.replaced(x=data.x | {pattern: no_features(*size)})
     return data, held
+
+
+def _of_known(card: Card, data: Ratings, side: str) -> Ratings:
+    """The ratings of items (or users) that training knew; a warning names the others. Without any, all."""
+    labels = data.items if side == "item" else data.users
+    known = positions_of(card.coords[side], labels) >= 0
+    if known.all() or isinstance(data, Relations):
+        return data
+    every = [np.arange(size) for size in data.shape]
+    every[side == "item"] = np.flatnonzero(known)
+    kept = data.within(*every)
+    if kept is None:
+        return data
+    lost = plain(labels[~known][0])
+    message = (
+        f"{(~known).sum()} {side}(s) that training did not know are left out, such as {lost!r}; the other "
+        f"{len(kept)} of {len(data)} ratings are used"
+    )
+    warnings.warn(message, DataWarning, stacklevel=5)
+    return kept
 
 
 def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +13,31 @@ import pandas as pd
 
 from bayesfac import new_rows
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.core.method import site_dims
+from bayesfac.inference.predictions.all_items import RULES, Asked, Rule
 from bayesfac.inference.predictions.by_draw import param_blocks
-from bayesfac.inference.predictions.everywhere import OUTCOMES, expectations, outcomes
 from bayesfac.inference.predictions.predict import MEMORY
+from bayesfac.inference.result import bar
 from bayesfac.metrics.top_n import top
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit
 
-RULES = ("mean", "lower", "draw", "in_top")
 FROM_DRAWS = (
     "the share of the draws in which the item's expected rating is among the user's n largest"
 )
 FROM_OUTCOMES = (
     "the share of ratings simulated with the noise of this point fit in which the item is among the "
     "user's n largest; a point fit does not know how unsure its factors are"
+)
+
+NOT_SIMULATED = (
+    "not computed, because a point fit does not know how unsure its factors are: simulate=True gives the "
+    "share of ratings simulated with its noise in which the item is among the user's n largest"
 )
 
 
@@ -44,8 +49,10 @@ def recommend(
     exclude: Any = None,
     by: str = "mean",
     level: float = 0.9,
+    simulate: bool = False,
     seed: int = 0,
     memory: int = MEMORY,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """The n best items of each user, and the probability that each is among the user's n best.
 
@@ -64,10 +71,15 @@ def recommend(
         also see items with uncertain ratings. "in_top" is the probability to be among the user's n best.
     level : float
         The level of the interval of "lower".
+    simulate : bool
+        Compute in_top of a point fit by "mean" too, from simulated ratings. This takes far longer than the
+        list. Draws do not need it.
     seed : int
         Chooses the draws of "draw", and the simulated ratings of a point fit.
     memory : int
         The largest number of bytes to use.
+    progress : bool
+        Show a progress bar on a terminal or in a notebook.
 
     Returns
     -------
@@ -76,8 +88,9 @@ def recommend(
         standard deviation of the expected rating; in_top, the probability to be among the n best; flagged.
 
         For draws, in_top is the share of the draws. The parameters of a point fit have no spread, so in_top
-        is then the share of simulated ratings, which include the noise, and the prior where there are no
-        training data. All rules but "mean" use the simulated ratings too. `attrs["in_top"]` says which.
+        is then NaN by "mean", unless you `simulate`. Otherwise it is the share of 1,000 simulated ratings,
+        which include the noise, and the prior where there are no training data. The other rules use these
+        ratings too. `attrs["in_top"]` says which.
 
         For a user or item without ratings, sd_mean and in_top include the spread of the prior. There are
         exceptions for users that were not in the training data: without conditionals of users, and for
@@ -102,25 +115,27 @@ def recommend(
     rows = positions_of(known["user"], labels)
     if users is not None:  # a call for all users did not ask for one without ratings
         _warn_of_unseen(fit, labels, rows)
-    closed = _closed(fit, labels, exclude)
-    tables = []
-    for at, values, mean in _samples(fit, labels, rows, seed, memory):
-        shut, rng = closed(at), np.random.default_rng((seed, int(at[0])))
-        score = _shares(values, n, shut) if by == "in_top" else _score(values, mean, by, level, rng)
-        best = top(score, n, shut, mean)
-        own, place = np.nonzero(best >= 0)
-        item = best[own, place]
-        parts = {"score": score[own, item], "mean": mean[own, item]}
-        parts["sd_mean"] = 0.0 if fit.is_point else values[:, own, item].std(0)
-        parts["in_top"] = _membership(values, n, shut, own, item)
-        parts["flagged"] = _unseen(fit, rows[at[own]], item)
-        names = {"user": labels[at[own]], "rank": place + 1, "item": known["item"][item]}
-        tables.append(pd.DataFrame({**names, **parts}))
+    closed, tables = _closed(fit, labels, exclude), []
+    sampled = not fit.is_point or by != "mean" or simulate
+    asked = Asked(fit, Rule(by, level, n if sampled else 0), rows, seed, memory)
+    with bar(progress, len(labels) * asked.samples, "recommend") as shown:
+        for at in asked.blocks():
+            shut = closed(at)
+            prior = partial(_of_prior, fit, fit._as_draws(), seed)
+            every = asked.every(at, shut, prior, shown.update)
+            best = top(every.score, n, shut, every.mean)
+            own, place = np.nonzero(best >= 0)
+            item = best[own, place]
+            names = {"user": labels[at[own]], "rank": place + 1, "item": known["item"][item]}
+            parts = {name: values[own, item] for name, values in every._asdict().items()}
+            flagged = _unseen(fit, rows[at[own]], item)
+            tables.append(pd.DataFrame({**names, **parts, "flagged": flagged}))
     table = pd.concat(tables, ignore_index=True)
     if none := [plain(user) for user in labels[~labels.isin(table["user"])]]:
         what = f"no item is left for {len(none)} of {len(labels)} users, such as {none[0]!r}: exclude has all"
         warnings.warn(what, DataWarning, stacklevel=2)
-    table.attrs["in_top"] = FROM_OUTCOMES if fit.is_point else FROM_DRAWS
+    of_point = FROM_OUTCOMES if sampled else NOT_SIMULATED
+    table.attrs["in_top"] = of_point if fit.is_point else FROM_DRAWS
     return table
 
 
@@ -203,52 +218,6 @@ def _alike(method: Any, hyper: Any, params: Any, grid: Grid, asked: np.ndarray) 
         return profile[:, asked].T @ profile
 
     return jax.lax.map(one, params)
-
-
-# -- samples of expected ratings, in blocks of users ----------------------------------------------
-def _samples(
-    fit: "Fit", labels: pd.Index, rows: np.ndarray, seed: int, memory: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For some users at a time: their places, (sample, user, item) ratings, and (user, item) means.
-
-    Samples are expected ratings of each draw; of a point fit simulated outcomes. Users of the prior have
-    the same ratings, which are computed once for all of them.
-    """
-    items, draws = fit.data.coords["item"], fit._as_draws()
-    every, unrated = np.arange(len(items)), fit.data.cells("item") == 0
-    by_user = fit.data.cells("user")
-    count = OUTCOMES if fit.is_point else int(np.prod(next(iter(draws.values())).shape[:2]))
-    size = max(1, memory // (16 * count * len(every)))
-    old, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
-    parts = [old[i : i + size] for i in range(0, len(old), size)] + ([new] if len(new) else [])
-    for at in parts:
-        grid: Grid | Query = Query(np.full(len(every), -1), every)
-        run = (fit.method, fit.hyper, draws)
-        if rows[at[0]] >= 0:
-            grid = Grid(np.arange(len(at)), every)
-            run = (fit.method, fit.hyper, _of_users(fit, draws, rows[at]))
-        mean = values = expectations(*run, grid, memory)
-        if fit.is_point:
-            key = jax.random.fold_in(jax.random.key(seed), int(at[0]))
-            values = outcomes(*run, grid, key)
-        elif rows[at[0]] < 0 and (prior := _of_prior(fit, draws, seed)):
-            one = Grid(np.zeros(1, int), every)
-            values = expectations(fit.method, fit.hyper, prior, one, memory)
-        shape = (-1, len(at) if isinstance(grid, Grid) else 1, len(every))
-        values, mean = values.reshape(shape), mean.reshape(shape).mean(0)
-        own = rows[at[: shape[1]]]
-        lone = unrated | (by_user[own] == 0)[:, None] & (own >= 0)[:, None]
-        if fit.is_point and lone.any():  # a row of a point has no spread of the prior: see `locate`
-            place, item = np.nonzero(lone)
-            pairs = {"user": fit.data.coords["user"][own[place]], "item": items[item]}
-            query = fit.data.locate(pd.DataFrame(pairs))[0]
-            if own[0] < 0:  # labels that training did not know
-                query = query._replace(row=np.full(len(place), -1))
-            run, values, mean = (fit.method, fit.hyper, draws), np.array(values), np.array(mean)
-            values[:, place, item] = outcomes(*run, query, jax.random.fold_in(key, 1))
-            mean[place, item] = expectations(*run, query, memory)[0]
-        whole = (len(at), len(every))
-        yield at, np.broadcast_to(values, (len(values), *whole)), np.broadcast_to(mean, whole)
 
 
 def _of_prior(
@@ -377,12 +346,12 @@ def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
     keep = (user >= 0) & (item >= 0)
     order = np.argsort(user[keep], kind="stable")
     user, item = user[keep][order], item[keep][order]
-    ends = np.searchsorted(user, np.arange(len(labels) + 1))
+    first = np.searchsorted(user, np.arange(len(labels) + 1))
 
     def closed(at: np.ndarray) -> np.ndarray:
-        shut = np.zeros((len(at), items), bool)
-        for number, place in enumerate(at):
-            shut[number, item[ends[place] : ends[place + 1]]] = True
+        shut, many = np.zeros((len(at), items), bool), first[at + 1] - first[at]
+        cell = np.repeat(first[at] - np.cumsum(many) + many, many) + np.arange(many.sum())
+        shut[np.repeat(np.arange(len(at)), many), item[cell]] = True
         return shut
 
     return closed

@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesfac import new_rows
 from bayesfac.core import checks
-from bayesfac.core.data.cards import describe
+from bayesfac.core.data.cards import describe, on_levels
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError
@@ -35,9 +35,7 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
         raise BayesfacError(
             f"{fit.name} has no Gibbs conditionals, so its draws cannot be continued: fit it again"
         )
-    data = contain(method, data)
-    if data.levels != card.levels:
-        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
+    data = on_levels(card, contain(method, data))
     for axis, labels in (("user", data.users), ("item", data.items)):
         if (lost := positions_of(labels, card.coords[axis]) < 0).any():
             raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.errors import BayesfacError
+from bayesfac.core.errors import BayesfacError, DataWarning
 from bayesfac.core.method import REGISTRY, from_sites, sites
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
@@ -131,6 +131,45 @@ def test_users_are_asked_for_by_label_and_items_may_lack():
         ValueError, match=r"Expected the levels of training, None, got \(1.0, 2.0, 3.0\)"
     ):
         fit.fold_in(bf.Ratings(["zoe"], ["a"], [1.0], levels=3))
+
+
+@pytest.mark.parametrize("engine", [None, bf.Gibbs(5, 10, 1)])
+@pytest.mark.parametrize("rows", ["user", "item"])
+def test_labels_that_training_did_not_know_are_named_and_the_others_are_used(engine, rows):
+    cells = [(u, i, 1.0 + (u + ord(i)) % 3) for u in range(6) for i in "abc"]
+    train = bf.Ratings(*map(list, zip(*cells, strict=True)))
+    fit = bf.fit("pmf", train, engine, n_components=1, progress=False)
+    new, old = ["zoe", "zoe", "yan", "yan", "xia"], ["c", "new", "b", "newer", "newest"]
+    if rows == "item":
+        old = [2, 77, 4, 88, 99]
+    names = [new, old] if rows == "user" else [old, new]
+    told = bf.Ratings(*names, [3.0, 1.0, 2.0, 2.0, 1.0])
+    what = (
+        f"3 {'item' if rows == 'user' else 'user'}.* such as {old[1]!r}; the other 2 of 5 ratings"
+    )
+    with pytest.warns(DataWarning, match=what) as heard:
+        folded = fit.fold_in(told, rows=rows)
+    assert heard[0].filename == __file__
+    assert list(folded.data.coords[rows]) == ["xia", "yan", "zoe"]
+    assert folded.data.cells(rows).tolist() == [0, 1, 1]  # of xia only the prior is known
+    names = [np.array(side)[[0, 2]] for side in names]
+    alone = fit.fold_in(bf.Ratings(*names, [3.0, 2.0]), rows=rows)
+    asked = {"user": names[0], "item": names[1]}
+    if engine is None:  # draws have other random numbers if there are more rows
+        np.testing.assert_allclose(folded.predict(asked).mean, alone.predict(asked).mean, rtol=1e-5)
+
+
+def test_levels_are_those_of_training(tmp_path):
+    fit = bf.fit("ordinal_mf", ratings("ordinal_mf"), n_components=1, progress=False)
+    table = ratings("ordinal_mf", slice(3)).frame()
+    folded, wanted = fit.fold_in(table), fit.fold_in(bf.Ratings(table, levels=4))
+    assert folded.data.levels == fit.data.levels
+    np.testing.assert_array_equal(folded.predict(table).mean, wanted.predict(table).mean)
+    table.loc[1, "rating"] = 2.5
+    with pytest.raises(ValueError, match=r"2.5 in row 1"):
+        fit.fold_in(table)
+    whole = ratings("ordinal_mf").frame()
+    assert fit.update(whole).data.levels == fit.data.levels
 
 
 def test_where_no_descent_finds_users_it_is_said():

@@ -9,6 +9,8 @@ import pytest
 import bayesfac as bf
 from bayesfac import recommending
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.inference.predictions import all_items
+from bayesfac.inference.predictions.places import Sums
 
 NAMES = [f"film {letter}" for letter in "abcdefghij"]
 
@@ -88,10 +90,13 @@ def test_draw_ranks_by_one_draw_of_each_user_and_repeats_by_seed(draws):
     assert not np.allclose(one["score"], other["score"])
 
 
-def test_a_point_takes_its_probabilities_from_simulated_ratings_and_says_so(point):
-    table = point.recommend("user 3", 3)
+def test_a_point_simulates_ratings_where_they_are_asked_for_and_says_so(point):
+    plain = point.recommend("user 3", 3)
+    assert plain["in_top"].isna().all() and "simulate=True" in plain.attrs["in_top"]
+    table = point.recommend("user 3", 3, simulate=True)
     assert "simulated with the noise" in table.attrs["in_top"]
-    everything = point.recommend("user 3", 10, seed=1)
+    pd.testing.assert_frame_equal(table.drop(columns="in_top"), plain.drop(columns="in_top"))
+    everything = point.recommend("user 3", 10, seed=1, by="in_top")
     assert (everything["in_top"] == 1).all()
     assert not table["sd_mean"].any()
     assert 0 < table["in_top"].min() < 1
@@ -100,6 +105,59 @@ def test_a_point_takes_its_probabilities_from_simulated_ratings_and_says_so(poin
     place = (-(cells.mean + cells.sd * noise)).argsort(1).argsort(1)
     share = pd.Series((place < 3).mean(0), NAMES)[table["item"]]
     np.testing.assert_allclose(table["in_top"], share, atol=0.06)  # four sd of 1,000 simulations
+
+
+@pytest.mark.parametrize("by", ["mean", "lower", "draw", "in_top"])
+@pytest.mark.parametrize("kind", ["point", "draws"])
+def test_lists_are_those_of_before(kind, by):
+    """Lists of given parameters, made by the code that had all samples of all users in one array."""
+    made = {
+        ("point", "mean"): "kbihajflghajcflhajhjdgib", ("point", "lower"): "kbihajflghajcflhajhjdgib",
+        ("point", "draw"): "bkgahjlgflkhcfahkacjfbif", ("point", "in_top"): "kbihajflghajcflhajhjdgib",
+        ("draws", "mean"): "kbihjaflghjacflhjahjdgib", ("draws", "lower"): "bkhjahlfghjkflchjajhdbki",
+        ("draws", "draw"): "kbijlkkilhajcflajlhkdibl", ("draws", "in_top"): "kbijhaflgjhacfljahhjdgik",
+    }  # fmt: skip
+    ratings, fits = given()
+    some = ratings.take(ratings.item < 5)
+    table = fits[kind].recommend(n=3, by=by, exclude=some, seed=1)
+    assert "".join("abcdefghijkl"[item] for item in table["item"]) == made[kind, by]
+
+
+def given():
+    """Ratings of 8 users and 12 items, and a point and draws whose factors are given numbers."""
+    rng = np.random.default_rng(11)
+    ratings = bf.datasets.make_gaussian(8, 12, 2, density=0.7, seed=3)[0]
+    point = bf.fit("bpmf", ratings, n_components=2, progress=False)
+    drawn = bf.fit("bpmf", ratings, bf.Gibbs(2, 15, 2), n_components=2, progress=False)
+    factors, draws = {"U": rng.normal(size=(8, 2)), "V": rng.normal(size=(12, 2))}, {}
+    for site, value in factors.items():
+        noise = rng.normal(size=drawn.draws[site].shape)
+        draws[site] = (value + 0.5 * noise).astype(np.float32)
+        factors[site] = value.astype(np.float32)
+    params = point.params._replace(**factors, alpha=np.float32(4.0))
+    return ratings, {
+        "point": replace(point, result=replace(point.result, params=params)),
+        "draws": replace(drawn, result=replace(drawn.result, draws={**drawn.draws, **draws})),
+    }
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_pass_counts_what_one_array_of_all_draws_shows(ties):
+    """Users, items and draws that are no multiples of any block, excluded items, and items of equal value."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(23, 5, 77)).astype(np.float32)
+    values = np.rint(values) if ties else values
+    closed = rng.random((5, 77)) < 0.3
+    closed[1], closed[2] = True, np.arange(77) < 75  # nothing is left, and less than is asked for
+    sums = Sums.none(closed.shape, np.float32)
+    for first in range(0, 23, 4):
+        sums.add(values[first : first + 4], closed, 4, slice(None), first)
+    own, item = np.nonzero(~closed)
+    share = recommending._membership(values, 4, closed, own, item)
+    np.testing.assert_allclose(sums.share[own, item] / 23, share, rtol=1e-5)
+    assert not sums.share[closed].any()
+    np.testing.assert_allclose(sums.mean, values.mean(0), atol=1e-6)
+    np.testing.assert_allclose(sums.square / 23, values.var(0), rtol=1e-4)
 
 
 def test_ties_share_the_places_that_are_left():
@@ -112,24 +170,26 @@ def test_ties_share_the_places_that_are_left():
     assert share.tolist() == [0, 1, 1, 0]
 
 
-def test_probabilities_of_a_user_sum_to_the_number_of_places(draws, ratings):
-    rows = np.arange(12)
-    parts = recommending._samples(
-        draws, ratings.users, rows, 0, 16 * 40 * 10 * 5
-    )  # five users at a time
-    sizes = []
-    for at, values, _ in parts:
-        own, item = np.divmod(np.arange(len(at) * 10), 10)
-        share = recommending._membership(values, 3, np.zeros((len(at), 10), bool), own, item)
-        np.testing.assert_allclose(share.reshape(-1, 10).sum(1), 3)
-        sizes.append(len(at))
-    assert sizes == [5, 5, 2]
+@pytest.mark.parametrize("by", ["mean", "lower", "draw", "in_top"])
+def test_memory_and_other_users_do_not_change_the_answer(draws, ratings, by, monkeypatch):
+    whole = draws.recommend(None, 3, exclude=ratings, by=by)
+    monkeypatch.setattr("bayesfac.inference.predictions.places.TABLE", 4 * 10 * 2)  # two users
+    pieces = draws.recommend(None, 3, exclude=ratings, by=by, memory=16 * 40 * 10 * 5)
+    pd.testing.assert_frame_equal(whole, pieces, rtol=1e-5)
+    if by != "draw":  # the draw of a user is chosen by its place among the users
+        some = draws.recommend(ratings.users[3:], 3, exclude=ratings, by=by)
+        rest = whole[whole["user"].isin(ratings.users[3:])].reset_index(drop=True)
+        pd.testing.assert_frame_equal(some, rest, rtol=1e-5)
 
 
-def test_memory_does_not_change_the_answer(draws, ratings):
-    whole = draws.recommend(None, 3, exclude=ratings)
-    pieces = draws.recommend(None, 3, exclude=ratings, memory=16 * 40 * 10)
-    pd.testing.assert_frame_equal(whole, pieces)
+def test_probabilities_of_a_user_sum_to_the_number_of_places(draws):
+    table = draws.recommend(None, 10, by="in_top").groupby("user")["in_top"].sum()
+    np.testing.assert_allclose(table, 10)
+    told = []
+    rule = all_items.Asked(draws, all_items.Rule("mean", 0.9, 3), np.arange(12), 0, 2**20)
+    every = rule.every(np.arange(12), np.zeros((12, 10), bool), lambda: None, told.append)
+    np.testing.assert_allclose(every.in_top.sum(1), 3)
+    assert sum(told) == 12 * 40  # what the progress bar shows
 
 
 # -- odd questions --------------------------------------------------------------------------------

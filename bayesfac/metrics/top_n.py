@@ -95,9 +95,16 @@ def top(score: np.ndarray, n: int, closed: np.ndarray | None = None, tie: Any = 
     [[2, 1]]
     """
     closed = np.zeros(score.shape, bool) if closed is None else closed
-    keys = [-score, closed] if tie is None else [-tie, -score, closed]
-    order = np.lexsort(keys, axis=-1)[:, :n]
-    return np.where(np.take_along_axis(closed, order, 1), -1, order)
+    places, key = min(n, score.shape[1]), np.where(closed, np.inf, -score)
+    last = np.partition(key, places - 1, axis=1)[:, places - 1, None]
+    row, at = np.nonzero(~(key > last))  # NaN too: it comes last
+    keys = [key[row, at], closed[row, at], row]
+    order = np.lexsort(keys if tie is None else [-tie[row, at], *keys])
+    row, at = row[order], at[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    first = place < places
+    found = np.where(closed[row, at], -1, at)
+    return found[first].reshape(len(score), places)
 
 
 def _hits(recommended: Lists, relevant: Sets, k: int) -> tuple[np.ndarray, np.ndarray]:

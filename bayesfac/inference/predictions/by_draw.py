@@ -13,7 +13,7 @@ from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.math import normals, uniforms
-from bayesfac.core.method import Method, from_sites
+from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.core.programs import side_by_side
 from bayesfac.inference.predictions.level_masses import log_of_sums, no_masses
 from bayesfac.inference.predictions.summaries import PARTS, shares
@@ -32,22 +32,35 @@ class Settings(NamedTuple):
 
 
 def param_blocks(
-    method: Method, draws: Mapping[str, np.ndarray], width: int, memory: int
+    method: Method,
+    draws: Mapping[str, np.ndarray],
+    width: int,
+    memory: int,
+    users: np.ndarray | None = None,
 ) -> Iterator[Any]:
-    """Blocks of draws within `memory` bytes: Params with a leading axis of draws.
+    """Blocks of draws within `memory` bytes: Params with a leading axis of draws, of these users only.
 
     A caller must wait for the results of one block before it takes the next one. Otherwise, queued work
     keeps its block in memory, and on a busy machine all blocks would be read before the first is done.
     """
     chains, length = next(iter(draws.values())).shape[:2]
-    shapes = {site: value.shape[2:] for site, value in draws.items()}
+    shapes = {site: list(value.shape[2:]) for site, value in draws.items()}
+    axis = {}
+    if users is not None:
+        dims = {site: site_dims(method, site) for site in draws}
+        axis = {site: names.index("user") for site, names in dims.items() if "user" in names}
+        for site, along in axis.items():
+            shapes[site][along] = len(users)
     largest = max((shape[-1] for shape in shapes.values() if shape), default=1)
     bytes_each = 8 * sum(int(np.prod(s)) for s in shapes.values()) + 16 * width * largest
     size = int(np.clip(memory // bytes_each, 1, length))
     for chain in range(chains):
         for start in range(0, length, size):
             at = slice(start, start + size)
-            yield from_sites(method, {s: jnp.array(x[chain, at]) for s, x in draws.items()})
+            some = {site: value[chain, at] for site, value in draws.items()}
+            for site, along in axis.items():
+                some[site] = np.take(some[site], np.asarray(users), 1 + along)
+            yield from_sites(method, {site: jnp.array(value) for site, value in some.items()})
 
 
 def over_draws(
