@@ -9,8 +9,12 @@ micro-F1   with any other labels, of which most rows lack most
 A predicted label of probability p raises the accuracy if p > 1/2, and a micro-F1 of F if p > F / 2. So one
 half, or F / 2, is the best cut of scores that are probabilities. If all scores are clearly too small or too
 large on average, it moves with them. `placed_cut` leaves it only as far as the rows bear: it is the nearest
-cut that is not clearly worse than the best one. Clearly always means by more than two standard errors. The
-best cut itself is that of the luckiest among as many cuts as there are scores, and predicts new rows worse.
+cut that is not clearly worse than the best one. The best cut itself is that of the luckiest among as many
+cuts as there are scores, and predicts new rows worse.
+
+Clearly means by more than two standard errors; from F / 2 the cut moves if it is worse by one. One half is
+right for any two classes with scores around it, but F / 2 only if scores are probabilities, and those of rare
+labels are shrunk.
 """
 
 from typing import NamedTuple
@@ -19,7 +23,7 @@ import numpy as np
 
 HALF = 0.5  # the cut if none was chosen by rows left out
 CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
-CLEARLY = 2.0  # standard errors
+CLEARLY, FROM_F1 = 2.0, 1.0  # standard errors
 STEPS = 50  # from one half, or F / 2, to the best cut
 
 
@@ -62,10 +66,10 @@ def name_of(truth: np.ndarray) -> str:
     return "accuracy" if two_classes(truth) else "micro-F1"
 
 
-def clearly(better: Measured, worse: Measured) -> bool:
-    """Whether one of two measures of the same rows is larger by more than two standard errors."""
+def clearly(better: Measured, worse: Measured, errors: float = CLEARLY) -> bool:
+    """Whether one of two measures of the same rows is larger by more than so many standard errors."""
     error = float(np.linalg.norm(better.parts - worse.parts))
-    return better.value - worse.value > CLEARLY * error
+    return better.value - worse.value > errors * error
 
 
 def best_cut(truth: np.ndarray, score: np.ndarray) -> float:
@@ -109,9 +113,10 @@ def placed_cut(truth: np.ndarray, score: np.ndarray) -> float:
         return HALF
     best = best_cut(truth, score)
     top = measured(truth, score > best)
-    usual = _allowed((HALF if two_classes(truth) else top.value / 2) + _too_large(truth, score))
+    usual, errors = (HALF, CLEARLY) if two_classes(truth) else (top.value / 2, FROM_F1)
+    usual = _allowed(usual + _too_large(truth, score))
     for cut in np.linspace(usual, best, STEPS).tolist():
-        if not clearly(top, measured(truth, score > cut)):
+        if not clearly(top, measured(truth, score > cut), errors):
             return float(cut)
     return best
 

@@ -82,6 +82,16 @@ def test_several_labels_begin_at_half_of_their_micro_f1():
     assert cut == pytest.approx(measured(y, score > cut).value / 2, abs=0.02)
 
 
+def test_the_cut_of_several_labels_leaves_half_of_the_micro_f1_sooner():
+    """Scores shrunk a little: worse than the best cut by more than one standard error, but not by two."""
+    y, score = drawn(400, 3, slope=0.8)
+    best, cut = best_cut(y, score), placed_cut(y, score)
+    top = measured(y, score > best)
+    half = measured(y, score > top.value / 2)
+    assert clearly(top, half, 1.0) and not clearly(top, half)
+    assert not clearly(top, measured(y, score > cut), 1.0) and cut != pytest.approx(top.value / 2)
+
+
 def test_logistic_regressions_are_those_of_scikit_learn():
     from sklearn.linear_model import LogisticRegression
 
