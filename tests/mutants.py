@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.graphs import degrees
+from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.laws.normal_wishart import normal_wishart_precision
 from bayesfac.core.math import normalise
@@ -130,8 +131,9 @@ def missing_cells_are_zeros_everywhere(p, data, h):
 @plant(P, "objective", "backends")
 def padding_is_read(p, data, h):
     rows = data.cells.by_row
-    other = p.V[rows.index[rows.chunk], 0]
-    return pmf.objective(p, data, h) + jnp.sum(jnp.where(rows.chunk == -1, 0, other**2))
+    at = sparse.chunks(rows)
+    read = jnp.sum(jnp.where(at < 0, p.V[rows.index[at], 0] ** 2, 0))
+    return pmf.objective(p, data, h) + (read if sparse.backend() == "jax" else 0)
 
 
 @plant(P, "init", "sites")

@@ -21,7 +21,6 @@ from bayesfac.core.data.divided.large import LargeRatings, Summary
 from bayesfac.core.data.divided.piles import Block, deal
 from bayesfac.core.data.divided.shares import SIDES
 from bayesfac.core.errors import DataWarning
-from bayesfac.core.kernels import sparse
 from bayesfac.datasets import files, frames
 from bayesfac.datasets.blocks import Piece, source
 
@@ -78,9 +77,8 @@ def read_large(
             codes = [found.codes(side, labels[side]) for side in SIDES]
             yield codes[0], codes[1], found.value[found.good]
 
-    chunked = sparse.backend() == "jax"
     try:
-        made = deal(coded, labels, counts, seen.summary, scale, duplicates, chunked)
+        made = deal(coded, labels, counts, seen.summary, scale, duplicates)
     except ValueError as error:
         said = reading.with_places(str(error), lambda row: seen.place(row, pieces))
         raise ValueError(f"{path}: {said}") from error

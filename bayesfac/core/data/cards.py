@@ -243,9 +243,9 @@ def _ratings_card(data: Ratings) -> Card:
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
     zeros = isinstance(data, Counts)
-    summary |= {"sd": data.spread if zeros else deviation(data.value)}
-    summary |= {"lowest": float(0 if zeros else data.value.min())}
-    summary |= {"highest": float(data.value.max()), "fewest per user": int(rows.min())}
+    summary |= {"sd": data.spread if zeros else data.host.moments[1]}
+    summary |= {"lowest": float(0 if zeros else data.host.value.min())}
+    summary |= {"highest": float(data.host.value.max()), "fewest per user": int(rows.min())}
     summary |= {"most per user": int(rows.max())}
     rng = np.random.default_rng(0)
     if isinstance(data, LargeRatings):

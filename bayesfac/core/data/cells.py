@@ -2,12 +2,14 @@
 
 from collections.abc import Sized
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
 CHUNK = 64  # cells in a padded chunk; a long row has many chunks, so shapes do not depend on the longest row
 
@@ -44,8 +46,8 @@ class Rows(NamedTuple):
     """The cells sorted by row: the cells of row i are `ptr[i]:ptr[i + 1]`.
 
     index       the column of each cell; of a tensor a row of numbers, see `TensorCells`
-    order       the position of each cell in the row-major list
-    chunk       (C, 64) positions of cells of one row, -1 for padding
+    order       the position of each cell in the row-major list; empty if the cells are in its order
+    chunk       the first cell of every chunk: at most 64 cells of one row
     chunk_row   the row of every chunk
     """
 
@@ -56,16 +58,61 @@ class Rows(NamedTuple):
     chunk_row: jax.Array | np.ndarray
 
 
+class Layout(NamedTuple):
+    """Cells in row-major order: those of row i are `ptr[i]:ptr[i + 1]`, `col` are their columns, and
+    `origin` says where each of them was among the cells as they were given."""
+
+    ptr: np.ndarray
+    col: np.ndarray
+    origin: np.ndarray
+
+
+def row_major(row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> Layout:
+    """The layout of cells in any order; cells that are there twice stand in any order beside each other.
+
+    SciPy moves each cell to its row, and then sorts every row: no other arrays than these three are made.
+    """
+    table = sp.coo_array((np.arange(len(row), dtype=np.int32), (row, col)), shape)
+    table.has_canonical_format = (
+        True  # SciPy would add up the numbers of cells that are there twice
+    )
+    table = table.tocsr()
+    table.sort_indices()
+    ptr, col, origin = table.indptr, table.indices, table.data
+    del table
+    return Layout(ptr, settled(col, np.int32), origin)
+
+
 @jax.tree_util.register_pytree_node_class
 class Cells:
     """The observed cells of an n x m matrix: `row` and `col`, row-major, and sorted by row and by column."""
 
     def __init__(self, row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
-        self.row, self.col, self.shape = _device(row), _device(col), shape
-        everywhere = np.arange(len(row), dtype=np.int32)
-        self.by_row = rows_of(row, col, everywhere, shape[0])
-        order = np.lexsort((row, col)).astype(np.int32)
-        self.by_col = rows_of(col[order], row[order], order, shape[1])
+        self._fill(_starts(row, shape[0]), settled(col, np.int32), shape)
+        self.row = _device(row)
+
+    def _fill(self, ptr: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
+        by_col = sp.csr_array((np.arange(len(col), dtype=np.int32), col, ptr), shape).tocsc()
+        starts, row, order = by_col.indptr, by_col.indices, by_col.data
+        del by_col
+        row = settled(row, np.int32)  # one after the other, as each frees the array of SciPy
+        order = settled(order, np.int32)
+        self.col, self.shape = jax.device_put(col), shape
+        self.by_row = _rows(ptr, self.col, jax.device_put(np.zeros(0, np.int32)))
+        self.by_col = _rows(starts, jax.device_put(row), jax.device_put(order))
+
+    @classmethod
+    def of(cls, layout: Layout, shape: tuple[int, int]) -> "Cells":
+        """The cells of a layout, which nobody may change afterwards."""
+        self = object.__new__(cls)
+        self._fill(layout.ptr, layout.col, shape)
+        return self
+
+    @cached_property
+    def row(self) -> Any:
+        """The row of each cell. It is made when it is first asked for, as it is as large as `col`."""
+        ptr = np.asarray(self.by_row.ptr)
+        return _device(np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr)))
 
     def tree_flatten(self) -> tuple[tuple, tuple[int, int]]:
         return (self.row, self.col, self.by_row, self.by_col), self.shape
@@ -78,7 +125,7 @@ class Cells:
         return self
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.col)
 
     @property
     def modes(self) -> tuple[Rows, ...]:
@@ -177,8 +224,19 @@ def codes_of(query: Query | Grid) -> Any:
 
 def rows_of(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
     """The layout of cells that are sorted by row."""
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
-    return Rows(*map(_device, (ptr, index, order, *chunks_of(ptr))))
+    return _rows(_starts(row, n), _device(index), _device(order))
+
+
+def _rows(ptr: np.ndarray, index: jax.Array, order: jax.Array) -> Rows:
+    chunk, chunk_row = map(_device, chunks_of(ptr))
+    return Rows(_device(ptr), index, order, chunk, chunk_row)
+
+
+def _starts(row: np.ndarray, n: int) -> np.ndarray:
+    """`ptr` of `Rows`."""
+    ptr = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(row, minlength=n), out=ptr[1:])
+    return ptr
 
 
 def chunks_of(ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,15 +244,28 @@ def chunks_of(ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pieces = -(-np.diff(ptr) // CHUNK)
     chunk_row = np.repeat(np.arange(len(pieces)), pieces)
     first = np.concatenate([[0], np.cumsum(pieces)])[chunk_row]
-    start = ptr[chunk_row] + CHUNK * (np.arange(len(chunk_row)) - first)
-    chunk = start[:, None] + np.arange(CHUNK)
-    return np.where(chunk < ptr[chunk_row + 1][:, None], chunk, -1), chunk_row
+    return ptr[chunk_row] + CHUNK * (np.arange(len(chunk_row)) - first), chunk_row
+
+
+def aligned(size: int, dtype: Any) -> np.ndarray:
+    """Zeros that JAX takes as they are on a CPU, without a copy: they begin at a multiple of 64 bytes."""
+    room = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    return room[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
+
+
+def settled(array: Any, dtype: Any) -> np.ndarray:
+    """A copy of an array that JAX takes as it is: the caller may change the array later, and with an array
+    of NumPy there would be two copies. NumPy copies without a program, which JAX would compile for each
+    shape."""
+    array = np.asarray(array)
+    copy = aligned(array.size, dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _device(array: np.ndarray) -> jax.Array:
-    # JAX may alias the buffer, which the caller may change later: copy it. NumPy copies without a program,
-    # which JAX would compile for each shape
-    return jax.device_put(np.array(array, np.int32, order="C"))
+    return jax.device_put(settled(array, np.int32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import reading
-from bayesfac.core.data.cells import full_table
+from bayesfac.core.data import reading, triplets
+from bayesfac.core.data.cells import full_table, row_major
 from bayesfac.core.data.columns import Columns, find, is_role, is_wide, with_index, with_time
 from bayesfac.core.data.ratings import Ratings
 
@@ -69,24 +69,21 @@ class Counts(Ratings):
         if raw is not None and (np.ndim(raw) != 1 or len(raw) != len(value)):
             raise ValueError(f"Expected {len(value)} times, one for each row, got {np.shape(raw)}")
         time = None if raw is None else reading.times(np.asarray(raw))
-        cell = user.astype(np.int64) * len(items_) + item
-        _, first, which = np.unique(cell, return_index=True, return_inverse=True)
-        total = np.bincount(which, value)
-        kept = np.sort(first[total > 0])
-        value = total[which[kept]]
-        time = None if time is None else time[kept]
-        self._fill(user[kept], item[kept], value, users, items_, None, time)
+        cells = row_major(user, item, (len(users), len(items_)))
+        cells, value, kept = triplets.summed(cells, value)
+        time = None if time is None else np.array(time[kept])
+        self._fill(cells, value, users, items_, None, time)
         self.weight = None
 
     @property
     def mean(self) -> float:
         """The mean of the whole table, with its zeros."""
-        return float(self.host.value.sum() / np.prod([float(n) for n in self.shape]))
+        return float(self.value.sum() / np.prod([float(n) for n in self.shape]))
 
     @property
     def spread(self) -> float:
         """The standard deviation of the whole table, with its zeros; 1 if all counts are equal."""
-        square = (self.host.value**2).sum() / np.prod([float(n) for n in self.shape])
+        square = (self.value**2).sum() / np.prod([float(n) for n in self.shape])
         return float(max(square - self.mean**2, 0.0) ** 0.5) or 1.0
 
     def __repr__(self) -> str:

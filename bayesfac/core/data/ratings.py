@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Cells, Container, Query
+from bayesfac.core.data.cells import Cells, Container, Layout, Query, row_major
 from bayesfac.core.data.columns import Columns
 from bayesfac.core.data.features import Encoding, Features, Side, described
 
@@ -23,10 +24,16 @@ class Frame:
     items: pd.Index
     levels: tuple[float, ...] | None
     origin: np.ndarray  # the user's row of every cell, cells in row-major order
-    value: np.ndarray  # float64, in the user's order
+    value: np.ndarray  # in the user's order; of `reading.narrow`
     time: np.ndarray | None = None  # in the user's order
     name: str = ""
     features: dict[str, Side] = field(default_factory=dict)  # of "user" and of "item"
+
+    @cached_property
+    def moments(self) -> tuple[float, float]:
+        """The mean and the standard deviation of the values."""
+        value = self.value.astype(np.float64)
+        return float(value.mean()), reading.deviation(value)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -108,15 +115,14 @@ class Ratings(Container):
         user, item, value, users, items_, found = triplets.read(data, items, values, columns)
         if not len(value):
             raise ValueError("Expected at least one rating, got none")
+        value = reading.narrow(value)
         time = triplets.times(found if times is None else times, len(value))
         levels = None if levels is None else reading.levels(levels)
         if levels is not None and not (ok := np.isin(value, levels)).all():
             row = int(np.flatnonzero(~ok)[0])
             names = users[user[row]], items_[item[row]]
-            raise ValueError(triplets.off_levels(levels, value[row], f"row {row}", *names))
-        kept, value = triplets.distinct(user, item, value, users, items_, duplicates, levels)
-        time = None if time is None else time[kept]
-        known = {"user": (user[kept], users), "item": (item[kept], items_)}
+            raise ValueError(triplets.off_levels(levels, float(value[row]), f"row {row}", *names))
+        known = {"user": (user, users), "item": (item, items_)}
         sides = {}
         for side, table in given.items():
             if table is not None:
@@ -124,23 +130,27 @@ class Ratings(Container):
                 sides[side] = new = described(table, labels, side)
                 known[side] = reading.positions_of(new.labels, labels)[codes], new.labels
         (user, users), (item, items_) = known.values()
-        self._fill(user, item, value, users, items_, levels, time)
+        cells = row_major(user, item, (len(users), len(items_)))
+        del user, item, known  # tables of ratings may be large
+        names = users, items_
+        cells, value, kept = triplets.distinct(cells, value, duplicates, levels, names)
+        time = None if time is None else np.array(time[kept])
+        self._fill(cells, value, users, items_, levels, time)
         self._describe(sides, {side: new.design() for side, new in sides.items()})
 
     def _fill(
         self,
-        user: np.ndarray,
-        item: np.ndarray,
+        cells: Layout,
         value: np.ndarray,
         users: pd.Index,
         items: pd.Index,
         levels: tuple[float, ...] | None,
         time: np.ndarray | None,
     ) -> None:
-        origin = np.lexsort((item, user))
-        self.cells = Cells(user[origin], item[origin], (len(users), len(items)))
-        self.y = reading.real(value[origin])
-        self.host = Frame(users, items, levels, origin, value, time)
+        self.cells = Cells.of(cells, (len(users), len(items)))
+        value = reading.narrow(value)
+        self.y = reading.real(value[cells.origin])
+        self.host = Frame(users, items, levels, cells.origin, value, time)
         self.x = {}
 
     def _describe(self, sides: dict[str, Side], designs: dict[str, Any]) -> None:
@@ -174,7 +184,7 @@ class Ratings(Container):
     @property
     def value(self) -> np.ndarray:
         """Ratings in the user's order of rows."""
-        return self.host.value
+        return np.asarray(self.host.value, np.float64)
 
     @property
     def user_features(self) -> Any:
@@ -209,12 +219,12 @@ class Ratings(Container):
     @property
     def mean(self) -> float:
         """The mean rating."""
-        return float(self.host.value.mean())
+        return self.host.moments[0]
 
     @property
     def spread(self) -> float:
         """The standard deviation of the ratings; 1 if all are equal."""
-        return reading.spread(self.host.value)
+        return self.host.moments[1] or 1.0
 
     @property
     def size(self) -> int:
@@ -235,8 +245,8 @@ class Ratings(Container):
 
     def per_row(self, side: str) -> np.ndarray:
         """The number of ratings of each user, or of each item."""
-        codes, n = (self.user, self.n_users) if side == "user" else (self.item, self.n_items)
-        return np.bincount(codes, minlength=n)
+        rows = self.cells.by_row if side == "user" else self.cells.by_col
+        return np.diff(rows.ptr).astype(np.int64)
 
     def shares(self, parts: int) -> Any:
         """{part: share} for data of which each process has only its shares; otherwise None."""
@@ -267,7 +277,8 @@ class Ratings(Container):
     ) -> "Ratings":
         part = object.__new__(type(self))
         time = None if self.time is None else self.time[kept]
-        part._fill(user, item, value, users, items, self.levels, time)
+        cells = row_major(user, item, (len(users), len(items)))
+        part._fill(cells, value, users, items, self.levels, time)
         part.host = replace(part.host, name=self.name)
         sides, designs = dict(self.host.features), dict(self.x)
         for side, new, old in (("user", users, self.users), ("item", items, self.items)):

@@ -5,7 +5,7 @@ Labels are compared as text: 7, 7.0 and "7" are the same label, and "007" is ano
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import columns as names
+from bayesfac.core.data.cells import settled
 
+BLOCK = 2**16  # numbers of a long array that are copied at a time
 LONGEST = 200  # bytes of a name of a view; a name of a file has at most 255
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
@@ -31,6 +33,8 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
         raise ValueError(
             f"Expected a one-dimensional list of {what} labels, got shape {flat.shape}"
         )
+    if (found := _whole_numbers(flat)) is not None:
+        return found
     codes, distinct = pd.factorize(native(flat))
     if (codes < 0).any():
         row = int(np.argmax(codes < 0))
@@ -44,6 +48,31 @@ def labels(raw: Any, what: str) -> tuple[np.ndarray, pd.Index]:
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], distinct[order]
+
+
+def _whole_numbers(flat: Any) -> tuple[np.ndarray, pd.Index] | None:
+    """`labels` of whole numbers, by a table of all numbers between the least and the largest; None if the
+    labels are none, or so far apart that the table would be longer than the list."""
+    if not isinstance(flat.dtype, np.dtype) or flat.dtype.kind not in "iu" or not len(flat):
+        return None
+    numbers = np.asarray(flat)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low > max(len(numbers), 2**16) or high > np.iinfo(np.int64).max:
+        return None
+    known = np.zeros(high - low + 1, bool)
+    codes = np.empty(len(numbers), np.int32)
+    for block in _blocks(len(numbers)):
+        known[numbers[block].astype(np.int64) - low] = True
+    rank = None if known.all() else (np.cumsum(known) - 1).astype(np.int32)
+    for block in _blocks(len(numbers)):
+        at = numbers[block].astype(np.int64) - low
+        codes[block] = at if rank is None else rank[at]
+    return codes, pd.Index((np.flatnonzero(known) + low).astype(native(flat).dtype))
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Slices of a long array, whose temporary copies are small."""
+    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def native(flat: Any) -> Any:
@@ -203,8 +232,9 @@ def beyond(values: np.ndarray) -> np.ndarray:
 
 def check_finite(values: np.ndarray, what: str) -> None:
     """Check that no value is NaN, infinite or too large for the working precision."""
-    bad = beyond(values)
-    if bad.any():
+    ends = np.array([values.min(), values.max()] if values.size else [])  # NaN if one value is
+    if beyond(ends).any():
+        bad = beyond(values)
         where = np.argwhere(bad)[0]
         place = f"row {where[0]}" + (f", column {where[1]}" if values.ndim == 2 else "")
         raise ValueError(f"Expected finite {what}, got {values[tuple(where)]} in {place}")
@@ -212,7 +242,7 @@ def check_finite(values: np.ndarray, what: str) -> None:
 
 def real(values: np.ndarray) -> jax.Array:
     """A copy on the device, in the working precision."""
-    return jax.device_put(np.array(values, jax.dtypes.canonicalize_dtype(np.float64), order="C"))
+    return jax.device_put(settled(values, jax.dtypes.canonicalize_dtype(np.float64)))
 
 
 def times(raw: Any) -> np.ndarray:
@@ -249,6 +279,21 @@ def triplets(frame: pd.DataFrame, columns: names.Columns | None) -> list[Any]:
         raise ValueError(names.wide_or_long(frame))
     chosen = names.choose(list(frame.columns), names.RATINGS, columns)
     return [*(frame[name] for name in chosen), None if time is None else frame[time].to_numpy()]
+
+
+def narrow(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest of int8, float32 and float64 that holds all of them exactly."""
+    for dtype in (np.int8, np.float32):
+        if all(_held(values[block], dtype) for block in _blocks(len(values))):
+            return values.astype(dtype)
+    return values
+
+
+def _held(values: np.ndarray, dtype: Any) -> bool:
+    own = values.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        other = values.astype(dtype).astype(np.float64)
+    return np.array_equal(own.view(np.int64), other.view(np.int64))  # 0 is not -0
 
 
 def deviation(value: Any) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import LinkedCells
+from bayesfac.core.data.cells import LinkedCells, row_major
 from bayesfac.core.data.columns import Columns
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Frame, Ratings
@@ -122,7 +122,8 @@ class Relations(Ratings):
         code = {name: _coded(part, axes) for name, part in parts.items()}
         user, item = code.pop(RATINGS).T
         users, items = axes["user"], axes["item"]
-        self._fill(user, item, main.value, users, items, main.levels, main.time)
+        cells = row_major(user, item, (len(users), len(items)))
+        self._fill(cells, main.value, users, items, main.levels, main.time)
         self.host = replace(self.host, name=main.name)
         tables = {}
         for name, at in code.items():

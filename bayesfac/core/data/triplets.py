@@ -9,6 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
+from bayesfac.core.data.cells import Layout, settled
 from bayesfac.core.data.columns import Columns, is_role, is_wide, with_index
 
 
@@ -97,25 +98,57 @@ def _matrix_triplets(data: Any) -> tuple:
 
 
 def distinct(
-    user: np.ndarray,
-    item: np.ndarray,
-    value: np.ndarray,
-    users: pd.Index,
-    items: pd.Index,
-    policy: str,
-    levels: tuple[float, ...] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows to keep, and their values."""
-    cell = user.astype(np.int64) * len(items) + item
-    _, first, which = np.unique(cell, return_index=True, return_inverse=True)
-    if len(first) == len(cell):
-        return np.arange(len(cell)), value
+    cells: Layout, value: np.ndarray, policy: str, levels: tuple[float, ...] | None, names: Any
+) -> tuple[Layout, np.ndarray, Any]:
+    """The cells, each of them once, their values, and the rows that are kept; `names` are the labels of users
+    and of items."""
+    first = _first(cells)
+    if first.all():
+        return cells, value, slice(None)
+    cells, run = _in_given_order(cells, first), np.cumsum(first) - 1
     if policy == "error":
-        row = int(np.argmax(first[which] < np.arange(len(cell))))
-        earlier = int(first[which[row]])
-        raise ValueError(second(row, earlier, users[user[row]], items[item[row]]))
-    mean, keep = means(which, value, levels), np.sort(first)
-    return keep, mean[which[keep]]
+        at = int(np.argmin(np.where(first, len(first), cells.origin)))
+        user = int(np.searchsorted(cells.ptr, at, "right")) - 1
+        row, earlier = int(cells.origin[at]), int(cells.origin[first][run[at]])
+        raise ValueError(second(row, earlier, names[0][user], names[1][cells.col[at]]))
+    return _kept(cells, first, means(run, value[cells.origin], levels))
+
+
+def summed(cells: Layout, value: np.ndarray) -> tuple[Layout, np.ndarray, Any]:
+    """As `distinct`, with the sums of the values of equal cells, without those whose sum is zero."""
+    first = _first(cells)
+    cells = _in_given_order(cells, first)
+    total = np.bincount(np.cumsum(first) - 1, value[cells.origin])
+    first[first] = total > 0
+    return _kept(cells, first, total[total > 0])
+
+
+def _first(cells: Layout) -> np.ndarray:
+    """Which cells, in row-major order, are not there for the second time or later."""
+    first = np.ones(len(cells.col), bool)
+    first[1:] = cells.col[1:] != cells.col[:-1]
+    first[cells.ptr[:-1][np.diff(cells.ptr) > 0]] = True
+    return first
+
+
+def _in_given_order(cells: Layout, first: np.ndarray) -> Layout:
+    """The layout with equal cells in the order in which they were given."""
+    at = np.flatnonzero(~(first & np.append(first[1:], True)))
+    origin, run = cells.origin.copy(), np.cumsum(first)[at]
+    origin[at] = origin[at][np.lexsort((origin[at], run))]
+    return cells._replace(origin=origin)
+
+
+def _kept(cells: Layout, keep: np.ndarray, value: np.ndarray) -> tuple[Layout, np.ndarray, Any]:
+    """Some of the cells, their values in the given order of rows, and the rows that are kept; `value` has
+    the values of these cells in row-major order."""
+    origin, there = cells.origin[keep], np.zeros(len(keep), bool)
+    there[origin] = True
+    place = (np.cumsum(there) - 1).astype(np.int32)[origin]
+    values = np.empty(len(value))
+    values[place] = value
+    ptr = np.append(0, np.cumsum(keep))[cells.ptr].astype(np.int32)
+    return Layout(ptr, settled(cells.col[keep], np.int32), place), values, np.flatnonzero(there)
 
 
 def means(which: np.ndarray, value: np.ndarray, levels: tuple[float, ...] | None) -> np.ndarray:

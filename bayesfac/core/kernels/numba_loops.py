@@ -47,6 +47,12 @@ def per_row(K):
 
 
 @compiled
+def place(order, p):
+    """Where cell p is in the row-major list; without an order the cells are in the order of the list."""
+    return word(order[p]) if len(order) else word(p)
+
+
+@compiled
 def _dots(f, T, problem, block, blocks):
     ptr = vector(f, argument(f, 0), np.int32, problem)
     index = vector(f, argument(f, 1), np.int32, problem)
@@ -87,15 +93,15 @@ def _spread(f, T, problem, block, blocks):
             out[i, k] = 0
         fours = ptr[i + 1] - (ptr[i + 1] - ptr[i]) % 4
         for p in range(ptr[i], fours, 4):  # four cells at a time: the sum is read and written once
-            w0, w1 = weight[order[p]], weight[order[p + 1]]
-            w2, w3 = weight[order[p + 2]], weight[order[p + 3]]
+            w0, w1 = weight[place(order, p)], weight[place(order, p + 1)]
+            w2, w3 = weight[place(order, p + 2)], weight[place(order, p + 3)]
             j0, j1, j2, j3 = (
                 word(index[p]), word(index[p + 1]), word(index[p + 2]), word(index[p + 3])
             )  # fmt: skip
             for k in range(wide):
                 out[i, k] += (w0 * V[j0, k] + w1 * V[j1, k]) + (w2 * V[j2, k] + w3 * V[j3, k])
         for p in range(fours, ptr[i + 1]):
-            w, j = weight[order[p]], word(index[p])
+            w, j = weight[place(order, p)], word(index[p])
             for k in range(wide):
                 out[i, k] += w * V[j, k]
 
@@ -149,20 +155,36 @@ def solved(P, b, x, inverse, counting, minus, noise, out, i):
             out[i, first + k] = x[k]
 
 
+CELLS = 128  # whose rows of the other side are fetched at a time, and then stay in the cache
+
+
 @compiled
-def _solve_rows(f, T, problem, block, blocks):
-    ptr = vector(f, argument(f, 0), np.int32, problem)
-    index = vector(f, argument(f, 1), np.int32, problem)
-    order = vector(f, argument(f, 2), np.int32, problem)
-    target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
-    V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
-    shift, noise = matrix(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
-    out = matrix(f, result(f, 0), T, problem)
+def multiply(table, index, p, out, wide):
+    """out = the product of the rows index[p] of the table; the row itself if there is one."""
+    if index.ndim == 1:
+        j = word(index[p])
+        for k in range(wide):
+            out[k] = table[j, k]
+    else:
+        i, j = word(index[p, 0]), word(index[p, 1])
+        for k in range(wide):
+            out[k] = table[i, k] * table[j, k]
+        for m in range(2, index.shape[1]):
+            i = word(index[p, m])
+            for k in range(wide):
+                out[k] *= table[i, k]
+
+
+@compiled
+def solve_shares(ptr, index, order, target, weight, V, precision, shift, noise, out, block, blocks):
+    """A share of the rows of `solve_rows`; `index` has the number of one row of V for each cell, or several
+    numbers of rows to multiply."""
     K, wide, step = len(precision) // len(shift), word(V.shape[1]), word(len(weight) > 1)
     own = word(len(shift) > 1)  # whether each row has its own prior
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
-    counting, minus = counted(K), np.empty(1, V.dtype)
+    kept, w = np.zeros((CELLS, V.shape[1]), V.dtype), np.zeros(CELLS, V.dtype)
+    counting, minus = counted(max(K, CELLS)), np.empty(1, V.dtype)
     minus[0] = -1
     start, end = bound(ptr, per_row(K), block, blocks), bound(ptr, per_row(K), block + 1, blocks)
     systems = tables_of_systems(min(K, FEW), V)
@@ -172,11 +194,16 @@ def _solve_rows(f, T, problem, block, blocks):
         for k in range(word(K)):
             for m in range(wide):
                 P[k, m] = precision[i * own * K + k, m]
-        for p in range(ptr[i], ptr[i + 1]):
-            t, j = weight[order[p] * step] * target[order[p]], word(index[p])
-            for m in range(wide):
-                b[m] += t * V[j, m]
-        add_products(P, word(K), V, index, order, weight, ptr[i], ptr[i + 1])
+        for first in range(ptr[i], ptr[i + 1], CELLS):
+            size = min(CELLS, ptr[i + 1] - first)
+            for q in range(size):
+                at = place(order, first + q)
+                w[q] = weight[at * step]
+                t = w[q] * target[at]
+                multiply(V, index, first + q, kept[q], wide)
+                for m in range(wide):
+                    b[m] += t * kept[q, m]
+            add_products(P, word(K), kept, counting, counting, w, 0, size)
         if K > FEW:
             solved(P, b, x, inverse, counting, minus, noise, out, i)
             continue
@@ -185,6 +212,18 @@ def _solve_rows(f, T, problem, block, blocks):
         put(P, b, systems, lane)
         if lane == TOGETHER - 1 or i == end - 1:
             solve_together(systems, noise, out, word(i) - lane, lane + word(1))
+
+
+@compiled
+def _solve_rows(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    order = vector(f, argument(f, 2), np.int32, problem)
+    target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
+    V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
+    shift, noise = matrix(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
+    out, given = matrix(f, result(f, 0), T, problem), (target, weight, V, precision, shift, noise)
+    solve_shares(ptr, index, order, *given, out, block, blocks)
 
 
 @compiled

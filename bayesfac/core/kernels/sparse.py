@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.data.cells import Cells, Rows
+from bayesfac.core.data.cells import CHUNK, Cells, Rows
 from bayesfac.core.data.divided.own_rows import OwnRows, added
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
@@ -137,6 +137,17 @@ def product_dots(code: jax.Array, table: jax.Array) -> jax.Array:
     return _call("product_dots", table, [(size,)], code, table, cost=code.size * table.shape[1])[0]
 
 
+def chunks(rows: Rows) -> jax.Array:
+    """The cells of every chunk (C, 64); -1 for padding."""
+    at = rows.chunk[:, None] + jnp.arange(CHUNK, dtype=rows.chunk.dtype)
+    return jnp.where(at < rows.ptr[rows.chunk_row + 1][:, None], at, -1)
+
+
+def in_order(rows: Rows, values: jax.Array, at: jax.Array) -> jax.Array:
+    """The row-major values of the cells at these places."""
+    return values[rows.order[at] if rows.order.shape[0] else at]
+
+
 def picked(rows: Rows, V: jax.Array, at: Any) -> jax.Array:
     """The factors of the cells at these places: a row of V, or in a tensor the product of several rows."""
     v = V[rows.index[at]]
@@ -170,9 +181,9 @@ def spread(rows: Rows, weight: jax.Array, V: jax.Array) -> jax.Array:
     """
     if V.ndim > 2:
         return jax.vmap(partial(spread, rows))(weight, V)
-    real = rows.chunk >= 0
-    w = jnp.where(real, weight[rows.order[rows.chunk]], 0)
-    part = jnp.einsum("ce,cek->ck", w, picked(rows, V, rows.chunk))
+    at = chunks(rows)
+    w = jnp.where(at >= 0, in_order(rows, weight, at), 0)
+    part = jnp.einsum("ce,cek->ck", w, picked(rows, V, at))
     n = rows.ptr.shape[0] - 1
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
 
@@ -288,9 +299,9 @@ def proximal_loss(
 
 def gram(rows: Rows, V: jax.Array, weight: jax.Array | None = None) -> jax.Array:
     """sum_j w_ij v_j v_j' over the observed cells of every row, (n, K, K); `weight` is row-major, or 1."""
-    n = rows.ptr.shape[0] - 1
-    v = jnp.where((rows.chunk >= 0)[..., None], picked(rows, V, rows.chunk), 0)
-    wv = v if weight is None else weight[rows.order[rows.chunk]][..., None] * v
+    n, at = rows.ptr.shape[0] - 1, chunks(rows)
+    v = jnp.where((at >= 0)[..., None], picked(rows, V, at), 0)
+    wv = v if weight is None else in_order(rows, weight, at)[..., None] * v
     part = jnp.einsum("cek,cel->ckl", v, wv)
     return jax.ops.segment_sum(part, rows.chunk_row, n, indices_are_sorted=True)
 

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 import bayesfac as bf
 from bayesfac.core.data.cards import check_same, describe
 from bayesfac.core.errors import DataWarning
+from bayesfac.core.kernels import sparse
 
 NAN = np.nan
 TABLE = pd.DataFrame(
@@ -312,7 +313,7 @@ def test_dense_to_ratings_and_back(data, shape):
     # both orientations list every cell once, in rows of the right length
     for side, axis in ((ratings.cells.by_row, 1), (ratings.cells.by_col, 0)):
         np.testing.assert_array_equal(np.diff(side.ptr), seen.sum(axis))
-        chunk = np.asarray(side.chunk)
+        chunk = np.asarray(sparse.chunks(side))
         assert sorted(chunk[chunk >= 0].tolist()) == list(range(len(ratings)))
 
 

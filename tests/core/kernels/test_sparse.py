@@ -164,7 +164,7 @@ def test_the_order_of_cells_is_row_major_and_back(table):
 def test_chunks_hold_every_cell_once(table):
     _, _, cells, _ = table
     for rows in (cells.by_row, cells.by_col):
-        chunk = np.asarray(rows.chunk)
+        chunk = np.asarray(sparse.chunks(rows))
         assert chunk.shape[1] == CHUNK
         np.testing.assert_array_equal(np.sort(chunk[chunk >= 0]), np.arange(len(cells)))
         line = np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr))

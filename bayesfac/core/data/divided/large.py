@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesfac.core.data.divided.shares import Divided
 from bayesfac.core.data.ratings import Frame, Ratings
-from bayesfac.core.data.reading import halfway
+from bayesfac.core.data.reading import deviation, halfway
 from bayesfac.core.errors import BayesfacError
 
 
@@ -70,6 +70,10 @@ class LargeFrame(Frame):
     here: dict[int, Divided] = field(default_factory=dict)
     parts: int = 1
     digest: str = ""
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        return float(self.value.mean()), deviation(self.value)
 
 
 @jax.tree_util.register_pytree_node_class

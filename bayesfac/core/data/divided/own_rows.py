@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesfac.core.data.cells import Cells, Rows
 from bayesfac.core.data.divided import messages
-from bayesfac.core.data.divided.shares import dealt, longer, placed
+from bayesfac.core.data.divided.shares import dealt, longer, placed, with_chunks
 
 
 @jax.custom_vjp
@@ -170,14 +170,7 @@ def _of_equal_shape(views: list[Cells]) -> list[Cells]:
 
     def even(sides: list[Rows]) -> list[Rows]:
         chunks = max(len(side.chunk) for side in sides)
-        n = len(sides[0].ptr) - 1
-        return [
-            side._replace(
-                chunk=longer(side.chunk, chunks, -1),
-                chunk_row=longer(side.chunk_row, chunks, n - 1),
-            )
-            for side in sides
-        ]
+        return [with_chunks(side, chunks) for side in sides]
 
     pairs = zip(even([v.by_row for v in views]), even([v.by_col for v in views]), strict=True)
     return [

@@ -13,9 +13,17 @@ import pandas as pd
 from jax.experimental import multihost_utils
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import CHUNK, Rows, chunks_of
+from bayesfac.core.data.cells import CHUNK, Rows, aligned, chunks_of
 from bayesfac.core.data.divided.large import LargeFrame, LargeRatings, Summary
-from bayesfac.core.data.divided.shares import SIDES, Divided, Share, dealt, devices, longer, placed
+from bayesfac.core.data.divided.shares import (
+    SIDES,
+    Divided,
+    Share,
+    dealt,
+    devices,
+    placed,
+    with_chunks,
+)
 from bayesfac.core.data.ratings import Frame, Ratings
 from bayesfac.core.errors import BayesfacError
 
@@ -86,19 +94,13 @@ class Pile:
         """The values without padding."""
         return self.y[: self.ptr[-1]]
 
-    def share(
-        self, ptr: np.ndarray, place: np.ndarray, side: str, order: np.ndarray, chunks: int | None
-    ) -> Share:
-        """The share of the part; `order` has the numbers from 0 on. `chunks` is how many all parts get, None
-        where no loop needs them."""
-        layout: Any = None, None
-        if chunks is not None:
-            chunk, row = chunks_of(self.ptr)
-            both = longer(chunk, chunks, -1), longer(row, chunks, len(self.own) - 1)
-            layout = [part.astype(np.int32) for part in both]
-        rows = Rows(self.ptr.astype(np.int32), self.index, order[: len(self.index)], *layout)
+    def share(self, ptr: np.ndarray, place: np.ndarray, side: str, chunks: int) -> Share:
+        """The share of the part; `chunks` is how many all parts get."""
+        inorder = np.zeros(0, np.int32)
+        chunk, row = (part.astype(np.int32) for part in chunks_of(self.ptr))
+        rows = Rows(self.ptr.astype(np.int32), self.index, inorder, chunk, row)
         own = np.maximum(self.own, 0).astype(np.int32)
-        return Share(ptr.astype(np.int32), rows, own, place, side)
+        return Share(ptr.astype(np.int32), with_chunks(rows, chunks), own, place, side)
 
 
 def _first(row: np.ndarray, column: np.ndarray) -> np.ndarray:
@@ -106,13 +108,6 @@ def _first(row: np.ndarray, column: np.ndarray) -> np.ndarray:
     first = np.ones(len(row), bool)
     first[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
     return first
-
-
-def aligned(size: int, dtype: Any) -> np.ndarray:
-    """Zeros that JAX takes as they are on a CPU, without a copy: they begin at a multiple of 64 bytes."""
-    room = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
-    begin = -room.ctypes.data % 64
-    return room[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
 
 
 class Piles:
@@ -170,18 +165,16 @@ class Piles:
             whole.of_level += of_all(ends.of_level).sum(0)
         return whole
 
-    def divided(self, frame: Frame, chunked: bool) -> dict[int, Divided]:
+    def divided(self, frame: Frame) -> dict[int, Divided]:
         """The shares of this process, as `shares.dealer` gives them; the piles are emptied."""
         views: dict[int, list[Ratings]] = {part: [] for part in self.here}
-        order = aligned(max(len(p.index) for of in self.of.values() for p in of.values()), np.int32)
-        order[:] = np.arange(len(order), dtype=np.int32)  # one for all piles
         for side in SIDES:
             count = np.append(self.counts[side], 0)[self.own[side]]
-            chunks = int((-(-count // CHUNK)).sum(1).max()) if chunked else None
+            chunks = int((-(-count // CHUNK)).sum(1).max())
             ptr = np.concatenate([[0], np.cumsum(self.counts[side])])
             for part, pile in self.of.pop(side).items():
                 y = pile.y.astype(jax.dtypes.canonicalize_dtype(np.float64), copy=False)
-                share = pile.share(ptr, self.place[side], side, order, chunks)
+                share = pile.share(ptr, self.place[side], side, chunks)
                 views[part].append(Ratings.tree_unflatten(frame, (share, y, {})))
         return {part: Divided(*both) for part, both in views.items()}
 
@@ -193,7 +186,6 @@ def deal(
     summary: Summary,
     levels: tuple[float, ...] | None,
     duplicates: str,
-    chunked: bool,
 ) -> LargeRatings:
     """The ratings of this process.
 
@@ -203,8 +195,6 @@ def deal(
         Gives all blocks, in the same order and with the same sizes in all processes, whenever it is called.
     labels, counts, summary
         Of all ratings: labels and numbers of ratings by side, and what is known of the values.
-    chunked
-        Whether the loops of accelerators will run.
     """
     if len(summary) > MOST:
         raise BayesfacError(f"Expected at most {MOST} ratings, got {len(summary)}")
@@ -222,7 +212,7 @@ def deal(
         summary = piles.merge(levels, summary.mean())
     users, items = labels["user"], labels["item"]
     shown = Frame(users, items, levels, np.zeros(0, int), summary)  # type: ignore[arg-type]
-    here = piles.divided(shown, chunked)
+    here = piles.divided(shown)
     rest: Any = summary, None, "", {}, piles.counts, some, here, mesh.size, digest
     return LargeRatings(LargeFrame(users, items, levels, shown.origin, *rest))
 

@@ -178,15 +178,10 @@ def _share(rows: Rows, own: np.ndarray, part: int, side: str) -> tuple[Share, np
     mine = np.repeat(np.arange(own.shape[1]), count[part])
     behind = np.cumsum(count[part]) - count[part]
     at = (rows.ptr[own[part]] - behind)[mine] + np.arange(len(mine))
-    index, order = np.asarray(rows.index)[at], np.asarray(rows.order)[at]
-    found = rows_of(mine, index, np.arange(len(at)), own.shape[1])
+    order = np.asarray(rows.order)[at] if len(rows.order) else at
+    found = rows_of(mine, np.asarray(rows.index)[at], np.zeros(0, np.int32), own.shape[1])
     cells, chunks = count.sum(1).max(), (-(-count // CHUNK)).sum(1).max()
-    found = found._replace(
-        index=longer(found.index, cells),
-        order=longer(found.order, cells),
-        chunk=longer(found.chunk, chunks, -1),
-        chunk_row=longer(found.chunk_row, chunks, own.shape[1] - 1),
-    )
+    found = with_chunks(found._replace(index=longer(found.index, cells)), chunks)
     numbers = np.maximum(own[part], 0).astype(np.int32)
     return Share(rows.ptr, found, numbers, place, side), order
 
@@ -203,6 +198,14 @@ def longer(array: Any, size: int, filler: int = 0) -> np.ndarray:
     array = np.asarray(array)
     shape = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
     return np.pad(array, shape, constant_values=filler)
+
+
+def with_chunks(rows: Rows, size: int) -> Rows:
+    """The rows with so many chunks: those that are added begin where the last row ends, without cells."""
+    return rows._replace(
+        chunk=longer(rows.chunk, size, int(rows.ptr[-1])),
+        chunk_row=longer(rows.chunk_row, size, len(rows.ptr) - 2),
+    )
 
 
 def to_all(tree: Any, mesh: Mesh) -> Any:
