@@ -73,8 +73,8 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
         if plain is None:
             continue
         with sparse.use("jax"):
-            in_jax = jax.jit(lambda p, data, f=plain: f(p, data, hyper))
-        same(in_jax(p, data), program(p, data), f"{name} under JAX and under Numba")
+            in_jax = jax.jit(lambda p, data, f=plain: f(p, data, hyper))(p, data)
+        same(in_jax, program(p, data), f"{name} under JAX and under Numba")
     return None
 
 
