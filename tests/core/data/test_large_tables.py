@@ -50,7 +50,9 @@ def test_the_mean_of_cells_in_any_order_is_that_of_a_grouped_table():
     by = ratings.cells.by_col
     np.testing.assert_array_equal(row[by.order], by.index)
     assert (np.diff(col[by.order].astype(np.int64) * ratings.n_users + by.index) > 0).all()
-    np.testing.assert_array_equal(ratings.y, ratings.value[ratings.host.origin].astype(ratings.y.dtype))
+    np.testing.assert_array_equal(
+        ratings.y, ratings.value[ratings.host.origin].astype(ratings.y.dtype)
+    )
 
 
 def test_the_first_row_that_is_there_again_is_named():
