@@ -23,7 +23,7 @@ from bayesfac.core.laws.labels import cut_of, in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
-from bayesfac.inference import alone, check_hyper, collapse, engine_for
+from bayesfac.inference import alone, check_hyper, collapse, ended_early, engine_for
 from bayesfac.inference.predictions import related
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
@@ -326,7 +326,7 @@ def fit(
     init : Fit, Params or {site: array}, or a list of these, optional
         Where to start. Parameters that `init` lacks start as usual. `Gibbs` takes a list, one per chain.
     progress : bool
-        Show a progress bar on a terminal or in a notebook.
+        Show a progress bar on a terminal or in a notebook. Ctrl-C ends the fit, which keeps what it has.
     **hyper
         The method's hyper-parameters. A setting that is None is chosen from the training data: by a rule, or
         by a search with held-out ratings. `fit.notes` says what was chosen, and
@@ -368,9 +368,8 @@ def fit(
             result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])
             reasons += [note for note in result.notes if note.startswith(COLLAPSED)]
         seconds = time.perf_counter() - begun
-    if result.converged is False:
-        why = "; ".join(reasons) or "more iterations or a larger tol may help"
-        warnings.warn(f"{method.name} did not converge: {why}", ConvergenceWarning, stacklevel=2)
+    if said := ended_early(method.name, result, reasons):
+        warnings.warn(said, ConvergenceWarning, stacklevel=2)
     told = [*reduced(method, chosen.hyper, settled), *chosen.how, *features.told(method, data, raw)]
     info = about(result.notes) | {"chosen": told, "widths": widths}
     own = method, settled, result.engine or engine, seed

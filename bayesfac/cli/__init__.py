@@ -1,7 +1,8 @@
 """The command `bayesfac`: fit, compare and report from a shell.
 
 Results go to standard output; progress, warnings and errors to standard error. Exit codes: 0 done,
-1 diagnostics failed (with --strict; sbc), 2 wrong usage or input, with one line that says what is wrong.
+1 diagnostics failed (with --strict; sbc), 2 wrong usage or input, with one line that says what is wrong,
+130 interrupted, also if a partial fit was saved.
 Slow modules are imported inside the commands, so that help and usage errors are immediate.
 """
 
@@ -15,10 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayesfac.cli import processes
+from bayesfac.cli.commands import INTERRUPTED
 from bayesfac.cli.options import build_parser
 from bayesfac.core.errors import ConvergenceWarning, DataWarning
 
-BAD, INTERRUPTED = 2, 130
+BAD = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bayesfac.core.data.tensor import Tensor
     from bayesfac.core.data.views import Views
 
-DONE, FAILED = 0, 1
+DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def fit(args: argparse.Namespace) -> int:
     diagnostics = result.diagnostics()
     print(f"{result}\n{diagnostics}")
     outputs.save(result, out)
-    return _verdict(args, diagnostics)
+    return _after(result, args, diagnostics)
 
 
 def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
@@ -84,7 +84,8 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
         data = _data(args.data, method.data.__name__.lower(), args)
     saving.check_labels(data)
     outputs.tell(args, f"{data}")
-    options = {"seed": args.seed, "progress": not args.quiet, **dict(args.hyper)}
+    init = bf.load(args.init) if args.init else None
+    options = {"seed": args.seed, "init": init, "progress": not args.quiet, **dict(args.hyper)}
     return out, bf.fit(method, data, engine, **options)
 
 
@@ -110,7 +111,7 @@ def auto(args: argparse.Namespace) -> int:
         print(f"{row.candidate}: {row.notes}")
     print(f"\n{result}\n{diagnostics}")
     outputs.save(result, out)
-    return _verdict(args, diagnostics)
+    return _after(result, args, diagnostics)
 
 
 def worker(args: argparse.Namespace) -> int:
@@ -138,7 +139,7 @@ def compare(args: argparse.Namespace) -> int:
     kind, ids = card.kind.lower(), _id_types(card.coords)
     test = _data(args.test, kind, args, ids)
     train = _data(args.train, kind, args, ids) if args.train else None
-    comparison = bf.compare(fits, test, train=train)
+    comparison = bf.compare(fits, test, about=args.about or "", train=train)
     print(comparison)
     outputs.to_html(comparison, args.html)
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
@@ -169,7 +170,8 @@ def recommend(args: argparse.Namespace) -> int:
     outputs.table_file(args.out)
     loaded = bf.load(args.folder)
     exclude = tables.pairs(args.exclude, roles) if args.exclude else None
-    table = loaded.recommend(args.users, args.n, exclude=exclude, by=args.by, seed=args.seed)
+    how = {"by": args.by, "level": args.level, "seed": args.seed}
+    table = loaded.recommend(args.users, args.n, exclude=exclude, **how)
     outputs.write(table, args.out)
     outputs.tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
     return DONE
@@ -280,7 +282,7 @@ def bench(args: argparse.Namespace) -> int:
 
 # -- arguments ----------------------------------------------------------------------------------
 # {option that applies to files only: its default value}
-FOR_FILES = dict.fromkeys(("columns", "user", "item", "rating"))
+FOR_FILES = dict.fromkeys(("columns", "user", "item", "rating", "separator"))
 FOR_FILES |= {"decimal": ".", "bad": "error", "duplicates": "error"}
 
 
@@ -314,7 +316,7 @@ def _data(
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
-    options = _named(args, "levels", "decimal", "duplicates", "bad")
+    options = _named(args, "levels", "separator", "decimal", "duplicates", "bad")
     return datasets.read(name, kind, columns=_columns(args), ids=ids, **options)
 
 
@@ -339,6 +341,16 @@ def _id_types(coords: "dict[str, pd.Index]") -> dict[str, type]:
         number = labels.dtype.kind in "iu" and types.get(column) is not str
         types[column] = int if number else str
     return types
+
+
+def _after(result: "Fit", args: argparse.Namespace, diagnostics: Any) -> int:
+    """The exit code of a command that has saved its fit: that of an interrupt if the fit is partial."""
+    if not result.partial:
+        return _verdict(args, diagnostics)
+    print(
+        f"bayesfac: interrupted: the saved fit is partial, exit code {INTERRUPTED}", file=sys.stderr
+    )
+    return INTERRUPTED
 
 
 def _verdict(args: argparse.Namespace, *diagnostics: Any) -> int:

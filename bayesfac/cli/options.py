@@ -107,6 +107,7 @@ def _fit_options(parser: Parser) -> None:
     text = "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated"
     shape: Any = {"metavar": "NAME=ROWS,COLUMNS,FILE", "help": text}
     parser.add_argument("--matrix", type=arguments.matrix, action="append", **shape)
+    parser.add_argument("--init", metavar="FOLDER", help="a saved fit to start from")
     _out(parser, "FOLDER", "a new folder (default METHOD-ENGINE)")
     _process_options(parser)
     _seed(parser)
@@ -176,6 +177,8 @@ def _compare_options(parser: Parser) -> None:
     parser.add_argument("fits", type=arguments.pair, nargs="+", **named)
     parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
     parser.add_argument("--train", metavar="DATA", help="training data: also score recommendations")
+    text = "how the held-out data were made, for the report"
+    parser.add_argument("--about", metavar="TEXT", help=text)
     _html(parser)
     _table_options(parser)
     _strict(parser)
@@ -184,9 +187,7 @@ def _compare_options(parser: Parser) -> None:
 def _predict_options(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
     parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
-    parser.add_argument(
-        "--level", type=float, default=0.9, help="probability of the intervals (%(default)s)"
-    )
+    _level(parser, "probability of the intervals (%(default)s)")
     _out(parser, *TABLE)
     _roles(parser, "user", "item")
 
@@ -199,6 +200,7 @@ def _recommend_options(parser: Parser) -> None:
     parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
     ways = "rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)"
     _choice(parser, "--by", ["mean", "lower", "draw", "in_top"], ways)
+    _level(parser, "probability of the interval of --by lower (%(default)s)")
     parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
     _out(parser, *TABLE)
     _roles(parser, "user", "item")
@@ -253,6 +255,8 @@ def _table_options(parser: Parser) -> None:
     text = "the columns with user, item, rating (or row, view, feature, value; or modes and value)"
     group.add_argument("--columns", type=arguments.names, metavar="A,B,C", help=text)
     _roles(group, "user", "item", "rating")
+    text = "what separates the columns of a text file, such as '|', or ' ' for blanks (default: as found)"
+    group.add_argument("--separator", metavar="SIGN", help=text, type=str)
     _choice(group, "--decimal", [".", ","], "the decimal sign of a text file (.)")
     text = "the levels of the ratings: a number, FROM:TO, FROM:TO:STEP or a list (default: real values)"
     group.add_argument("--levels", type=arguments.levels, metavar="1:5", help=text)
@@ -292,6 +296,10 @@ def _html(parser: Parser) -> None:
 
 def _jobs(parser: Parser) -> None:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
+
+
+def _level(parser: Parser, text: str) -> None:
+    parser.add_argument("--level", type=float, default=0.9, help=text)
 
 
 def _seed(parser: Parser) -> None:

@@ -66,7 +66,10 @@ def _read(file: str, args: argparse.Namespace) -> Any:
     them are removed, as in other files."""
     import pandas as pd
 
-    how: dict[str, Any] = {"sep": ";" if args.decimal == "," else ","}
+    from bayesfac.datasets.frames import pattern_of
+
+    usual = ";" if args.decimal == "," else ","
+    how: dict[str, Any] = {"sep": pattern_of(args.separator or usual)}
     try:
         frame = pd.read_csv(file, decimal=args.decimal, **how)
     except pd.errors.EmptyDataError as error:

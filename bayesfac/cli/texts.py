@@ -18,15 +18,16 @@ examples:
   bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
-error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input.
+error. Exit codes: 0 done; 1 diagnostics failed (--strict, sbc); 2 bad usage or input;
+130 interrupted (Ctrl-C), also if a partial fit was saved.
 Data sets are stored in the folder BAYESFAC_DATA, or in the cache folder of your system."""
 
 DATA_HELP = """\
 DATA is a file or the name of a data set (bayesfac data list).
-  .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab or "::"; also .dat,
-                   .csv.gz and .zip. A header may have usual names (userId, movie, stars); for
-                   other names pass --user, --item, --rating. Without a header the first three
-                   columns are read. "NA" is a label, not a missing value.
+  .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab, "::" or blanks;
+                   also .dat, .csv.gz and .zip (other signs: --separator). A header may have usual names
+                   (userId, movie, stars); for other names pass --user, --item, --rating. Without a
+                   header the first three columns are read. "NA" is a label, not a missing value.
   .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
   .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
                    matrix from save_npz: stored entries are observed)

@@ -29,7 +29,7 @@ class DiskFull(BayesfacError, OSError):
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit stopped before it converged."""
+    """A fit stopped before it converged, or was interrupted."""
 
 
 class DataWarning(UserWarning):

@@ -4,12 +4,10 @@ The text "NA" is a label, not a missing value. Blanks around a label of a text f
 of a column are whole numbers, they become numbers. Error messages name the line of the file.
 """
 
-import gzip
 import io
 import os
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,8 +26,6 @@ from bayesfac.core.errors import DataWarning
 from bayesfac.datasets import frames
 from bayesfac.datasets.readers import npz_arrays
 
-TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
-
 
 def read(
     path: str | os.PathLike[str],
@@ -41,13 +37,14 @@ def read(
     bad: str = "error",
     ids: Mapping[str, type] | None = None,
     decimal: str = ".",
+    separator: str | None = None,
 ) -> Ratings | Views:
     r"""Read ratings, or views, from a file.
 
     Parameters
     ----------
     path : path
-        Text (.csv, .tsv, .txt, .dat; comma, semicolon, tab or "::"), .parquet or .npz. Text may be
+        Text (.csv, .tsv, .txt, .dat; comma, semicolon, tab, "::" or blanks), .parquet or .npz. Text may be
         compressed (.csv.gz, or .zip with one table or one table named ratings). Ratings are a long
         table user, item, rating; views a long table row, view, feature, value. Text without a header
         (a number in the last of these columns of line 1) is read by position; of four columns with "::"
@@ -68,7 +65,10 @@ def read(
         `int` if all labels are whole numbers. Labels of both types match: see `Ratings`. Blanks before and
         after a label are dropped in text files, and kept in Parquet and NPZ files.
     decimal : {".", ","}
-        The decimal sign of a text file. With "," columns are separated by a semicolon or a tab.
+        The decimal sign of a text file. With "," columns are separated by a semicolon, a tab or blanks.
+    separator : str, optional
+        What separates the columns of a text file: one sign, "::", or " " for any blanks. By default what line
+        1 has.
 
     Examples
     --------
@@ -80,26 +80,27 @@ def read(
     """
     check_choice("duplicates", duplicates, "mean")
     path = Path(path)
-    return _read(path, kind, columns, levels, duplicates, bad, ids, decimal).named(path.name)
+    signs = decimal, separator
+    return _read(path, kind, columns, levels, duplicates, bad, ids, signs).named(path.name)
 
 
 def _read(
     path: Path, kind: str, columns: Columns | None, levels: Any, duplicates: str, bad: str,
-    ids: Mapping[str, type] | None, decimal: str,
+    ids: Mapping[str, type] | None, signs: tuple[str, str | None],
 ) -> Ratings | Views:  # fmt: skip
     if kind not in ("ratings", "views"):
         raise ValueError(f"Expected kind 'ratings' or 'views', got {kind!r}")
-    if decimal not in (".", ","):
-        raise ValueError(f"Expected decimal='.' or ',', got {decimal!r}")
+    if signs[0] not in (".", ","):
+        raise ValueError(f"Expected decimal='.' or ',', got {signs[0]!r}")
     frames.check_file(path)
     check_choice("bad", bad, "skip")
-    frames.check_options(path, kind, {"levels": levels, "columns": columns}, bad, decimal)
+    frames.check_options(path, kind, {"levels": levels, "columns": columns}, bad, signs)
     options: Any = {"levels": levels, "duplicates": duplicates} if kind == "ratings" else {}
     if path.suffix.lower() == ".npz":
         return _from_npz(path, kind, options)
     wanted = RATINGS if kind == "ratings" else VIEWS
     frames.check_ids(ids, wanted[:-1])
-    table = _table(path, wanted, columns or None, decimal)
+    table = _table(path, wanted, columns or None, signs)
     times = table.pop("time") if "time" in table else None
     if bad == "skip":
         table = _skipped(path, table)
@@ -149,7 +150,7 @@ def read_pairs(
     path, wanted, kinds = Path(path), RATINGS[:2], ids or {}
     frames.check_ids(ids, wanted)
     frames.check_file(path)
-    table = _table(path, wanted, columns or None, ".")
+    table = _table(path, wanted, columns or None, (".", None))
     read_as = {name: _ids(path, table[name], kinds.get(name)) for name in wanted}
     return pd.DataFrame(read_as).reset_index(drop=True)
 
@@ -190,15 +191,15 @@ def _from_npz(path: Path, kind: str, options: dict[str, Any]) -> Ratings | Views
 
 
 def _table(
-    path: Path, wanted: tuple[str, ...], columns: Columns | None, decimal: str
+    path: Path, wanted: tuple[str, ...], columns: Columns | None, signs: tuple[str, str | None]
 ) -> pd.DataFrame:
     """The columns, renamed to `wanted`. The index is the line of a text file (from 2) or the row (from 0).
     For ratings also the column `time`, if there is one."""
     if path.suffix.lower() == ".parquet":
         frame, first = _parquet(path), 0
     else:
-        text = _content(path, "ratings" if wanted == RATINGS else "views")
-        frame, first = _text(path, text, wanted, columns is not None, decimal)
+        text = frames.content(path, "ratings" if wanted == RATINGS else "views")
+        frame, first = _text(path, text, wanted, columns is not None, signs)
     time = None
     if wanted == RATINGS:
         columns, time = with_time(list(frame.columns), columns)
@@ -211,7 +212,7 @@ def _table(
     table = frame[names].set_axis(list(wanted), axis=1)
     if time is not None:
         table["time"] = frame[time]
-    if first and decimal == ",":
+    if first and signs[0] == ",":
         table[wanted[-1]] = table[wanted[-1]].str.replace(",", ".")
     place = pd.RangeIndex(first, first + len(table), name="line" if first else "row")
     return table.set_index(place)
@@ -265,51 +266,19 @@ def as_parquet(path: Path) -> Iterator[None]:
         raise ValueError(f"Expected parquet in {path}: {error}") from error
 
 
-def _content(path: Path, kind: str) -> str:
-    """The text of a file, which may be compressed."""
-    name, raw = path.name.lower(), path.read_bytes()
-    try:
-        if name.endswith(".zip"):
-            name, raw = _member(path, kind)
-        elif name.endswith(".gz"):
-            name, raw = name.removesuffix(".gz"), gzip.decompress(raw)
-    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"Expected a compressed table in {path}: {error}") from error
-    if not name.endswith(TEXT):
-        known = ", ".join([*TEXT, ".csv.gz", ".zip", ".parquet", ".npz"])
-        raise ValueError(f"Expected a file ending in {known}, got {path.name}")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
-    if not text.strip():
-        raise ValueError(f"Expected a table in {path}, got an empty file")
-    return text
-
-
-def _member(path: Path, kind: str) -> tuple[str, bytes]:
-    """The name and content of the only table in an archive, or of the only table named `kind`."""
-    with zipfile.ZipFile(path) as archive:
-        # macOS puts a hidden copy of each file's attributes into that folder
-        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-        tables = [name for name in names if name.lower().endswith(TEXT)]
-        named = [name for name in tables if Path(name).stem.lower() == kind]
-        chosen = named if len(tables) > 1 else tables
-        if len(chosen) != 1:
-            raise ValueError(f"Expected one table, or one named {kind}, in {path}, got {tables}")
-        return chosen[0].lower(), archive.read(chosen[0])
-
-
 def _text(
-    path: Path, text: str, wanted: tuple[str, ...], named: bool, decimal: str
+    path: Path, text: str, wanted: tuple[str, ...], named: bool, signs: tuple[str, str | None]
 ) -> tuple[pd.DataFrame, int]:
     """All cells as text, and the number of the first line with data (2 after a header, else 1)."""
-    first, width = text.split("\n", 1)[0].rstrip("\r"), len(wanted)
-    doubled = first.count("::") >= width - 1
+    first, width, (decimal, separator) = text.split("\n", 1)[0].rstrip("\r"), len(wanted), signs
+    doubled = separator == "::" or (separator is None and first.count("::") >= width - 1)
     if doubled:
-        text, first = text.replace("::", "\t"), first.replace("::", "\t")
-    separator = max(";\t" if decimal == "," else ",;\t", key=first.count)
-    head = [cell.strip().strip('"') for cell in first.split(separator)]
+        text, first, separator = text.replace("::", "\t"), first.replace("::", "\t"), "\t"
+    if separator is None:
+        separator = max(";\t" if decimal == "," else ",;\t", key=first.count)
+        separator = separator if separator in first else " "
+    cells = first.split() if separator == " " else first.split(separator)
+    head, separator = [cell.strip().strip('"') for cell in cells], frames.pattern_of(separator)
     known = any(is_role(cell, role) for cell in head for role in (*wanted, "time"))
     number = len(head) >= width and _is_number(head[width - 1].replace(decimal, "."))
     bare = number and not (named or known)

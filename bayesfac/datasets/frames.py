@@ -1,6 +1,9 @@
 """Tables of files as read by pandas, without its rounding and its omissions; long tables as views."""
 
+import gzip
 import re
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +17,20 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.data.views import Views
 
 CELL = ["row", "view", "feature"]
+TEXT = (".csv", ".tsv", ".txt", ".tab", ".data", ".dat")
 
 
-def check_options(path: Path, kind: str, given: dict[str, Any], bad: str, decimal: str) -> None:
+def check_options(
+    path: Path, kind: str, given: dict[str, Any], bad: str, signs: tuple[str, str | None]
+) -> None:
     """Refuse options that have no meaning for this kind of data, or of file."""
     binary, arrays = (path.suffix.lower() in kinds for kinds in ((".npz", ".parquet"), (".npz",)))
     for name, useless, wanted in (
         ("levels", kind == "views" and given["levels"] is not None, f"ratings, got it for {kind}"),
         ("columns", arrays and given["columns"], f"a table, got it for {path.name}"),
         ("bad", arrays and bad != "error", f"a table, got it for {path.name}"),
-        ("decimal", binary and decimal != ".", f"a text file, got it for {path.name}"),
+        ("decimal", binary and signs[0] != ".", f"a text file, got it for {path.name}"),
+        ("separator", binary and signs[1], f"a text file, got it for {path.name}"),
     ):
         if useless:
             raise ValueError(f"Expected {name}= for {wanted}")
@@ -47,6 +54,48 @@ def check_file(path: Path) -> None:
     if not path.is_file():
         what = "is a pipe or device" if path.exists() else "does not exist"
         raise FileNotFoundError(f"Expected a file, got {path}, which {what}")
+
+
+def content(path: Path, kind: str) -> str:
+    """The text of a file, which may be compressed."""
+    name, raw = path.name.lower(), path.read_bytes()
+    try:
+        if name.endswith(".zip"):
+            name, raw = _member(path, kind)
+        elif name.endswith(".gz"):
+            name, raw = name.removesuffix(".gz"), gzip.decompress(raw)
+    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"Expected a compressed table in {path}: {error}") from error
+    if not name.endswith(TEXT):
+        known = ", ".join([*TEXT, ".csv.gz", ".zip", ".parquet", ".npz"])
+        raise ValueError(f"Expected a file ending in {known}, got {path.name}")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected a table as UTF-8 text in {path}: {error}") from error
+    if not text.strip():
+        raise ValueError(f"Expected a table in {path}, got an empty file")
+    return text
+
+
+def _member(path: Path, kind: str) -> tuple[str, bytes]:
+    """The name and content of the only table in an archive, or of the only table named `kind`."""
+    with zipfile.ZipFile(path) as archive:
+        # macOS puts a hidden copy of each file's attributes into that folder
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+        tables = [name for name in names if name.lower().endswith(TEXT)]
+        named = [name for name in tables if Path(name).stem.lower() == kind]
+        chosen = named if len(tables) > 1 else tables
+        if len(chosen) != 1:
+            raise ValueError(f"Expected one table, or one named {kind}, in {path}, got {tables}")
+        return chosen[0].lower(), archive.read(chosen[0])
+
+
+def pattern_of(separator: str) -> str:
+    """What pandas takes for a sign that separates columns: for a blank, any number of blanks."""
+    if len(separator) != 1:
+        raise ValueError(f"Expected a separator of one sign, or '::', got {separator!r}")
+    return r"\s+" if separator == " " else separator
 
 
 def nullable(kind: Any) -> Any:

@@ -1,7 +1,9 @@
 """The engines. Each engine can run any method that has what the engine needs."""
 
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -15,12 +17,16 @@ from bayesfac.inference.gradient import LBFGS as LBFGS
 from bayesfac.inference.nuts import NUTS as NUTS
 from bayesfac.inference.propagation.blocks import Blocks as Blocks
 from bayesfac.inference.quick import Quick as Quick
+from bayesfac.inference.result import Result
 from bayesfac.inference.variational.svi import MAP as MAP
 from bayesfac.inference.variational.svi import SVI as SVI
 from bayesfac.inference.variational.vb import VB as VB
 
 KINDS = (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, Blocks, VB)
 ENGINES = {kind.__name__: kind for kind in KINDS}
+
+AGAIN = 5.0  # seconds
+_interrupted = [-math.inf]  # when a fit was interrupted last
 
 _BUSY = threading.Lock()
 _PROCESS = os.getpid()
@@ -61,6 +67,24 @@ def check_hyper(method: Method, hyper: Mapping[str, Any], engine: Any) -> None:
                 f"Unknown hyper-parameter of {method.name} {name!r}. It is a setting of "
                 f"{', '.join(takers)}: {call}"
             )
+
+
+def ended_early(name: str, result: Result, reasons: list[str]) -> str:
+    """What to warn of after a run: that it was interrupted, or did not converge; "" if it was neither.
+
+    Ctrl-C ends one fit, which keeps what it has. A second Ctrl-C soon after the first is meant for the loop
+    of fits around it, and is raised.
+    """
+    if not result.partial:
+        why = "; ".join(reasons) or "more iterations or a larger tol may help"
+        return f"{name} did not converge: {why}" if result.converged is False else ""
+    before, _interrupted[0] = _interrupted[0], time.monotonic()
+    if _interrupted[0] - before < AGAIN:
+        raise KeyboardInterrupt(f"twice within {AGAIN:g} seconds")
+    return (
+        f"the fit of {name} is partial: {'; '.join(reasons)}. A loop of fits goes on: Ctrl-C again within "
+        f"{AGAIN:g} seconds ends the loop"
+    )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import bayesfac as bf
 from bayesfac import datasets
 from bayesfac.cli import arguments, commands, main, options, outputs, texts
 from bayesfac.core.method import REGISTRY
+from bayesfac.inference.checkpoint import Checkpoint
 
 COMMANDS = [
     [],
@@ -224,13 +226,50 @@ def test_fit_says_how_it_went(capsys, here):
     assert (here / "again").is_dir(), "a fit that fails its diagnostics is kept all the same"
 
 
+def test_a_fit_begins_where_another_one_ended(capsys, saved, here):
+    argv = ["fit", "pmf", saved / "train.csv", "--levels", "1:5", "--set", "n_components=2"]
+    begun = [*argv, "--max-iter", "1", "--out", "more", "--init", saved / "point"]
+    assert run(capsys, *begun)[0] == 0
+    assert bf.load("more").trace[0] == pytest.approx(bf.load(saved / "point").trace[-1], rel=1e-4)
+
+
+def test_an_interrupted_fit_is_saved_and_has_the_exit_code_of_an_interrupt(capsys, here):
+    looks = iter(range(9))
+
+    def due(self):
+        if next(looks) == 2:
+            raise KeyboardInterrupt
+        return False
+
+    argv = ["fit", "pmf", "ratings", "--set", "n_components=2", "--max-iter", "999", "--out", "cut"]
+    with (
+        patch.object(Checkpoint, "due", due),
+        patch("bayesfac.inference.fixed_point.paced", lambda pace, seconds: 1),
+    ):
+        code, out, err = run(capsys, *argv)
+    assert code == 130 and bf.load("cut").partial
+    assert "saved in cut" in out
+    assert err.endswith("bayesfac: interrupted: the saved fit is partial, exit code 130\n")
+
+
+def test_columns_by_any_sign(capsys, here):
+    (here / "r.txt").write_text("".join(f"{i}|{j}|{i + j}\n" for i in range(3) for j in range(3)))
+    argv = ["data", "split", "r.txt", "--fraction", "0.4"]
+    assert "Expected columns user, item, rating" in refused(capsys, *argv)
+    assert run(capsys, *argv, "--separator", "|")[0] == 0
+    assert (here / "train.csv").is_file()
+
+
 def test_compare_reads_ids_as_the_fits_have_them(capsys, saved, here):
     fits = [f"point={saved / 'point'}", f"draws={saved / 'draws'}"]
-    code, out, _ = run(capsys, "compare", *fits, "--test", saved / "test.csv", "--html", "c.html")
+    code, out, _ = run(
+        capsys, "compare", *fits, "--test", saved / "test.csv", "--html", "c.html",
+        "--about", "every fifth rating",
+    )  # fmt: skip
     assert code == 0
     assert "point" in out
     assert "RMSE" in out
-    check_page(here / "c.html", ["point", "draws"])
+    check_page(here / "c.html", ["point", "draws", "every fifth rating"])
     only = here / "numbers.csv"
     only.write_text("user,item,rating\n1,2,3\n")
     assert main(["compare", *fits, "--test", str(only)]) == 0, "unknown users are not an error"
@@ -265,6 +304,15 @@ def test_predict_and_recommend_write_what_the_library_says(capsys, saved, here):
     code, out, _ = run(capsys, *top, "--exclude", "pairs.csv", "--item", "film")
     assert code == 0
     np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["mean"], direct["mean"], rtol=1e-5)
+
+
+def test_the_level_of_recommendations_is_that_of_the_library(capsys, saved):
+    top = ["recommend", saved / "draws", "--users", "u1", "--n", "3", "--by", "lower", "-q"]
+    said = pd.read_csv(io.StringIO(run(capsys, *top, "--level", "0.2")[1]))
+    direct = bf.load(saved / "draws").recommend(["u1"], 3, by="lower", level=0.2)
+    np.testing.assert_allclose(said["score"], direct["score"], rtol=1e-5)
+    usual = bf.load(saved / "draws").recommend(["u1"], 3, by="lower")
+    assert abs(usual["score"] - direct["score"]).min() > 1e-3
 
 
 def test_report_and_its_verdict(capsys, saved, here):

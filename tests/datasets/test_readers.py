@@ -29,12 +29,26 @@ def written(folder, text, name="r.csv"):
         ("r.csv", "ann;x;4\nNA;y;2.5\n"),
         ("r.tsv", "user\titem\trating\tshop\nann\tx\t4\t7\nNA\ty\t2.5\t8\n"),
         ("r.dat", "ann::x::4\nNA::y::2.5\n"),
+        ("r.txt", "ann x 4\nNA   y 2.5\n"),  # as FilmTrust is distributed
+        ("r.txt", "user item rating\nann x 4 \nNA y 2.5 \n"),
         ("r.txt", 'ann,"x",4\r\nNA,"y",2.5\r\n'),
     ],
 )
 def test_text_tables(tmp_path, name, text):
     ratings = datasets.read(written(tmp_path, text, name))
     assert ratings.frame().to_numpy().tolist() == [["ann", "x", 4.0], ["NA", "y", 2.5]]
+
+
+def test_any_sign_separates_columns(tmp_path):
+    path = written(tmp_path, "the user|the item|rating\nann, b|x|4\nNA|y|2.5\n")
+    ratings = datasets.read(path, separator="|", columns=["the user", "the item", "rating"])
+    assert ratings.frame().to_numpy().tolist() == [["ann, b", "x", 4.0], ["NA", "y", 2.5]]
+    path = written(tmp_path, "ann,a x 4\nbob,b y 2\n")  # commas are part of the labels
+    assert list(datasets.read(path, separator=" ").users) == ["ann,a", "bob,b"]
+    with pytest.raises(ValueError, match="separator of one sign, or '::', got 'ab'"):
+        datasets.read(path, separator="ab")
+    with pytest.raises(ValueError, match="Expected separator= for a text file, got it for r.npz"):
+        datasets.read(written(tmp_path, b"", "r.npz"), separator="|")
 
 
 def test_whole_numbers_become_ids_and_padded_ones_stay_text(tmp_path):

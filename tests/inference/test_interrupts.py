@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
+from bayesfac import inference
+from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.inference import result
 from bayesfac.inference.checkpoint import Checkpoint
 
@@ -20,6 +22,12 @@ def engines(folder=None):
         "NUTS": bf.NUTS(50, 75, 2, max_tree_depth=3, folder=folder),
         "SVI": bf.SVI(800, draws=10, patience=False, folder=folder),
     }
+
+
+@pytest.fixture(autouse=True)
+def long_ago(monkeypatch):
+    """No test interrupts soon after another one."""
+    monkeypatch.setattr(inference, "_interrupted", [-np.inf])
 
 
 class Killed(BaseException):
@@ -94,6 +102,17 @@ def test_ctrl_c_gives_what_there_is_and_says_so(name, engine):
         chains, draws = fit.draws["U"].shape[:2]
         assert fit.stats["lp"].shape == (chains, draws)
         assert np.isfinite(fit.stats["lp"]).all()
+
+
+@pytest.mark.parametrize("engine", [bf.FixedPoint(12, tol=0), bf.Gibbs(3, 8, 2)])
+def test_ctrl_c_is_warned_of_and_a_second_one_soon_after_ends_the_loop(engine):
+    said = "the fit of pmf is partial: interrupted.* Ctrl-C again within 5 seconds ends the loop"
+    for _ in range(2):
+        inference._interrupted[0] -= 6  # seconds
+        with cut(KeyboardInterrupt(), 6), pytest.warns(ConvergenceWarning, match=said):
+            assert run(engine).partial
+    with cut(KeyboardInterrupt(), 6), pytest.raises(KeyboardInterrupt, match="twice within 5 s"):
+        run(engine)
 
 
 def test_ctrl_c_stops_lbfgs_where_it_is():
