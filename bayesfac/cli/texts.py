@@ -25,9 +25,10 @@ Data sets are stored in the folder BAYESFAC_DATA, or in the cache folder of your
 DATA_HELP = """\
 DATA is a file or the name of a data set (bayesfac data list).
   .csv .tsv .txt   one rating per line: user,item,rating; comma, semicolon, tab, "::" or blanks;
-                   also .dat, .csv.gz and .zip (other signs: --separator). A header may have usual names
-                   (userId, movie, stars); for other names pass --user, --item, --rating. Without a
-                   header the first three columns are read. "NA" is a label, not a missing value.
+                   also .dat, .csv.gz and .zip (other signs: --separator). A header may have
+                   usual names (userId, movie, stars); for other names pass --user, --item,
+                   --rating. Without a header the first three columns are read.
+                   "NA" is a label, not a missing value.
   .parquet         the same columns (needs pyarrow: pip install 'bayesfac[datasets]')
   .npz             arrays user, item, rating; or one matrix (NaN is missing; a scipy sparse
                    matrix from save_npz: stored entries are observed)
